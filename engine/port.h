@@ -1,0 +1,108 @@
+/* port.h -- everything sync/ may see of the engine, and everything the engine asks of sync/.
+ *
+ * The engine never includes a header of sync/: it finds a driver through twi_driver_find(), which sync/driver.c defines
+ * (or engine/driver_none.c in a build without Redis). sync/ reaches counters through the items it collects here.
+ *
+ * Threads: everything here is called by the owner of the turn (one thread at a time, see engine.h), except where noted.
+ * Always true: an item that was collected is settled exactly once (acknowledged, returned or given up), and from its
+ * collection until then its generation stays in memory. */
+#ifndef TWI_PORT_H
+#define TWI_PORT_H
+
+#include "tallywheel.h"
+
+struct twi_generation;
+struct twi_cell;
+struct twi_sync;      /* sync/'s own state, one per engine */
+struct twi_transport; /* sync/link.h: sockets, or a simulator's */
+
+/* ---- what sync/ asks of the engine ----------------------------------------------------------------------------------- */
+
+enum {
+    TWI_ITEM_FIRST = 1,      /* this engine has not yet had this counter acknowledged: its expiry must be looked after */
+    TWI_ITEM_FROM_FIRST = 2, /* the key's life: expiry_ms is where we think it ends; Redis's answer decides (adopted) */
+    TWI_ITEM_OVERFLOW = 4
+};
+
+/* One counter's share of a batch. Plain data: copied freely, frozen by whoever holds it. */
+struct twi_item {
+    tw_family *family;
+    struct twi_generation *generation;
+    struct twi_cell *cell;
+    int64_t delta;     /* 0: only the total is asked for */
+    int64_t expiry_ms; /* absolute Unix ms by Redis's clock at which the key dies in Redis; 0: never */
+    uint32_t flags;    /* TWI_ITEM_* */
+};
+
+#define TWI_REDIS_KEY_MAX 2048 /* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
+
+/* Takes up to `count_max` counters that owe Redis something (or whose total was asked for): each one's delta is frozen
+ * into its item (`handed` advances). Closed windows first, a quarter kept for open ones. Returns how many; fewer than
+ * count_max means that a full collection has been completed. */
+size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
+/* Begins a new full collection: the next twi_port_collect() calls see every delta whose add had returned before this
+ * call, as soon as one of them returns fewer than it was asked for. (The ticket of tw_flush.) */
+void twi_port_collect_begin(tw_engine *engine);
+/* True if a counter has been marked since the last full collection (cheap; may be true for nothing). */
+bool twi_port_is_dirty(tw_engine *engine);
+/* The Redis key of an item (prefix and template rendered), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
+size_t twi_port_render(const struct twi_item *item, char *out);
+/* The user's key, and the window, for reports. */
+tw_key twi_port_key(const struct twi_item *item);
+int64_t twi_port_start_ms(const struct twi_item *item);
+
+/* What Redis answered for one item. */
+struct twi_answer {
+    int64_t total;   /* the key's value after the batch was applied */
+    bool has_total;  /* false: no total came with it, or it must not be taken (a replay is under way) */
+    int64_t end_ms;  /* from-first: when the key dies, by our clock; 0: not told */
+};
+/* Redis has applied the item's delta: acked += delta, base = total - acked. */
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer);
+/* Redis has certainly not applied it: the delta goes back (handed -= delta) and will be collected again, not before
+ * `after_ms` have passed (0: at the next collection). */
+void twi_port_return(const struct twi_item *item, uint32_t after_ms);
+/* It will not be sent again: settled, and reported to on_lost with TW_LOST_* (and to the statistics). */
+void twi_port_give_up(const struct twi_item *item, int reason);
+
+/* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out). */
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) __attribute__((format(printf, 4, 5)));
+const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
+int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
+int64_t twi_port_mono_ms(tw_engine *engine);
+/* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */
+void twi_port_random(tw_engine *engine, void *out, size_t size);
+/* Adds to a statistic; safe from any thread. */
+#define twi_port_count(engine, field, n) twi_stat_add((engine), offsetof(tw_stats, field), (n))
+void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
+void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
+void twi_port_last_error(tw_engine *engine, const char *text); /* tw_stats.last_error */
+
+/* ---- what the engine asks of sync/ ----------------------------------------------------------------------------------- */
+
+enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
+
+struct twi_driver {
+    /* Checks the Redis options, allocates; no socket yet. On error writes what is wrong to options->error_text. `transport` is
+     * NULL except in a simulator. */
+    tw_status (*create)(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
+                        void *transport_ctx, struct twi_sync **sync);
+    void (*turn)(struct twi_sync *sync);             /* one bounded round: connect, collect, send, receive; never waits */
+    int (*fd)(const struct twi_sync *sync, bool *wants_write); /* -1: none; any thread */
+    int64_t (*wake_ms)(const struct twi_sync *sync); /* monotonic ms at which turn() wants to run next, readiness of fd apart */
+    uint64_t (*ticket_take)(struct twi_sync *sync);  /* a flush: begins a full collection; any thread */
+    enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
+    void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
+    /* Closes the socket and settles every item it holds: twi_port_give_up(TW_LOST_CLOSED). Then frees. */
+    void (*destroy)(struct twi_sync *sync);
+    /* In a forked child: closes the inherited socket unsaid and frees without settling anything. */
+    void (*abandon)(struct twi_sync *sync);
+};
+/* NULL: built without Redis. */
+const struct twi_driver *twi_driver_find(void);
+
+/* For simulators and tests: tw_open() with a transport of theirs, and the seed of twi_port_random() (0: the system's). */
+tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
+                        uint64_t random_seed, tw_engine **engine);
+
+#endif

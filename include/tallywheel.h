@@ -1,0 +1,446 @@
+/* tallywheel.h -- counters for servers that count faster than a network can answer.
+ *
+ * This header is the manual. An ENGINE lives once per process and owns memory, clock and threads. A FAMILY is a set of
+ * counters that share a window, a Redis key template and a policy. A COUNTER is a family, a key (any bytes) and a window.
+ *
+ *     tw_engine *engine;  tw_family *views;  int64_t now;
+ *     tw_options options;               tw_options_init(&options);
+ *     tw_family_options family_options; tw_family_options_init(&family_options);
+ *     family_options.name = "views";                            // hour-aligned, forgets by itself
+ *     if (tw_open(&options, &engine) != TW_OK) ...
+ *     if (tw_family_open(engine, &family_options, &views) != TW_OK) ...
+ *     tw_add(views, tw_str("/index.html"), 1, &now);            // nanoseconds; no lock, no system call
+ *     tw_close(engine, 1000);
+ *
+ * What is promised (P1..P9; docs/ARCHITECTURE.md has them in full):
+ *   P1 no loss: when all adders have returned, a read is the exact sum of the deltas that were answered TW_OK.
+ *   P2 one place: with Redis, every delta is in exactly one of: a counter, a frozen batch, Redis.
+ *   P3 own adds: a thread's read includes its own earlier adds.
+ *   P6 bounded: memory never passes memory_bytes_max, and unsent counts are never evicted.
+ *   P7 on time: no counter is seen past its end, none vanishes before it, by the engine's clock.
+ *   P8 nothing silent: every departure from the above is counted in tw_stats and reported.
+ *   P9 never waits: tw_add, tw_get and tw_acquire on an existing key (in this window) take no lock, make no system call,
+ *      call no allocator and wait for no other thread. A first insert is lock-free.
+ *
+ * Threads: unless a call says otherwise, any thread may make it, along with every other call but tw_close() and
+ * tw_family_close(). Threads need not register; what is kept for one is released when it exits.
+ * Fork: a child's engine starts as a new instance with no counts (the parent still has them); calls work as before.
+ * After vfork() or in a signal handler no call may be made.
+ * Units: times are milliseconds (Unix time in UTC where a moment is meant), sizes are bytes, counts are units.
+ */
+#ifndef TALLYWHEEL_H
+#define TALLYWHEEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TW_VERSION_MAJOR 0
+#define TW_VERSION_MINOR 1
+#define TW_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TW_API __attribute__((visibility("default")))
+#else
+#define TW_API
+#endif
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+typedef struct tw_engine tw_engine;
+typedef struct tw_family tw_family;
+
+/** Bytes that name a counter: any bytes, NUL included, 1..TW_KEY_SIZE_MAX of them. Calls copy what they keep. */
+typedef struct tw_key {
+    const void *data;
+    size_t size;
+} tw_key;
+
+#define TW_KEY_SIZE_MAX 1024
+#define TW_COUNT_MAX INT64_C(2305843009213693951) /* 2^61 - 1: a count stays within +-TW_COUNT_MAX */
+#define TW_DELTA_MAX INT64_C(9007199254740992)    /* 2^53: one delta, n or limit stays within +-TW_DELTA_MAX */
+
+#define TW_SECOND INT64_C(1000)
+#define TW_MINUTE INT64_C(60000)
+#define TW_HOUR INT64_C(3600000)
+#define TW_DAY INT64_C(86400000)
+#define TW_UNBOUNDED INT64_MAX /* a time or a bound without end */
+#define TW_NONE INT64_C(-1)    /* history_ms: keep none */
+#define TW_NOW INT64_MIN       /* tw_each(): the window that is open now */
+
+static inline tw_key tw_bytes(const void *data, size_t size) {
+    tw_key key;
+    key.data = data;
+    key.size = size;
+    return key;
+}
+
+static inline tw_key tw_str(const char *text) {
+    return tw_bytes(text, strlen(text));
+}
+
+/* ---- status ------------------------------------------------------------------------------------------------------ */
+
+/** What a call answers. 0: done. Positive: an answer that is no error. Negative: an error; nothing has changed, or, from
+ *  -100 on, the outcome is unknown or only a part was done (each call says which). The numbers are fixed for ever. */
+typedef int tw_status;
+enum {
+    TW_OK = 0,
+    TW_DENIED = 1,     /* the limit is reached; the call did not count */
+    TW_PENDING = 2,    /* ask again: units may yet come */
+    TW_OVERFLOWED = 3, /* counted, but in the family's overflow counter: the table is full */
+
+    TW_ERR_KEY = -1,      /* key of size 0, above TW_KEY_SIZE_MAX, or of a reserved name */
+    TW_ERR_OPTIONS = -2,  /* an option or argument is refused; options name it in error_text */
+    TW_ERR_FULL = -3,     /* no room for a new key, and the family rejects */
+    TW_ERR_MEMORY = -4,   /* the system gave no memory */
+    TW_ERR_RANGE = -5,    /* the delta or the sum is out of range */
+    TW_ERR_LATE = -6,     /* the window takes no more counts, or is no longer readable */
+    TW_ERR_EARLY = -7,    /* the window lies too far ahead */
+    TW_ERR_MODE = -8,     /* not in this kind of family or engine, or not from inside a hook */
+    TW_ERR_CLOSED = -9,   /* tw_stop() or tw_close() was called */
+    TW_ERR_FORKED = -10,  /* this process is a forked child and a new engine could not be made in it */
+    TW_ERR_STORE = -11,   /* Redis refused, or none is configured */
+    TW_ERR_UNKNOWN_TOKEN = -12,
+
+    TW_ERR_TIMEOUT = -100 /* the time was up; each call says what may have been done */
+};
+
+/** "TW_ERR_FULL". For a number that is no status: "TW_STATUS_UNKNOWN". Never NULL. */
+TW_API const char *tw_status_name(tw_status status);
+/** One sentence in English. Never NULL. */
+TW_API const char *tw_status_text(tw_status status);
+/** The version of the library that is running, as "0.1.0". */
+TW_API const char *tw_version(void);
+
+/* ---- engine ------------------------------------------------------------------------------------------------------ */
+
+enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };        /* tw_options.threads */
+enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 };    /* kinds asked of clock_now_ns */
+enum { TW_LOG_ERROR = 0, TW_LOG_WARNING = 1, TW_LOG_INFO = 2, TW_LOG_DEBUG = 3 };
+
+/** Why on_lost was called. */
+enum {
+    TW_LOST_EXPIRED = 1,   /* the window's retention in Redis was over before Redis could be reached */
+    TW_LOST_LATE = 2,      /* Redis's own clock says that the window is dead */
+    TW_LOST_ROLLBACK = 3,  /* Redis forgot acknowledged counts and they could not be restored */
+    TW_LOST_UNCERTAIN = 4, /* sent, and it cannot be known whether it was counted */
+    TW_LOST_POISON = 5,    /* Redis refuses this key (wrong type, overflow) */
+    TW_LOST_CLOSED = 6     /* tw_close() ran out of time */
+};
+
+/** Log events. Fixed for ever; new ones get new numbers. */
+enum {
+    TW_EVENT_MEMORY = 1,      /* 80 % of memory_bytes_max is in use */
+    TW_EVENT_CLOCK = 2,       /* the wall clock leapt */
+    TW_EVENT_STALL = 3,       /* a thread holds up reclamation */
+    TW_EVENT_CONNECTED = 10,  /* Redis answers */
+    TW_EVENT_LOST_CONNECTION = 11,
+    TW_EVENT_REFUSED = 12,    /* Redis refuses (authentication, permission, read-only, out of memory ...) */
+    TW_EVENT_POISON = 13,     /* one key is refused by Redis */
+    TW_EVENT_ROLLBACK = 14,   /* Redis forgot acknowledged batches */
+    TW_EVENT_IDENTITY = 15,   /* two engines under one identity, or a ledger that is gone */
+    TW_EVENT_START = 16,      /* what a start-up check found */
+    TW_EVENT_LOST = 17        /* counts were given up */
+};
+
+/** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
+ *  Strings are copied by tw_open(). */
+typedef struct tw_options {
+    size_t size; /* set by tw_options_init() */
+
+    /* Where a refused option or URL is named, with what is wrong: a caller's buffer, or NULL. Passwords never appear. */
+    char *error_text;
+    size_t error_size;
+
+    uint64_t memory_bytes_max; /* all counting memory; default 1 GiB of addresses, committed as used; at least 1 MiB */
+    uint32_t threads;          /* TW_OWN_THREAD: one background thread does the turns. TW_HOST_DRIVEN: the host calls
+                                  tw_turn(); no thread is made */
+
+    /* The clock, in nanoseconds; NULL: the system's. Called on every call that needs the time, from any thread.
+     * TW_CLOCK_WALL is Unix time and decides windows; TW_CLOCK_MONOTONIC decides deadlines and back-off. */
+    int64_t (*clock_now_ns)(void *ctx, int kind);
+    void *clock_ctx;
+
+    /* Log lines: level TW_LOG_*, event TW_EVENT_*. Called from background work only; never with a password. */
+    void (*log_write)(void *ctx, int level, int event, const char *text);
+    void *log_ctx;
+
+    /* Redis. NULL: count locally, no socket. Else redis://[user:password@]host[:port][/db] or
+     * unix://[user:password@]/path[?db=N]. tw_open() does not wait for it: counting begins at once. */
+    const char *redis_url;
+    int (*redis_password)(void *ctx, char *out, size_t size); /* asked at each connect, instead of one in the URL: */
+    void *redis_password_ctx;                                 /* writes a C string, returns its length, or -1      */
+    const char *redis_prefix;   /* before every key and ledger name, for ACLs; default none */
+    uint32_t sync_interval_ms;  /* how long a count may wait before it is sent; 1..60000, default 100 */
+    uint32_t redis_timeout_ms;  /* one reply; 1..600000, default 100. Connecting may take ten times that */
+
+    /* P8, by key: counts that will not reach Redis. Called from a turn or from tw_close(); may not call the engine. */
+    void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason);
+    void *lost_ctx;
+} tw_options;
+
+#define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
+TW_API void tw_options_init_sized(tw_options *options, size_t size);
+
+/** Makes an engine. Cost: reserves addresses, starts one thread (TW_OWN_THREAD); does not wait for Redis.
+ *  Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field), TW_ERR_MEMORY (also: no thread could be made),
+ *  TW_ERR_STORE (a redis_url is given and the library was built without Redis). */
+TW_API tw_status tw_open(const tw_options *options, tw_engine **engine);
+
+/** Waits until what this thread added before the call, and what other threads' adds that had returned by then added, is
+ *  acknowledged by Redis. Without Redis: TW_OK at once. In a host-driven engine it does the turns itself.
+ *  Answers: TW_OK; TW_ERR_STORE (some of it was refused, late or uncertain: on_lost names it); TW_ERR_TIMEOUT (not all
+ *  yet; it stays queued); TW_ERR_CLOSED; TW_ERR_MODE (from inside a hook, or inside tw_enter). */
+TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
+
+/** From now on calls that count answer TW_ERR_CLOSED. Safe beside running calls. Answers: TW_OK. */
+TW_API tw_status tw_stop(tw_engine *engine);
+
+/** Stops, flushes within the time, runs the last closing hooks (TW_CLOSED_PARTIAL for windows still open), frees everything.
+ *  No call may be running or follow. The engine is gone whatever is answered.
+ *  Answers: TW_OK; TW_ERR_TIMEOUT (some counts were not acknowledged: on_lost told which); TW_ERR_MODE (from inside a hook
+ *  or inside tw_enter: nothing was done). */
+TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
+
+/** Host-driven engines: one bounded round of background work (clock, roll-over, hooks, sync), from one thread at a time.
+ *  Cost: at most some milliseconds, hooks not counted; never waits for the network.
+ *  Answers: TW_OK; TW_PENDING (another thread is in a turn); TW_ERR_MODE (own-thread engine, hook, inside tw_enter). */
+TW_API tw_status tw_turn(tw_engine *engine);
+/** The socket to wait on for tw_turn(), or -1 while there is none. May change at each turn. Wait for reading, and also
+ *  for writing when tw_timeout_ms() says 0. */
+TW_API int tw_fd(const tw_engine *engine);
+/** How long tw_turn() need not be called, in ms. */
+TW_API uint32_t tw_timeout_ms(tw_engine *engine);
+
+/** Optional brackets around many calls of one thread: saves a few ns for each call between them; they nest. Keep the
+ *  section short: while it lasts, dropped memory is not reused (tw_stats.sections_oldest_ms shows it). Time and windows go on. */
+TW_API void tw_enter(tw_engine *engine);
+TW_API void tw_leave(tw_engine *engine);
+
+/* ---- families ---------------------------------------------------------------------------------------------------- */
+
+/** tw_family_options.window */
+enum {
+    TW_ALIGNED = 0,       /* [n * window_ms, (n + 1) * window_ms), shifted by utc_offset_ms */
+    TW_FROM_FIRST = 1,    /* each key lives window_ms from its first count */
+    TW_FOREVER = 2,       /* no end */
+    TW_CALENDAR_DAY = 3,  /* civil days, weeks and months in the offset's time */
+    TW_CALENDAR_WEEK = 4,
+    TW_CALENDAR_MONTH = 5
+};
+
+enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1 };    /* tw_family_options.on_full */
+enum { TW_ADMIT = 0, TW_DENY = 1 };                   /* tw_family_options.on_full_limit */
+enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 };  /* flags of on_window_closed */
+
+/** How a family is made. Fill with tw_family_options_init(), then set what you need; zero always means the default.
+ *  Strings are copied. */
+typedef struct tw_family_options {
+    size_t size; /* set by tw_family_options_init() */
+    char *error_text;
+    size_t error_size;
+
+    const char *name; /* required, unique in the engine; 1..64 bytes of letters, digits and . _ - */
+
+    uint32_t window;       /* TW_ALIGNED (default) ... */
+    int64_t window_ms;     /* any multiple of 1000; default TW_HOUR. Not for endless and calendar windows */
+    int64_t utc_offset_ms; /* shifts alignment and stamps, within +-14 h and in whole minutes:
+                              +8 h makes days begin at midnight in Shanghai */
+    uint32_t week_start;   /* first day of a calendar week: 0 = Monday ... 6 = Sunday */
+
+    /* Aligned and calendar windows only. */
+    int64_t lateness_ms;   /* how long after its end a window still takes tw_add_at(); default 0; TW_UNBOUNDED */
+    int64_t earliness_ms;  /* how far ahead tw_add_at() may open windows; default one window */
+    int64_t history_ms;    /* how long a closed window stays readable here; default one window; TW_NONE */
+
+    /* Redis */
+    int64_t retention_ms;  /* how long a window lives on in Redis after its end, and so how late a flush may land; default
+                              the greater of 24 h and one window; not less than one window. A TW_FROM_FIRST key ends in
+                              Redis exactly at its end, and in an endless family never */
+    const char *redis_key; /* template: %k key (once), %n name, %Y %m %d %H %M %S the window's start in the offset's time,
+                              %% a percent sign; default "%n:%k" and, where windows have starts, ":" and a stamp as fine
+                              as the window ("...:%Y%m%d%H" for an hour). One that renders two windows or two
+                              families alike is refused. Overflow counts go to "tw:overflow:" and the key rendered with an
+                              empty %k */
+
+    /* Memory */
+    uint64_t keys_max;     /* keys in one window; 0: bounded by memory only */
+    uint64_t memory_share; /* bytes this family may count on and not exceed; 0: first come, first served */
+    uint32_t on_full;      /* TW_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer TW_OVERFLOWED;
+                              TW_FULL_REJECT: they answer TW_ERR_FULL */
+    uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
+
+    /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts and
+     * Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL). tw_each(family, start_ms, ...) inside lists the
+     * final counts. False: call me again later. Called from a turn or from tw_close(). Inside, tw_each, tw_get, tw_get_at,
+     * tw_read, tw_add may be called; tw_turn, tw_flush, tw_close, tw_family_close answer TW_ERR_MODE. */
+    bool (*on_window_closed)(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
+    void *closed_ctx;
+} tw_family_options;
+
+#define tw_family_options_init(options) tw_family_options_init_sized((options), sizeof *(options))
+TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size);
+
+/** Opens a family. The same name with the same options gives the same handle (and must be closed as often as opened).
+ *  Cost: takes a lock, allocates. Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field); TW_ERR_MEMORY; TW_ERR_CLOSED. */
+TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family);
+/** The family of that name, or NULL. */
+TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
+/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start and redis_key must be the
+ *  same as at opening. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
+TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
+/** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be running
+ *  or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
+TW_API tw_status tw_family_close(tw_family *family);
+
+/* ---- counting and reading (out-parameters may be NULL) -------------------------------------------------------------- */
+
+/** Adds `delta` to counter `key` in the window that is open now, creating it at 0 first. `*view` becomes the count as known
+ *  here: what this process added plus what Redis last told of others. The view is exact in the sense of P1 and P3.
+ *  Cost: one hash, one atomic add once the key exists (P9); a new key takes prepared memory, lock-free.
+ *  Answers: TW_OK; TW_OVERFLOWED (counted elsewhere; *view is the overflow counter's); TW_ERR_KEY, TW_ERR_RANGE, TW_ERR_FULL,
+ *  TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+/** The same into the window of `unix_ms`: event time, for logs and queues. Aligned and calendar windows.
+ *  Answers also: TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_MODE. */
+TW_API tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view);
+/** Adds each item by itself. NULL deltas: all 1. `views` and `each` (one status an item) may be NULL.
+ *  Answers: the lowest negative status of the items, else the highest positive one, else TW_OK. */
+TW_API tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                             tw_status *each);
+TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
+                                size_t count, tw_status *each);
+
+/** The count in the window that is open now; 0 for an unknown key. With Redis, asking takes a bounded interest in the key:
+ *  its total comes with a later sync. Cost: as tw_add() without the add. Answers: TW_OK; TW_ERR_KEY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_get(tw_family *family, tw_key key, int64_t *view);
+/** The same in the window of `unix_ms`, while it is readable here. Answers also: TW_ERR_LATE, TW_ERR_MODE. */
+TW_API tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view);
+
+typedef struct tw_reading {
+    int64_t view;        /* as tw_get() */
+    int64_t local;       /* what this process added in this window */
+    int64_t total;       /* what Redis last said; 0 if not known */
+    int64_t unsent;      /* the part of local that Redis has not acknowledged */
+    int64_t age_ms;      /* how old the total is; TW_UNBOUNDED if not known */
+    int64_t error_bound; /* |view - truth| at most: 0 without Redis, else TW_UNBOUNDED */
+    bool known;          /* Redis has been asked about this key; without Redis: true */
+    uint64_t reserved[8];
+} tw_reading;
+/** Everything known of a counter. Answers: as tw_get(). */
+TW_API tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading);
+
+/** Asks Redis for the totals of the open window and waits for them. `totals[i]` is what Redis holds for keys[i].
+ *  Answers: TW_OK; TW_ERR_STORE (no Redis), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (host-driven engine, hook, tw_enter);
+ *  TW_ERR_TIMEOUT (nothing is written to totals). */
+TW_API tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t *totals, uint32_t timeout_ms);
+
+/** Adds the negative of the view, so that what others add meanwhile survives; `*last` becomes the view taken away.
+ *  Answers: as tw_add(). */
+TW_API tw_status tw_reset(tw_family *family, tw_key key, int64_t *last);
+
+typedef struct tw_count {
+    tw_key key; /* size 0: the overflow counter of the window */
+    int64_t view;
+    int64_t local;
+    int64_t start_ms; /* 0 and TW_UNBOUNDED in an endless family */
+    int64_t end_ms;
+    uint64_t reserved[4];
+} tw_count;
+/** Visits each counter of the window that holds `unix_ms` (or TW_NOW), in no order, until `visit` answers false. A key that
+ *  is present throughout is visited exactly once; it is no snapshot: others may count meanwhile. The key is valid inside `visit`
+ *  only, which may call the engine. Cost: memory for one small buffer on the stack.
+ *  Answers: TW_OK; TW_ERR_LATE (not readable here any more), TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx);
+
+/* ---- limits. Only == TW_OK admits ----------------------------------------------------------------------------------- */
+
+/** tw_verdict.decided_by */
+enum { TW_BY_LOCAL = 0, TW_BY_VIEW = 1, TW_BY_LEASE = 2, TW_BY_REDIS = 3, TW_BY_OUTAGE = 4, TW_BY_FULL = 5 };
+
+/** Filled on every return, errors included. */
+typedef struct tw_verdict {
+    int64_t limit, used, remaining;          /* units */
+    int64_t reset_after_ms, retry_after_ms;  /* retry: 0 if admitted, -1 when n can never be admitted in this window */
+    int64_t error_bound;                     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
+    int64_t window_start_ms;
+    uint32_t decided_by;                     /* TW_BY_LOCAL: no Redis, exact. TW_BY_VIEW: what is known here. TW_BY_FULL */
+    uint16_t claim;
+    uint8_t allowed, final;                  /* allowed: equals TW_OK, except upon an error: the policy's advice */
+    uint64_t reserved[8];
+} tw_verdict;
+
+/** Takes `n` units of `key` if the count then stays within `limit`, else changes nothing. n = 0 looks without taking.
+ *  Without Redis exactly the limit is admitted, for any number of threads. With Redis this is the soft mode: it decides
+ *  on the view, so several processes together may pass the limit by what each has not yet heard of the others.
+ *  Table full: on_full_limit decides (TW_OK with decided_by TW_BY_FULL, or TW_ERR_FULL); never the overflow counter.
+ *  Cost: as tw_add(), by compare-and-swap; a denied call on a known key only loads.
+ *  Answers: TW_OK, TW_DENIED; TW_ERR_KEY, TW_ERR_RANGE (n < 0, limit < 0, or out of range), TW_ERR_FULL, TW_ERR_MEMORY,
+ *  TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
+/** True in `*first` for exactly one caller per key and window. The key's count becomes 1. Without Redis only.
+ *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family with
+ *  Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
+
+/* ---- seeing what goes on ------------------------------------------------------------------------------------------- */
+
+/** Every field of tw_stats: X(name, kind, text), kind gauge or counter. */
+#define TW_STATS(X) \
+    X(increments, counter, "adds that answered TW_OK or TW_OVERFLOWED") \
+    X(entries, gauge, "counters held now, all windows") \
+    X(memory_bytes, gauge, "counting memory in use") \
+    X(memory_bytes_high, gauge, "the most counting memory that was ever in use") \
+    X(memory_bytes_max, gauge, "the bound") \
+    X(generations, gauge, "windows held now, of all families") \
+    X(overflow_increments, counter, "adds that went to an overflow counter") \
+    X(rejected_increments, counter, "adds of new keys answered TW_ERR_FULL") \
+    X(late_increments, counter, "adds answered TW_ERR_LATE") \
+    X(windows_closed, counter, "windows sealed") \
+    X(hooks_again, counter, "closing hooks that answered false") \
+    X(sections_oldest_ms, gauge, "how long the oldest read section has lasted") \
+    X(clock_held_ms, gauge, "how long engine time has stood still or run alone because the wall clock leapt") \
+    X(clock_lag_max_ms, gauge, "the longest that the engine's cached clock was not refreshed") \
+    X(redis_configured, gauge, "1 with a redis_url") \
+    X(redis_connected, gauge, "1 while Redis answers") \
+    X(sync_age_ms, gauge, "time since the last acknowledged batch; -1: none yet") \
+    X(unsent_keys, gauge, "counters with counts that Redis has not acknowledged; sampled by a turn") \
+    X(connects, counter, "connections made") \
+    X(disconnects, counter, "connections lost") \
+    X(batches_sent, counter, "batches sent, again-sent ones included") \
+    X(batches_ok, counter, "batches that Redis applied") \
+    X(batches_dup, counter, "batches that Redis had applied before") \
+    X(batches_gap, counter, "batches refused because their number was not the next") \
+    X(batches_error, counter, "batches answered by an error") \
+    X(poison_keys, counter, "keys refused by Redis") \
+    X(late_deltas, counter, "units answered LATE by Redis, magnitudes added up") \
+    X(expired_unsynced, counter, "units whose window was over in Redis before it could be reached") \
+    X(lost, counter, "units known to be lost, magnitudes added up") \
+    X(uncertain, counter, "units of unknown outcome, magnitudes added up") \
+    X(rollbacks, counter, "times Redis was found to have gone back") \
+    X(redis_clock_offset_ms, gauge, "Redis's clock minus ours")
+
+typedef struct tw_stats {
+#define TW_STATS_FIELD(name, kind, text) int64_t name;
+    TW_STATS(TW_STATS_FIELD)
+#undef TW_STATS_FIELD
+    char last_error[128]; /* of Redis or of the connection; empty: none */
+    uint64_t reserved[32];
+} tw_stats;
+/** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
+TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
+/** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
+ *  Answers: TW_OK; TW_DENIED (`write` answered false). */
+TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size), void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
