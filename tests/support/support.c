@@ -1,0 +1,237 @@
+/* support.c -- see support.h. The tests' own door to the system clock, /proc and the environment.
+ * Always true: nothing here touches the library except through its public calls. */
+#include "tests/support/support.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- comparing ------------------------------------------------------------------------------------------------------- */
+
+void test_i64_equal(int64_t got, int64_t want, const char *text, const char *file, int line) {
+    if (got == want) return;
+    print_error("%s is %" PRId64 ", should be %" PRId64 "\n", text, got, want);
+    _fail(file, line);
+}
+
+/* ---- seeds and scale ------------------------------------------------------------------------------------------------- */
+
+static bool seed_of_environment(uint64_t *seed) {
+    const char *text = getenv("TW_SEED");
+    if (text == NULL || *text == '\0') return false;
+    char *end;
+    *seed = strtoull(text, &end, 0);
+    if (*end != '\0') {
+        fprintf(stderr, "TW_SEED=%s is no number\n", text);
+        exit(2);
+    }
+    return true;
+}
+
+uint64_t test_seed(void) {
+    static uint64_t seed;
+    static bool drawn;
+    if (drawn) return seed;
+    if (!seed_of_environment(&seed) && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = 1;
+    drawn = true;
+    printf("# seed 0x%" PRIx64 "\n", seed);
+    fflush(stdout);
+    return seed;
+}
+
+static FILE *seed_file_open(const char *name) {
+    char path[1024];
+    const char *tests = getenv("TW_TESTS");
+    snprintf(path, sizeof path, "%s/seeds/%s.txt", tests != NULL ? tests : TEST_SOURCE_DIR, name);
+    return fopen(path, "r");
+}
+
+static size_t seeds_that_failed(const char *name, uint64_t *seeds, size_t count_max) {
+    FILE *file = seed_file_open(name);
+    if (file == NULL) return 0;
+    char line[256];
+    size_t count = 0;
+    while (count < count_max && fgets(line, sizeof line, file) != NULL) {
+        char *end;
+        uint64_t seed = strtoull(line, &end, 0);
+        if (end != line) seeds[count++] = seed;
+    }
+    fclose(file);
+    return count;
+}
+
+size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_max) {
+    uint64_t seed = test_seed();
+    if (seed_of_environment(&seed)) {
+        if (count_max > 0) seeds[0] = seed;
+        return count_max > 0 ? 1 : 0;
+    }
+    size_t count = seeds_that_failed(name, seeds, count_max);
+    struct test_prng prng;
+    test_prng_seed(&prng, seed);
+    for (size_t index = 0; index < fresh && count < count_max; index++) seeds[count++] = test_prng_next(&prng);
+    return count;
+}
+
+void test_seed_failed(const char *name, uint64_t seed) {
+    printf("# %s failed; to repeat: TW_SEED=0x%" PRIx64 "; then keep it in tests/seeds/%s.txt\n", name, seed, name);
+    fflush(stdout);
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define BUILT_SLOW true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define BUILT_SLOW true
+#endif
+#endif
+#ifndef BUILT_SLOW
+#define BUILT_SLOW false
+#endif
+
+bool test_is_slow(void) {
+    /* valgrind preloads its own libraries into the program it runs. */
+    const char *preload = getenv("LD_PRELOAD");
+    return BUILT_SLOW || (preload != NULL && strstr(preload, "vgpreload") != NULL);
+}
+
+uint64_t test_scale(uint64_t n) {
+    const char *text = getenv("TW_SCALE");
+    uint64_t percent = text != NULL && *text != '\0' ? strtoull(text, NULL, 10) : 100;
+    uint64_t scaled = n * percent / 100;
+    if (test_is_slow()) scaled /= 10;
+    return scaled > 0 ? scaled : 1;
+}
+
+void test_skip_program(const char *reason) {
+    const char *output = getenv("CMOCKA_MESSAGE_OUTPUT");
+    bool tap = output != NULL && strcasecmp(output, "TAP") == 0;
+    printf(tap ? "1..0 # SKIP %s\n" : "skipped: %s\n", reason);
+    fflush(stdout);
+    exit(tap ? 0 : 77);
+}
+
+/* ---- random numbers -------------------------------------------------------------------------------------------------- */
+
+static uint64_t splitmix_next(uint64_t *state) {
+    uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return mixed ^ (mixed >> 31);
+}
+
+void test_prng_seed(struct test_prng *prng, uint64_t seed) {
+    for (size_t index = 0; index < 4; index++) prng->state[index] = splitmix_next(&seed);
+}
+
+static uint64_t rotate_left(uint64_t value, int bits) {
+    return value << bits | value >> (64 - bits);
+}
+
+/* xoshiro256**: long period, and every bit is good enough to take a remainder of. */
+uint64_t test_prng_next(struct test_prng *prng) {
+    uint64_t *state = prng->state;
+    uint64_t result = rotate_left(state[1] * 5, 7) * 9, shifted = state[1] << 17;
+    state[2] ^= state[0];
+    state[3] ^= state[1];
+    state[1] ^= state[2];
+    state[0] ^= state[3];
+    state[2] ^= shifted;
+    state[3] = rotate_left(state[3], 45);
+    return result;
+}
+
+uint64_t test_prng_below(struct test_prng *prng, uint64_t bound) {
+    return test_prng_next(prng) % bound;
+}
+
+int64_t test_prng_between(struct test_prng *prng, int64_t low, int64_t high) {
+    uint64_t span = (uint64_t)high - (uint64_t)low + 1;
+    uint64_t drawn = test_prng_next(prng);
+    return (int64_t)((uint64_t)low + (span == 0 ? drawn : drawn % span));
+}
+
+bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denominator) {
+    return test_prng_below(prng, denominator) < numerator;
+}
+
+/* ---- a clock that obeys ---------------------------------------------------------------------------------------------- */
+
+void fake_clock_init(struct fake_clock *clock, int64_t wall_ms) {
+    atomic_init(&clock->wall_ns, wall_ms * 1000000);
+    atomic_init(&clock->mono_ns, INT64_C(1000) * 1000000000);
+}
+
+int64_t fake_clock_now_ns(void *ctx, int kind) {
+    struct fake_clock *clock = ctx;
+    return kind == TW_CLOCK_WALL ? atomic_load(&clock->wall_ns) : atomic_load(&clock->mono_ns);
+}
+
+void fake_clock_install(struct fake_clock *clock, tw_options *options) {
+    options->clock_now_ns = fake_clock_now_ns;
+    options->clock_ctx = clock;
+}
+
+void fake_clock_advance_ms(struct fake_clock *clock, int64_t ms) {
+    atomic_fetch_add(&clock->mono_ns, ms * 1000000);
+    atomic_fetch_add(&clock->wall_ns, ms * 1000000);
+}
+
+void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms) {
+    atomic_fetch_add(&clock->wall_ns, ms * 1000000);
+}
+
+int64_t fake_clock_wall_ms(struct fake_clock *clock) {
+    return atomic_load(&clock->wall_ns) / 1000000;
+}
+
+/* ---- what a process holds -------------------------------------------------------------------------------------------- */
+
+static int64_t entries_of(const char *folder) {
+    DIR *dir = opendir(folder);
+    if (dir == NULL) return -1;
+    int64_t count = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+int64_t test_rss_bytes(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL) return -1;
+    long long total = 0, resident = 0;
+    int read = fscanf(file, "%lld %lld", &total, &resident);
+    fclose(file);
+    return read == 2 ? resident * sysconf(_SC_PAGESIZE) : -1;
+}
+
+int64_t test_fd_count(void) {
+    return entries_of("/proc/self/fd") - 1; /* the folder's own */
+}
+
+int64_t test_thread_count(void) {
+    return entries_of("/proc/self/task");
+}
+
+int64_t test_mono_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+void test_sleep_ms(int64_t ms) {
+    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&rest, &rest) != 0) continue;
+}
+
+bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms) {
+    int64_t deadline = test_mono_ms() + timeout_ms;
+    while (!is_true(ctx)) {
+        if (test_mono_ms() >= deadline) return false;
+        test_sleep_ms(1);
+    }
+    return true;
+}

@@ -1,0 +1,95 @@
+/* support.h -- what every test program uses: seeds, scale, random numbers, a clock that obeys.
+ *
+ * A test program is a cmocka program with ONE group (its TAP output holds one plan). It includes this header instead of
+ * <cmocka.h>. cmocka's skip() must not be used: 1.1.5 reports it as a failure; use test_skip_program() at the start of
+ * main(), or say what was left out and return.
+ * Always true: a run can be repeated: TW_SEED=0x... gives the same numbers, TW_SCALE=percent the same amount of work. */
+#ifndef TEST_SUPPORT_H
+#define TEST_SUPPORT_H
+
+/* cmocka.h needs these, in this order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tallywheel.h"
+
+/* assert_int_equal() of cmocka 1.1.5 prints 64-bit numbers in hexadecimal; these say both in decimal. */
+#define assert_i64_equal(got, want) test_i64_equal((int64_t)(got), (int64_t)(want), #got, __FILE__, __LINE__)
+#define assert_status(got, want) test_status_equal((got), (want), #got, __FILE__, __LINE__)
+void test_i64_equal(int64_t got, int64_t want, const char *text, const char *file, int line);
+void test_status_equal(tw_status got, tw_status want, const char *text, const char *file, int line);
+
+/* ---- seeds and scale ----------------------------------------------------------------------------------------------- */
+
+/* The seed of this run: TW_SEED, else unpredictable. Printed once ("# seed 0x..."). */
+uint64_t test_seed(void);
+/* Seeds for a test that runs under many: those that once failed (tests/seeds/NAME.txt, one a line, # begins a comment)
+ * first, then `fresh` ones drawn from test_seed(). With TW_SEED set: that one alone. Returns how many, <= count_max. */
+size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_max);
+/* Prints the line that repeats a failure. */
+void test_seed_failed(const char *name, uint64_t seed);
+
+/* `n` times TW_SCALE percent; a tenth of it under ThreadSanitizer, AddressSanitizer or valgrind. At least 1. */
+uint64_t test_scale(uint64_t n);
+/* Running under a sanitizer or valgrind: timings mean little, address space is dear. */
+bool test_is_slow(void);
+
+/* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
+_Noreturn void test_skip_program(const char *reason);
+
+/* ---- random numbers ------------------------------------------------------------------------------------------------ */
+
+/* xoshiro-like state filled by splitmix64; not shared between threads: give each its own, seeded from seed ^ index. */
+struct test_prng {
+    uint64_t state[4];
+};
+
+void test_prng_seed(struct test_prng *prng, uint64_t seed);
+uint64_t test_prng_next(struct test_prng *prng);
+uint64_t test_prng_below(struct test_prng *prng, uint64_t bound);             /* 0 .. bound - 1; bound > 0 */
+int64_t test_prng_between(struct test_prng *prng, int64_t low, int64_t high); /* low .. high, both included */
+bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denominator);
+
+/* ---- a clock that obeys -------------------------------------------------------------------------------------------- */
+
+struct fake_clock {
+    _Atomic int64_t wall_ns;
+    _Atomic int64_t mono_ns;
+};
+
+/* Both clocks: wall at `wall_ms`, monotonic at 1000 s. */
+void fake_clock_init(struct fake_clock *clock, int64_t wall_ms);
+/* tw_options.clock_now_ns; ctx is the fake_clock. */
+int64_t fake_clock_now_ns(void *ctx, int kind);
+/* Sets options->clock_now_ns and clock_ctx. */
+void fake_clock_install(struct fake_clock *clock, tw_options *options);
+void fake_clock_advance_ms(struct fake_clock *clock, int64_t ms);   /* time passes: both clocks */
+void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms); /* somebody sets the wall clock, forward or back */
+int64_t fake_clock_wall_ms(struct fake_clock *clock);
+
+/* ---- what a process holds ------------------------------------------------------------------------------------------ */
+
+int64_t test_rss_bytes(void);    /* resident memory of this process */
+int64_t test_fd_count(void);     /* open file descriptors */
+int64_t test_thread_count(void); /* threads of this process */
+int64_t test_mono_ms(void);      /* the system's monotonic clock, for deadlines of tests */
+void test_sleep_ms(int64_t ms);
+/* Calls `is_true(ctx)` every millisecond until it is or the time is up; returns whether it was. */
+bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms);
+
+/* tw_stats.memory_bytes of an engine: what its counting memory holds now. */
+int64_t test_memory_bytes(tw_engine *engine);
+int64_t test_stat(tw_engine *engine, size_t offset);
+#define test_stat_of(engine, field) test_stat((engine), offsetof(tw_stats, field))
+
+#endif
