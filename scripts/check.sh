@@ -1,0 +1,225 @@
+#!/bin/sh
+# check.sh [list | STEP...] -- what ./dev check runs: one line per step, its log in build/check/STEP.log.
+# Always true: each step counts as one passed or failed; a step leaves nothing behind but its build folder; a failed step
+# shows the end of its log, and the others still run.
+set -u
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root" || exit 2
+out=$root/build/check
+mkdir -p "$out"
+jobs=$(nproc 2>/dev/null || echo 2)
+passed=0 failed=0 skipped=0
+
+# ---- helpers: everything a step prints goes to its log --------------------------------------------------------------
+
+tracked() { # SUFFIX...: files of the project, from git where there is one
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git ls-files --cached --others --exclude-standard -- "$@"
+    else
+        for suffix in "$@"; do find . -path ./build -prune -o -type f -name "$suffix" -print; done
+    fi
+}
+
+# configure NAME OPTIONS...: like ./dev's, for build/check/NAME.
+configure() {
+    dir=$out/$1
+    shift
+    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/dev-options" 2>/dev/null)" = "$*" ]; then return; fi
+    mkdir -p "$dir"
+    if [ -f "$dir/build.ninja" ]; then
+        meson setup --reconfigure "$dir" "$root" "$@" || return
+    else
+        meson setup "$dir" "$root" "$@" || return
+    fi
+    printf '%s\n' "$*" >"$dir/dev-options"
+}
+
+run_tests() { # NAME ARGS...: at least one test must have run
+    dir=$out/$1
+    shift
+    rm -f "$dir/meson-logs/testlog.json"
+    meson test -C "$dir" --no-rebuild --print-errorlogs "$@"
+    # shellcheck disable=SC2046
+    set -- $(python3 scripts/count_tests.py "$dir/meson-logs/testlog.json")
+    echo "$1 passed, $2 failed, $3 skipped"
+    [ "$2" -eq 0 ] && [ "$1" -gt 0 ]
+}
+
+# gcc and clang of Debian 12 cannot place a sanitizer's shadow where the kernel spreads addresses widely.
+plain_addresses() {
+    if setarch -R true 2>/dev/null; then echo 'setarch -R'; else echo env; fi
+}
+
+step() { # NAME SENTENCE: runs step_NAME
+    name=$1
+    if [ -n "$wanted" ]; then
+        case " $wanted " in *" $name "*) ;; *) return ;; esac
+    fi
+    begin=$(date +%s)
+    ("step_$name") >"$out/$name.log" 2>&1 </dev/null
+    status=$?
+    seconds=$(($(date +%s) - begin))
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        printf 'ok    %-10s %4d s  %s\n' "$name" "$seconds" "$2"
+    elif [ $status -eq 77 ]; then
+        skipped=$((skipped + 1))
+        printf 'skip  %-10s %4d s  %s: %s\n' "$name" "$seconds" "$2" "$(tail -n 1 "$out/$name.log")"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL  %-10s %4d s  %s (build/check/%s.log)\n' "$name" "$seconds" "$2" "$name"
+        tail -n 60 "$out/$name.log" | sed 's/^/      | /'
+    fi
+}
+
+# ---- the steps, quick ones first ------------------------------------------------------------------------------------
+
+step_format() {
+    tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror
+}
+
+step_scripts() {
+    # shellcheck disable=SC2046
+    sh -n dev && shellcheck dev .ci/run $(tracked '*.sh')
+}
+
+step_layers() {
+    sh scripts/layers.sh
+}
+
+step_gcc() {
+    configure gcc --buildtype=debugoptimized --werror -Dredis=enabled -Dtests=enabled -Dbench=true -Dchecks=3 &&
+        ninja -C "$out/gcc" && run_tests gcc --suite unit --suite model --suite user
+}
+
+step_clang() {
+    CC=clang configure clang --buildtype=debugoptimized --werror -Dredis=enabled -Dtests=enabled -Dbench=true &&
+        ninja -C "$out/clang" && run_tests clang --suite unit --suite model --suite user
+}
+
+step_tidy() {
+    [ -f "$out/clang/compile_commands.json" ] || step_clang || return
+    tracked 'engine/*.c' 'sync/*.c' 'tools/*.c' | sed "s|^|$root/|" >"$out/tidy.all"
+    # Only what the build knows: a file that is not in a meson.build has no flags.
+    while read -r file; do
+        if grep -qF "/${file#"$root"/}\"" "$out/clang/compile_commands.json"; then echo "$file"; fi
+    done <"$out/tidy.all" | xargs -P "$jobs" -n 3 clang-tidy --quiet -p "$out/clang"
+}
+
+step_symbols() {
+    [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
+    foreign=$(nm -D --defined-only "$out/gcc/libtallywheel.so.0" | awk '{print $NF}' | grep -v '^tw_')
+    internal=$(nm -g --defined-only "$out/gcc/libtallywheel.a" 2>/dev/null | awk 'NF == 3 {print $3}' | grep -vE '^twi?_')
+    promised=$(grep -oE '\btw_[a-z_]+\(' include/tallywheel.h | tr -d '(' | sort -u)
+    for name in $(grep -E '^TW_API' include/tallywheel.h | grep -oE '\btw_[a-z_]+\(' | tr -d '(' | sort -u); do
+        nm -D --defined-only "$out/gcc/libtallywheel.so.0" | grep -q " $name$" || echo "declared, but not in the library: $name"
+    done >"$out/symbols.missing"
+    cat "$out/symbols.missing"
+    echo "foreign: $foreign"
+    echo "without prefix: $internal"
+    [ -n "$promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.missing" ]
+}
+
+step_noredis() {
+    configure noredis --buildtype=debugoptimized --werror -Dredis=disabled -Dtests=enabled -Dchecks=2 &&
+        ninja -C "$out/noredis" || return
+    if ldd "$out/noredis/libtallywheel.so.0" | grep hiredis; then
+        echo "a build without Redis is linked with hiredis"
+        return 1
+    fi
+    run_tests noredis --no-suite long
+}
+
+step_arm64() {
+    if [ ! -d /usr/aarch64-linux-gnu/include ]; then
+        packages='libc6-dev-arm64-cross linux-libc-dev-arm64-cross'
+        # shellcheck disable=SC2086
+        [ "$(id -u)" = 0 ] && apt-get -q install -y --no-install-recommends $packages
+    fi
+    if [ ! -d /usr/aarch64-linux-gnu/include ]; then
+        echo "libc6-dev-arm64-cross is not installed"
+        return 77
+    fi
+    mkdir -p "$out/arm64/ck"
+    # libck's own headers are for every processor; only they are taken from this machine's folder.
+    cp -r /usr/include/ck_*.h /usr/include/gcc "$out/arm64/ck/" 2>/dev/null
+    for file in $(tracked 'engine/*.c'); do
+        clang --target=aarch64-linux-gnu -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wshadow -Werror -nostdlibinc \
+            -isystem /usr/aarch64-linux-gnu/include -isystem "$out/arm64/ck" -I. -Iinclude \
+            -c -o "$out/arm64/$(basename "$file" .c).o" "$file" || return
+    done
+}
+
+step_asan() {
+    configure asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
+        -Dtests=enabled -Dchecks=3 -Drace_points=true -Dc_args=-fno-sanitize-recover=all &&
+        ninja -C "$out/asan" || return
+    # shellcheck disable=SC2046
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
+        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        run_tests asan --no-suite long --no-suite stress -t 4 --wrapper "$(plain_addresses)"
+}
+
+step_tsan() {
+    # -Wno-tsan: gcc says that fences are not seen; what rests on libck's fences is excused in scripts/tsan.supp.
+    configure tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dredis=enabled -Dtests=enabled \
+        -Dchecks=2 -Drace_points=true -Dc_args=-Wno-tsan &&
+        ninja -C "$out/tsan" || return
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
+        run_tests tsan --suite unit --suite model --suite stress --suite sim --suite redis -t 4 --wrapper "$(plain_addresses)"
+}
+
+step_valgrind() {
+    [ -f "$out/gcc/build.ninja" ] || step_gcc || return
+    ninja -C "$out/gcc" &&
+        run_tests gcc --suite unit -t 10 \
+            --wrapper 'valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --error-exitcode=9 --trace-children=no' &&
+        valgrind --leak-check=full --show-leak-kinds=all --errors-for-leak-kinds=all --error-exitcode=9 \
+            "$out/gcc/tests/user/user_program"
+}
+
+step_long() {
+    configure long --buildtype=release -Dredis=enabled -Dtests=enabled && ninja -C "$out/long" || return
+    if ! meson test -C "$out/long" --list --suite long 2>/dev/null | grep -q .; then
+        echo "there are no long tests"
+        return 77
+    fi
+    run_tests long --suite long
+}
+
+# ---- main -----------------------------------------------------------------------------------------------------------
+
+all='format scripts layers gcc symbols clang tidy noredis arm64 asan tsan valgrind long'
+if [ "${1:-}" = list ]; then
+    echo "$all"
+    exit 0
+fi
+for name in "$@"; do
+    case " $all " in
+    *" $name "*) ;;
+    *)
+        echo "check: there is no step $name; there are: $all" >&2
+        exit 2
+        ;;
+    esac
+done
+wanted=$*
+step format 'clang-format leaves every file as it is'
+step scripts 'shell scripts are POSIX and clean (shellcheck)'
+step layers 'layers, one door per dependency, head comments'
+step gcc 'gcc, warnings are errors, checks=3: unit, model, and user code as C99, C11, C++11, C++20'
+step symbols 'the libraries define what the header declares and nothing else'
+step clang 'clang, warnings are errors: unit, model, user code'
+step tidy 'clang-tidy'
+step noredis 'the engine without hiredis, and its tests'
+step arm64 'the engine compiles for arm64'
+step asan 'AddressSanitizer and UBSan, checks=3, race points'
+step tsan 'ThreadSanitizer, race points'
+step valgrind 'valgrind: no error, no leak'
+step long 'the long tests, optimised'
+if [ "$skipped" -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ "$failed" -eq 0 ]

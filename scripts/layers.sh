@@ -1,0 +1,77 @@
+#!/bin/sh
+# layers.sh -- the rules between folders and the one door per dependency, as greps. Prints each line that breaks one.
+# Always true: a rule that is broken makes the exit status 1; what is exempt is named here, nowhere else.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+broken=0
+
+# must_be_empty RULE: standard input holds the lines that break it.
+must_be_empty() {
+    lines=$(cat)
+    if [ -n "$lines" ]; then
+        printf 'broken: %s\n%s\n' "$1" "$lines"
+        broken=1
+    fi
+}
+
+# one_file_only RULE: standard input holds the names of files; .c and .h of one name are one.
+one_file_only() {
+    names=$(sed 's/\.[ch]$//' | sort -u)
+    if [ "$(printf '%s' "$names" | grep -c .)" -gt 1 ]; then
+        printf 'broken: %s\n%s\n' "$1" "$names"
+        broken=1
+    fi
+}
+
+sources() {
+    find "$@" -type f \( -name '*.c' -o -name '*.h' \) | sort
+}
+
+in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left out
+    pattern=$1
+    shift
+    sources "$@" | xargs -r grep -nE -- "$pattern" /dev/null | grep -vE '^[^:]*:[0-9]*: *(/\*|\*|//)'
+}
+
+# ---- who may include whom
+{
+    in_sources '#include "(\.\./)?sync/' engine include
+    find sync -name '*.h' | sed 's|.*/||' | while read -r header; do
+        if [ ! -e "engine/$header" ]; then in_sources "#include \"$header\"" engine include; fi
+    done
+} | must_be_empty "engine/ includes nothing of sync/"
+in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port|atomic|check)\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port.h (and atomic.h, check.h) only"
+in_sources '#include "' tools examples | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"(\.\./)?engine/(atomic|check)\.h"' |
+    must_be_empty "the command and the examples use the public header"
+grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
+    must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
+
+# ---- one door per dependency
+in_sources 'memory_order_' engine sync tools examples include | grep -v '^engine/atomic\.h:' |
+    must_be_empty "only engine/atomic.h spells memory orders"
+in_sources '#include [<"]hiredis' engine sync tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
+in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
+in_sources '[^_a-z](mmap|mremap) *\(' engine sync | cut -d: -f1 | one_file_only "mmap has one door"
+in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time) *\(' engine sync | cut -d: -f1 |
+    one_file_only "the system clock has one door"
+
+# ---- what a library does not do
+in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf) *\(' engine sync |
+    must_be_empty "the library neither ends the process nor prints"
+
+# ---- what every file has
+sources engine sync tools examples tests bench include | while read -r file; do
+    base=$(basename "$file")
+    head -n 1 "$file" | grep -qF "/* $base -- " || echo "$file: should open with: /* $base -- ..."
+done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what it is for"
+grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.md' --include='meson*' . 2>/dev/null |
+    grep -vE '^\./(build/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
+
+# ---- one version
+version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build)
+header=$(sed -n 's/^#define TW_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/tallywheel.h | paste -sd.)
+test "$version" = "$header" || echo "meson.build says $version, the header $header" |
+    must_be_empty "build and header name one version"
+
+exit $broken

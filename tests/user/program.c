@@ -1,0 +1,53 @@
+/* program.c -- what a user writes: it must compile without a warning as C99, C11, C++11 and C++20.
+ * Counts three visitors, asks for one, lists them all, and reads the statistics. Exits 0 when every figure is right. */
+#include <tallywheel.h>
+
+#include <stdio.h>
+
+static bool add_up(void *ctx, const tw_count *count) {
+    *(int64_t *)ctx += count->view;
+    return true;
+}
+
+static bool print_nothing(void *ctx, const char *text, size_t size) {
+    (void)text;
+    *(size_t *)ctx += size;
+    return true;
+}
+
+int main(void) {
+    tw_engine *engine = NULL;
+    tw_family *views = NULL;
+    char why[128] = "";
+    tw_options options;
+    tw_options_init(&options);
+    options.error_text = why;
+    options.error_size = sizeof why;
+    if (tw_open(&options, &engine) != TW_OK) {
+        printf("tw_open: %s\n", why);
+        return 1;
+    }
+    tw_family_options family;
+    tw_family_options_init(&family);
+    family.name = "views";
+    family.window_ms = TW_DAY;
+    if (tw_family_open(engine, &family, &views) != TW_OK) return 1;
+
+    int64_t view = 0, sum = 0;
+    size_t bytes = 0;
+    tw_verdict verdict;
+    tw_stats stats;
+    tw_add(views, tw_str("/"), 1, NULL);
+    tw_add(views, tw_str("/about"), 2, NULL);
+    tw_status status = tw_add(views, tw_bytes("/\0raw", 5), 3, &view);
+    printf("%s: %s\n", tw_status_name(status), tw_status_text(status));
+    if (view != 3 || tw_get(views, tw_str("/about"), &view) != TW_OK || view != 2) return 1;
+    if (tw_each(views, TW_NOW, add_up, &sum) != TW_OK || sum != 6) return 1;
+    if (tw_acquire(views, tw_str("buyer"), 1, 1, &verdict) != TW_OK || !verdict.allowed) return 1;
+    if (tw_acquire(views, tw_str("buyer"), 1, 1, &verdict) != TW_DENIED || verdict.allowed) return 1;
+    if (tw_stats_read(engine, &stats) != TW_OK || stats.entries < 4) return 1;
+    if (tw_metrics_write(engine, print_nothing, &bytes) != TW_OK || bytes == 0) return 1;
+    if (tw_close(engine, 1000) != TW_OK) return 1;
+    printf("tallywheel %s: all figures are right\n", tw_version());
+    return 0;
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# standards.sh BUILD PROGRAM -- compiles the user's program as a user would: by the pkg-config file of the tree, in each
+# language standard, with each compiler there is, warnings being errors; and runs each result. Prints TAP.
+set -u
+build=$1
+program=$2
+header_dir=$(dirname "$program")/../../include
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PKG_CONFIG_PATH="$build/meson-uninstalled"
+number=0
+
+# try COMPILER LANGUAGE STANDARD
+try() {
+    number=$((number + 1))
+    if ! command -v "$1" >/dev/null 2>&1; then
+        echo "ok $number - $1 -std=$3 # SKIP $1 is not installed"
+        return
+    fi
+    # shellcheck disable=SC2046  # flags are words
+    if "$1" -x "$2" "-std=$3" -Wall -Wextra -pedantic -Werror -c -o "$work/program.o" "$program" \
+        $(pkg-config --cflags tallywheel-uninstalled) >"$work/log" 2>&1 &&
+        echo '#include <tallywheel.h>' |
+        "$1" -x "$2" "-std=$3" -Wall -Wextra -pedantic -Werror "-I$header_dir" -fsyntax-only - >>"$work/log" 2>&1 &&
+        "$1" -o "$work/program" "$work/program.o" $(pkg-config --libs tallywheel-uninstalled) >>"$work/log" 2>&1 &&
+        LD_LIBRARY_PATH=$build "$work/program" >>"$work/log" 2>&1; then
+        echo "ok $number - $1 -std=$3 compiles, links and runs"
+    else
+        echo "not ok $number - $1 -std=$3"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+
+echo 1..8
+try gcc c c99
+try gcc c c11
+try g++ c++ c++11
+try g++ c++ c++20
+try clang c c99
+try clang c c11
+try clang++ c++ c++11
+try clang++ c++ c++20
