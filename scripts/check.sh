@@ -134,7 +134,7 @@ step_arm64() {
     if [ ! -d /usr/aarch64-linux-gnu/include ]; then
         packages='libc6-dev-arm64-cross linux-libc-dev-arm64-cross'
         # shellcheck disable=SC2086
-        [ "$(id -u)" = 0 ] && apt-get -q install -y --no-install-recommends $packages
+        [ "$(id -u)" = 0 ] && apt-get -q install -y --no-install-recommends $packages >/dev/null
     fi
     if [ ! -d /usr/aarch64-linux-gnu/include ]; then
         echo "libc6-dev-arm64-cross is not installed"
