@@ -1,0 +1,71 @@
+#!/bin/sh
+# dev.sh ROOT -- ./dev and its helpers as a newcomer meets them: wrong commands, packages missing, how tests are counted.
+# Method: dpkg-query, id, sudo and apt-get are stood in for by scripts of our own; nothing is installed or built. Prints TAP.
+# shellcheck disable=SC2016  # the stand-ins expand it
+set -u
+root=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+number=0
+
+stand_in() { # NAME TEXT
+    printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+
+run() { # EXPECTED-STATUS ARGS...: ./dev with our stand-ins; true if it ends so
+    expected=$1
+    shift
+    PATH="$work/bin:$PATH" "$root/dev" "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    [ $status -eq "$expected" ] && return
+    echo "# ./dev $* ended with $status, should end with $expected"
+    sed 's/^/# /' "$work/err"
+    return 1
+}
+
+ok() { # STATUS SENTENCE
+    number=$((number + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; fi
+}
+
+counted() { # EXPECTED, test log on standard input
+    cat >"$work/log.json"
+    got=$(python3 "$root/scripts/count_tests.py" "$work/log.json")
+    [ "$got" = "$1" ] && return
+    echo "# counted $got, should be $1"
+    return 1
+}
+
+echo 1..11
+mkdir "$work/bin"
+stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
+stand_in id 'echo 1000'
+stand_in sudo 'exit 1'
+stand_in apt-get 'echo "$@" >>'"$work/apt"
+
+run 2 && [ ! -s "$work/out" ] && grep -q '^usage:' "$work/err"
+ok $? 'without a command it says what it can do, on standard error'
+run 2 tset && grep -q '^usage:' "$work/err"
+ok $? 'an unknown command is a usage error'
+run 2 soak forever && run 2 soak
+ok $? 'soak wants a number of seconds'
+run 3 test && [ ! -s "$work/out" ]
+ok $? 'where it may not install, it exits with 3'
+grep -qx "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends libck-dev redis-server'" "$work/err"
+ok $? 'and prints the one line to run, with what is missing and nothing else'
+[ ! -e "$work/apt" ]
+ok $? 'and has not tried'
+stand_in sudo 'echo "$@" >>'"$work/sudo"'; case $2 in true) exit 0 ;; *) exit 100 ;; esac'
+run 3 run && grep -q 'install libck-dev redis-server$' "$work/sudo"
+ok $? 'an installation that fails is said so, with the same line'
+
+printf '%s\n' '{"result": "OK", "stdout": "1..2\n# seed 0x1\nok 1 - a\nok 2 - b\n"}' \
+    '{"result": "OK", "stdout": "hello"}' '{"result": "SKIP", "stdout": "1..0 # SKIP no server\n"}' | counted '3 0 1'
+ok $? 'tests are counted one by one'
+printf '%s\n' '{"result": "FAIL", "stdout": "1..3\nok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP why\n"}' | counted '1 1 1'
+ok $? 'a failed test is one failure, a skipped one no success'
+printf '%s\n' '{"result": "TIMEOUT", "stdout": "1..5\nok 1 - a\n"}' '{"result": "FAIL", "stdout": null}' | counted '1 5 0'
+ok $? 'tests that were never reached have failed'
+printf '%s\n' '{"result": "ERROR", "stdout": "1..1\nok 1 - a\n"}' | counted '1 1 0'
+ok $? 'a program that breaks after its last test has failed'

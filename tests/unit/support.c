@@ -1,0 +1,104 @@
+/* support.c -- the tests' own tools keep their word: seeds repeat a run, the fake clock moves as told. */
+#include "tests/support/support.h"
+
+#include <sys/stat.h>
+
+/* Goal: one seed, one run. Method: two generators of one seed side by side, and one of another. */
+static void one_seed_gives_one_sequence(void **state) {
+    (void)state;
+    struct test_prng first, second, other;
+    test_prng_seed(&first, 7);
+    test_prng_seed(&second, 7);
+    test_prng_seed(&other, 8);
+    size_t same = 0;
+    for (size_t index = 0; index < 1000; index++) {
+        uint64_t drawn = test_prng_next(&first);
+        assert_true(drawn == test_prng_next(&second));
+        same += drawn == test_prng_next(&other);
+    }
+    assert_true(same == 0);
+}
+
+static void ranges_include_both_ends(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    bool low = false, high = false;
+    for (size_t index = 0; index < 10000; index++) {
+        int64_t drawn = test_prng_between(&prng, -3, 3);
+        assert_in_range(drawn + 3, 0, 6);
+        low |= drawn == -3;
+        high |= drawn == 3;
+    }
+    assert_true(low && high);
+    test_prng_between(&prng, INT64_MIN, INT64_MAX); /* the span that does not fit in 64 bits */
+}
+
+/* Goal: TW_SEED alone decides; without it the seeds that once failed come first. */
+static void seeds_that_failed_run_first_and_a_given_one_alone(void **state) {
+    (void)state;
+    char folder[] = "/tmp/tallywheel-seeds-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/seeds", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/seeds/sample.txt", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("# what it found\n0x51c3 # a lost delta\n\n12\n", file);
+    fclose(file);
+    char *given = getenv("TW_SEED") != NULL ? strdup(getenv("TW_SEED")) : NULL;
+    unsetenv("TW_SEED");
+    setenv("TW_TESTS", folder, 1);
+    uint64_t seeds[8];
+    assert_int_equal(test_seeds("sample", 3, seeds, 8), 5);
+    assert_true(seeds[0] == 0x51c3 && seeds[1] == 12);
+    assert_int_equal(test_seeds("sample", 30, seeds, 4), 4);
+    assert_int_equal(test_seeds("another", 3, seeds, 8), 3);
+    setenv("TW_SEED", "0x99", 1);
+    assert_int_equal(test_seeds("sample", 3, seeds, 8), 1);
+    assert_true(seeds[0] == 0x99);
+    unsetenv("TW_SEED");
+    unsetenv("TW_TESTS");
+    if (given != NULL) setenv("TW_SEED", given, 1);
+    free(given);
+    remove(path);
+    *strrchr(path, '/') = '\0';
+    remove(path);
+    remove(folder);
+}
+
+static void a_step_of_the_wall_clock_leaves_the_monotonic_one_alone(void **state) {
+    (void)state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, 1700000000000);
+    int64_t mono_ns = fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC);
+    fake_clock_step_wall_ms(&clock, -3600000);
+    assert_i64_equal(fake_clock_wall_ms(&clock), 1700000000000 - 3600000);
+    assert_i64_equal(fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC), mono_ns);
+    fake_clock_advance_ms(&clock, 250);
+    assert_i64_equal(fake_clock_now_ns(&clock, TW_CLOCK_WALL), (1700000000000 - 3600000 + 250) * 1000000);
+    assert_i64_equal(fake_clock_now_ns(&clock, TW_CLOCK_MONOTONIC), mono_ns + 250000000);
+}
+
+static void what_the_process_holds_is_seen(void **state) {
+    (void)state;
+    int64_t before = test_fd_count();
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_i64_equal(test_fd_count(), before + 1);
+    fclose(file);
+    assert_i64_equal(test_fd_count(), before);
+    assert_true(test_thread_count() >= 1); /* ThreadSanitizer has one of its own */
+    assert_true(test_rss_bytes() > 100000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_seed_gives_one_sequence),
+        cmocka_unit_test(ranges_include_both_ends),
+        cmocka_unit_test(seeds_that_failed_run_first_and_a_given_one_alone),
+        cmocka_unit_test(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone),
+        cmocka_unit_test(what_the_process_holds_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
