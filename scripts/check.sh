@@ -37,10 +37,10 @@ configure() {
 run_tests() { # NAME ARGS...: at least one test must have run
     dir=$out/$1
     shift
-    rm -f "$dir/meson-logs/testlog.json"
+    rm -f "$dir"/meson-logs/testlog*.json
     meson test -C "$dir" --no-rebuild --print-errorlogs "$@"
     # shellcheck disable=SC2046
-    set -- $(python3 scripts/count_tests.py "$dir/meson-logs/testlog.json")
+    set -- $(python3 scripts/count_tests.py "$dir")
     echo "$1 passed, $2 failed, $3 skipped"
     [ "$2" -eq 0 ] && [ "$1" -gt 0 ]
 }
@@ -75,7 +75,7 @@ step() { # NAME SENTENCE: runs step_NAME
 # ---- the steps, quick ones first ------------------------------------------------------------------------------------
 
 step_format() {
-    tracked '*.c' '*.h' | xargs clang-format --dry-run -Werror
+    tracked '*.c' '*.h' | xargs -r clang-format --dry-run -Werror
 }
 
 step_scripts() {
@@ -103,7 +103,7 @@ step_tidy() {
     # Only what the build knows: a file that is not in a meson.build has no flags.
     while read -r file; do
         if grep -qF "/${file#"$root"/}\"" "$out/clang/compile_commands.json"; then echo "$file"; fi
-    done <"$out/tidy.all" | xargs -P "$jobs" -n 3 clang-tidy --quiet -p "$out/clang"
+    done <"$out/tidy.all" | xargs -r -P "$jobs" -n 3 clang-tidy --quiet -p "$out/clang"
 }
 
 step_symbols() {
@@ -180,7 +180,7 @@ step_valgrind() {
 
 step_long() {
     configure long --buildtype=release -Dredis=enabled -Dtests=enabled && ninja -C "$out/long" || return
-    if ! meson test -C "$out/long" --list --suite long 2>/dev/null | grep -q .; then
+    if ! meson test -C "$out/long" --list --suite long 2>/dev/null | grep -q ' / '; then
         echo "there are no long tests"
         return 77
     fi

@@ -30,8 +30,9 @@ ok() { # STATUS SENTENCE
 }
 
 counted() { # EXPECTED, test log on standard input
-    cat >"$work/log.json"
-    got=$(python3 "$root/scripts/count_tests.py" "$work/log.json")
+    mkdir -p "$work/meson-logs"
+    cat >"$work/meson-logs/testlog.json"
+    got=$(python3 "$root/scripts/count_tests.py" "$work")
     [ "$got" = "$1" ] && return
     echo "# counted $got, should be $1"
     return 1
