@@ -68,6 +68,11 @@ done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what 
 grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.md' --include='meson*' . 2>/dev/null |
     grep -vE '^\./(build/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
 
+find engine sync tools examples tests bench -name '*.c' | while read -r file; do
+    name=$(basename "$file" .c)
+    grep -qE "'$name(\\.c)?'" "$(dirname "$file")/meson.build" 2>/dev/null || echo "$file"
+done | grep -v '^bench/peers/' | must_be_empty "every file is named in its folder's meson.build"
+
 # ---- one version
 version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build)
 header=$(sed -n 's/^#define TW_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/tallywheel.h | paste -sd.)
