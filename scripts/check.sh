@@ -178,6 +178,28 @@ step_valgrind() {
             "$out/gcc/tests/user/user_program"
 }
 
+step_fuzz() {
+    if ! clang -fsanitize=fuzzer -x c - -o "$out/fuzzer-there" 2>/dev/null <<'END'
+#include <stddef.h>
+int LLVMFuzzerTestOneInput(const void *data, size_t size) { return data == (void *)size; }
+END
+    then
+        echo "libclang-rt-*-dev, which has libFuzzer, is not installed"
+        return 77
+    fi
+    CC=clang configure fuzz --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
+        -Dtests=disabled -Dtools=false -Dfuzzers=true -Dchecks=3 -Dc_args=-fno-sanitize-recover=all &&
+        ninja -C "$out/fuzz" || return
+    for program in "$out"/fuzz/tests/fuzz/fuzz_*; do
+        if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
+        corpus=$out/fuzz-corpus/${program##*/fuzz_}
+        mkdir -p "$corpus"
+        # shellcheck disable=SC2046
+        $(plain_addresses) "$program" -max_total_time=15 -max_len=8192 -timeout=5 -print_final_stats=1 \
+            -artifact_prefix="$out/" "$corpus" "$root/tests/fuzz/${program##*/fuzz_}" || return
+    done
+}
+
 step_long() {
     configure long --buildtype=release -Dredis=enabled -Dtests=enabled && ninja -C "$out/long" || return
     if ! meson test -C "$out/long" --list --suite long 2>/dev/null | grep -q ' / '; then
@@ -189,7 +211,7 @@ step_long() {
 
 # ---- main -----------------------------------------------------------------------------------------------------------
 
-all='format scripts layers gcc symbols clang tidy noredis arm64 asan tsan valgrind long'
+all='format scripts layers gcc symbols clang tidy noredis arm64 asan tsan valgrind fuzz long'
 if [ "${1:-}" = list ]; then
     echo "$all"
     exit 0
@@ -216,6 +238,7 @@ step arm64 'the engine compiles for arm64'
 step asan 'AddressSanitizer and UBSan, checks=3, race points'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak'
+step fuzz 'fuzzing, 15 s for each target'
 step long 'the long tests, optimised'
 if [ "$skipped" -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
