@@ -17,12 +17,11 @@ try() {
         echo "ok $number - $1 -std=$3 # SKIP $1 is not installed"
         return
     fi
-    # shellcheck disable=SC2046  # flags are words
-    if "$1" -x "$2" "-std=$3" -Wall -Wextra -pedantic -Werror -c -o "$work/program.o" "$program" \
-        $(pkg-config --cflags tallywheel-uninstalled) >"$work/log" 2>&1 &&
-        echo '#include <tallywheel.h>' |
-        "$1" -x "$2" "-std=$3" -Wall -Wextra -pedantic -Werror "-I$header_dir" -fsyntax-only - >>"$work/log" 2>&1 &&
-        "$1" -o "$work/program" "$work/program.o" $(pkg-config --libs tallywheel-uninstalled) >>"$work/log" 2>&1 &&
+    strict="-std=$3 -Wall -Wextra -pedantic -Werror"
+    # eval: pkg-config quotes its flags for a shell. The header must also compile alone.
+    if eval "$1 -x $2 $strict -c -o '$work/program.o' '$program' $(pkg-config --cflags tallywheel-uninstalled)" >"$work/log" 2>&1 &&
+        echo '#include <tallywheel.h>' | eval "$1 -x $2 $strict '-I$header_dir' -fsyntax-only -" >>"$work/log" 2>&1 &&
+        eval "$1 -o '$work/program' '$work/program.o' $(pkg-config --libs tallywheel-uninstalled)" >>"$work/log" 2>&1 &&
         LD_LIBRARY_PATH=$build "$work/program" >>"$work/log" 2>&1; then
         echo "ok $number - $1 -std=$3 compiles, links and runs"
     else
