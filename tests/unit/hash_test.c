@@ -218,7 +218,7 @@ static void one_bit_of_the_key_flips_half_of_the_hash(void **state) {
                     uint64_t difference = hashes[index](&secret, bytes, size);
                     bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
                     difference ^= hashes[index](&secret, bytes, size);
-                    for (int out = 0; out < 64; out++) flips[out] += difference >> out & 1;
+                    for (int out = 0; out < 64; out++) flips[out] += (unsigned)(difference >> out & 1);
                 }
                 /* standard deviation sqrt(512) / 2 = 11.3 */
                 for (int out = 0; out < 64; out++) assert_in_range(flips[out], TRIALS / 2 - 91, TRIALS / 2 + 91);
