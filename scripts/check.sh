@@ -120,6 +120,23 @@ step_symbols() {
     [ -n "$promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.missing" ]
 }
 
+# What `meson install` lays down is all a user needs: header, both libraries, pkg-config file, command.
+step_install() {
+    [ -f "$out/gcc/libtallywheel.so.0" ] || step_gcc || return
+    target=$out/install
+    rm -rf "$target"
+    DESTDIR=$target meson install -C "$out/gcc" --no-rebuild --quiet || return
+    config=$(find "$target" -name tallywheel.pc)
+    library=$(dirname "$(find "$target" -name libtallywheel.a)")
+    [ -n "$config" ] && [ -x "$target/usr/local/bin/tallywheel" ] && "$target/usr/local/bin/tallywheel" --version || return
+    for static in '' --static; do
+        flags=$(PKG_CONFIG_SYSROOT_DIR=$target PKG_CONFIG_PATH=$(dirname "$config") pkg-config $static --cflags --libs tallywheel)
+        echo "flags${static:+ ($static)}: $flags"
+        eval "gcc -std=c11 -Wall -Wextra -pedantic -Werror -o '$out/install-program' tests/user/program.c $flags" &&
+            LD_LIBRARY_PATH=$library "$out/install-program" || return
+    done
+}
+
 step_noredis() {
     configure noredis --buildtype=debugoptimized --werror -Dredis=disabled -Dtests=enabled -Dchecks=2 &&
         ninja -C "$out/noredis" || return
@@ -211,7 +228,7 @@ step_long() {
 
 # ---- main -----------------------------------------------------------------------------------------------------------
 
-all='format scripts layers gcc symbols clang tidy noredis arm64 asan tsan valgrind fuzz long'
+all='format scripts layers gcc symbols install clang tidy noredis arm64 asan tsan valgrind fuzz long'
 if [ "${1:-}" = list ]; then
     echo "$all"
     exit 0
@@ -226,11 +243,13 @@ for name in "$@"; do
     esac
 done
 wanted=$*
+started=$(date +%s)
 step format 'clang-format leaves every file as it is'
 step scripts 'shell scripts are POSIX and clean (shellcheck)'
 step layers 'layers, one door per dependency, head comments'
 step gcc 'gcc, warnings are errors, checks=3: unit, model, and user code as C99, C11, C++11, C++20'
 step symbols 'the libraries define what the header declares and nothing else'
+step install 'what is installed suffices to compile, link and run'
 step clang 'clang, warnings are errors: unit, model, user code'
 step tidy 'clang-tidy'
 step noredis 'the engine without hiredis, and its tests'
@@ -240,6 +259,7 @@ step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak'
 step fuzz 'fuzzing, 15 s for each target'
 step long 'the long tests, optimised'
+echo "check: $(($(date +%s) - started)) s in all" >&2
 if [ "$skipped" -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
 else
