@@ -1,0 +1,126 @@
+/* counter.c -- from text to counts. See counter.h. */
+#include "counter.h"
+
+#include <stdlib.h>
+
+struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms) {
+    struct counter *counter = malloc(sizeof *counter);
+    if (counter == NULL) return NULL;
+    counter->family = family;
+    counter->rule = rule;
+    counter->window_ms = window_ms;
+    counter->start_min_ms = INT64_MIN;
+    counter->windows = (struct windows)WINDOWS_EMPTY;
+    counter->no_memory = false;
+    counter->window_start_ms = WINDOWS_FREE;
+    counter->batched = 0;
+    return counter;
+}
+
+void counter_free(struct counter *counter) {
+    if (counter == NULL) return;
+    windows_free(&counter->windows);
+    free(counter);
+}
+
+static void skip(struct outcome *outcome, uint64_t line, const char *why) {
+    outcome->skipped++;
+    /* A batch reports after lines that were skipped at once: the first by number is wanted. */
+    if (outcome->skipped_why != NULL && outcome->skipped_line <= line) return;
+    outcome->skipped_line = line;
+    outcome->skipped_why = why;
+}
+
+static const char *refusal(tw_status status) {
+    switch (status) {
+    case TW_ERR_RANGE: return "the count would pass 2^61 - 1";
+    case TW_ERR_LATE: return "late: its window has been closed";
+    case TW_ERR_EARLY: return "its time lies too far ahead";
+    default: return tw_status_text(status);
+    }
+}
+
+static void note_window(struct counter *counter, int64_t unix_ms) {
+    int64_t into;
+    /* Nearly always the window of the line before. The subtraction cannot wrap: times lie within +-10^15 ms. */
+    if (counter->window_start_ms != WINDOWS_FREE) {
+        into = unix_ms - counter->window_start_ms;
+        if (into >= 0 && into < counter->window_ms) return;
+    }
+    int64_t start_ms = windows_start(unix_ms, counter->window_ms, counter->rule->utc_offset_ms);
+    if (windows_add(&counter->windows, start_ms)) {
+        counter->window_start_ms = start_ms;
+    } else {
+        counter->no_memory = true;
+    }
+}
+
+static void settle(struct counter *counter, size_t item, struct outcome *outcome) {
+    tw_status status = counter->statuses[item];
+    if (status == TW_OK) {
+        note_window(counter, counter->unix_ms[item]);
+        outcome->counted++;
+    } else if (status == TW_ERR_FULL || status == TW_ERR_MEMORY || status == TW_OVERFLOWED) {
+        outcome->homeless++;
+    } else {
+        skip(outcome, counter->lines[item], refusal(status));
+    }
+}
+
+static void batch_add(struct counter *counter, struct outcome *outcome) {
+    if (counter->batched == 0) return;
+    tw_status worst = tw_add_many_at(counter->family, counter->keys, counter->deltas, counter->unix_ms,
+                                     counter->batched, counter->statuses);
+    if (worst == TW_OK) {
+        for (size_t i = 0; i < counter->batched; i++) note_window(counter, counter->unix_ms[i]);
+        outcome->counted += counter->batched;
+    } else {
+        for (size_t i = 0; i < counter->batched; i++) settle(counter, i, outcome);
+    }
+    counter->batched = 0;
+}
+
+static void line_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
+    struct line line;
+    size_t at = counter->batched;
+    const char *why = line_parse(counter->rule, text, size, &line, counter->joined[at]);
+    outcome->lines++;
+    if (why == NULL && counter->start_min_ms != INT64_MIN &&
+        windows_start(line.unix_ms, counter->window_ms, counter->rule->utc_offset_ms) < counter->start_min_ms) {
+        why = refusal(TW_ERR_LATE);
+    }
+    if (why != NULL) {
+        skip(outcome, outcome->lines, why);
+        return;
+    }
+    counter->keys[at] = line.key;
+    counter->deltas[at] = line.delta;
+    counter->unix_ms[at] = line.unix_ms;
+    counter->lines[at] = outcome->lines;
+    if (++counter->batched == COUNTER_BATCH) batch_add(counter, outcome);
+}
+
+void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome) {
+    const char *end = text + size;
+    *outcome = (struct outcome){0};
+    while (text < end) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+        const char *line_end = newline == NULL ? end : newline;
+        line_take(counter, text, (size_t)(line_end - text), outcome);
+        text = newline == NULL ? end : newline + 1;
+    }
+    batch_add(counter, outcome);
+}
+
+bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before) {
+    bool first = total->skipped_why == NULL && piece->skipped_why != NULL;
+    total->lines += piece->lines;
+    total->counted += piece->counted;
+    total->skipped += piece->skipped;
+    total->homeless += piece->homeless;
+    if (first) {
+        total->skipped_line = lines_before + piece->skipped_line;
+        total->skipped_why = piece->skipped_why;
+    }
+    return first;
+}

@@ -1,0 +1,53 @@
+/* counter.h -- from text to counts: one thread's share of the work.
+ *
+ * A counter takes a piece of a file that ends at line ends, parses line by line, and adds what it read to the family
+ * in batches.
+ * Always true: when counter_take() returns, every line of the piece has been counted, refused or skipped, and the
+ * piece is no longer referred to. A counter belongs to one thread; its family may be shared. */
+#ifndef TOOL_COUNTER_H
+#define TOOL_COUNTER_H
+
+#include "line.h"
+#include "windows.h"
+
+#define COUNTER_BATCH 256
+
+/* What became of the lines of one piece. */
+struct outcome {
+    uint64_t lines;
+    uint64_t counted;
+    uint64_t skipped;        /* could not be read, or were refused */
+    uint64_t homeless;       /* of new keys, for which there was no memory */
+    uint64_t skipped_line;   /* the first skipped one, counted from 1 */
+    const char *skipped_why; /* NULL: none was */
+};
+
+struct counter {
+    tw_family *family;
+    const struct line_rule *rule;
+    int64_t window_ms;
+    int64_t start_min_ms;    /* a line of an earlier window is late: it has been printed already */
+    struct windows windows;  /* that have counts of this counter's */
+    bool no_memory;          /* a window could not be noted: the result would lack it */
+    int64_t window_start_ms; /* the last line's window */
+    size_t batched;
+    tw_key keys[COUNTER_BATCH];
+    int64_t deltas[COUNTER_BATCH];
+    int64_t unix_ms[COUNTER_BATCH];
+    uint64_t lines[COUNTER_BATCH];
+    tw_status statuses[COUNTER_BATCH];
+    char joined[COUNTER_BATCH][TW_KEY_SIZE_MAX];
+};
+
+/* NULL: no memory. `rule` outlives it. */
+struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms);
+void counter_free(struct counter *counter);
+
+/* Counts the lines of a piece. The last one may lack its newline. */
+void counter_take(struct counter *counter, const char *text, size_t size, struct outcome *outcome);
+
+/* Adds up outcomes: `piece` began after `lines_before` lines of its file. Returns true if `total` had no skipped line
+ * yet and now has one. */
+bool outcome_fold(struct outcome *total, const struct outcome *piece, uint64_t lines_before);
+
+#endif

@@ -1,0 +1,146 @@
+/* demo_worker.c -- one process of the demo: an engine, and threads that count page views in it and note what they did.
+ * Always true: a thread notes an add exactly when it was answered TW_OK; nothing is noted by the main thread. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "demo.h"
+#include "stop.h"
+#include "text.h"
+#include "tool.h"
+
+#define BURST 64 /* adds between two pauses: 64 each 2 ms are some 30,000 a second and thread */
+#define PAUSE_MS 2
+#define PUBLISH_MS 100
+#define DRAIN_MS 10000
+
+const char *const demo_pages[DEMO_PAGES] = {"/",          "/index.html", "/sale",     "/sale/phone",
+                                            "/sale/book", "/search",     "/checkout", "/about"};
+
+struct visitor {
+    pthread_t thread;
+    struct demo_board *board;
+    struct demo_engine *engine;
+    tw_family *family;
+    unsigned number;
+    uint64_t random;
+};
+
+bool demo_open(const char *redis_url, tw_engine **engine, tw_family **family) {
+    char error[256] = "";
+    tw_options options;
+    tw_family_options family_options;
+    tw_options_init(&options);
+    options.redis_url = redis_url;
+    options.memory_bytes_max = 64 << 20;
+    options.error_text = error;
+    options.error_size = sizeof error;
+    tw_status status = tw_open(&options, engine);
+    if (status != TW_OK) {
+        tool_complain("%s %s", tw_status_text(status), error);
+        return false;
+    }
+    tw_family_options_init(&family_options);
+    family_options.name = DEMO_FAMILY;
+    family_options.window = TW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
+    family_options.error_text = error;
+    family_options.error_size = sizeof error;
+    status = tw_family_open(*engine, &family_options, family);
+    if (status == TW_OK) return true;
+    tool_complain("%s %s", tw_status_text(status), error);
+    tw_close(*engine, 0);
+    return false;
+}
+
+static void pause_ms(long ms) {
+    struct timespec span = {.tv_sec = 0, .tv_nsec = ms * 1000000};
+    nanosleep(&span, NULL);
+}
+
+/* The first pages are visited most: of eight draws' two, the lesser one. */
+static unsigned page_draw(struct visitor *visitor) {
+    visitor->random = visitor->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    unsigned a = (unsigned)(visitor->random >> 40) % DEMO_PAGES, b = (unsigned)(visitor->random >> 50) % DEMO_PAGES;
+    return a < b ? a : b;
+}
+
+static void *visitor_run(void *argument) {
+    struct visitor *visitor = argument;
+    while (atomic_load(&visitor->board->order) == DEMO_WORK) {
+        for (int i = 0; i < BURST; i++) {
+            unsigned page = page_draw(visitor);
+            if (tw_add(visitor->family, tw_str(demo_pages[page]), 1, NULL) == TW_OK) {
+                atomic_fetch_add(&visitor->engine->recorded[visitor->number][page], 1);
+            } else {
+                atomic_fetch_add(&visitor->engine->refused, 1);
+            }
+        }
+        pause_ms(PAUSE_MS);
+    }
+    return NULL;
+}
+
+static void publish(struct demo_engine *shown, tw_engine *engine, tw_family *family) {
+    tw_stats stats;
+    for (unsigned page = 0; page < DEMO_PAGES; page++) {
+        tw_reading reading;
+        if (tw_read(family, tw_str(demo_pages[page]), &reading) != TW_OK) continue;
+        atomic_store(&shown->view[page], reading.view);
+        atomic_store(&shown->counted[page], reading.local);
+    }
+    if (tw_stats_read(engine, &stats) != TW_OK) return;
+    atomic_store(&shown->connected, stats.redis_connected);
+    atomic_store(&shown->unsent_keys, stats.unsent_keys);
+}
+
+/* Counts until the board says stop, then sends what is left. */
+static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, tw_engine *engine,
+                tw_family *family) {
+    struct visitor visitors[DEMO_THREADS_MAX];
+    unsigned started = 0;
+    atomic_store(&shown->state, DEMO_WORKING);
+    for (; started < threads; started++) {
+        visitors[started] = (struct visitor){.board = board, .engine = shown, .family = family, .number = started};
+        visitors[started].random = (uint64_t)getpid() * 1000 + started;
+        if (pthread_create(&visitors[started].thread, NULL, visitor_run, &visitors[started]) != 0) break;
+    }
+    while (atomic_load(&board->order) == DEMO_WORK) {
+        publish(shown, engine, family);
+        pause_ms(PUBLISH_MS);
+    }
+    for (unsigned i = 0; i < started; i++) pthread_join(visitors[i].thread, NULL);
+    tw_status status = tw_flush(engine, DRAIN_MS);
+    publish(shown, engine, family);
+    tw_status closed = tw_close(engine, 2000);
+    bool drained = status == TW_OK && closed == TW_OK;
+    atomic_store(&shown->state, drained ? DEMO_DRAINED : DEMO_NOT_DRAINED);
+    return drained && started == threads ? EXIT_DONE : EXIT_TROUBLE;
+}
+
+/* demo-worker FD ENGINE THREADS URL */
+int demo_worker_main(int argc, char **argv) {
+    uint64_t fd, number, threads;
+    tw_engine *engine;
+    tw_family *family;
+    if (argc != 5 || !text_number(argv[1], 3, 1 << 20, &fd) ||
+        !text_number(argv[2], 0, DEMO_ENGINES_MAX - 1, &number) ||
+        !text_number(argv[3], 1, DEMO_THREADS_MAX, &threads)) {
+        tool_complain("demo-worker is started by 'tallywheel demo' only");
+        return EXIT_USAGE;
+    }
+    struct demo_board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
+    if (board == MAP_FAILED) {
+        tool_complain("the shared page: %s", strerror(errno));
+        return EXIT_TROUBLE;
+    }
+    close((int)fd);
+    struct demo_engine *shown = &board->engines[number];
+    if (!demo_open(argv[4], &engine, &family)) {
+        atomic_store(&shown->state, DEMO_FAILED);
+        return EXIT_TROUBLE;
+    }
+    return work(board, shown, (unsigned)threads, engine, family);
+}

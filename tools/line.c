@@ -1,0 +1,77 @@
+/* line.c -- what the log formats share: which parser, civil time, keys made of several fields. See line.h. */
+#include "line.h"
+
+void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count) {
+    static const uint16_t client = 1, action = 3;
+    if (count == 0 && format != LINE_TSV) {
+        fields = format == LINE_DPKG ? &action : &client;
+        count = 1;
+    }
+    rule->format = format;
+    rule->field_count = (uint16_t)count;
+    rule->field_last = 0;
+    for (size_t i = 0; i < count; i++) {
+        rule->fields[i] = fields[i];
+        if (fields[i] > rule->field_last) rule->field_last = fields[i];
+    }
+}
+
+const char *line_parse(const struct line_rule *rule, const char *text, size_t size, struct line *line, char *joined) {
+    if (size > 0 && text[size - 1] == '\r') size--;
+    if (size == 0) return "empty line";
+    switch (rule->format) {
+    case LINE_COMBINED: return line_combined(rule, text, size, line, joined);
+    case LINE_DPKG: return line_dpkg(rule, text, size, line, joined);
+    default: return line_tsv(text, size, line);
+    }
+}
+
+/* Days since 1970-01-01. Years are counted from March, so that the leap day is a year's last; 400 years repeat. */
+static int64_t days_from_civil(int64_t year, unsigned month, unsigned day) {
+    int64_t y = month <= 2 ? year - 1 : year;
+    int64_t era = (y >= 0 ? y : y - 399) / 400;
+    int64_t year_of_era = y - era * 400;
+    int64_t day_of_year = (153 * (int64_t)(month > 2 ? month - 3 : month + 9) + 2) / 5 + (int64_t)day - 1;
+    int64_t day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    return era * 146097 + day_of_era - 719468; /* 719468 days from 0000-03-01 to 1970-01-01 */
+}
+
+int64_t line_unix_s(int64_t year, unsigned month, unsigned day, unsigned hour, unsigned minute, unsigned second) {
+    return days_from_civil(year, month, day) * 86400 + (int64_t)(hour * 3600 + minute * 60 + second);
+}
+
+bool line_date_is_valid(unsigned year, unsigned month, unsigned day) {
+    static const unsigned char days[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    if (month < 1 || month > 12 || day < 1) return false;
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return day <= days[month - 1] + (unsigned)(month == 2 && leap);
+}
+
+int line_digits(const char *text, unsigned count) {
+    int value = 0;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
+        if (digit > 9) return -1;
+        value = value * 10 + (int)digit;
+    }
+    return value;
+}
+
+const char *line_key(const struct line_rule *rule, const tw_key *field_at, struct line *line, char *joined) {
+    if (rule->field_count == 1) {
+        line->key = field_at[0];
+    } else {
+        size_t size = 0;
+        for (uint16_t i = 0; i < rule->field_count; i++) {
+            size_t need = field_at[i].size + (size_t)(i > 0);
+            if (need > TW_KEY_SIZE_MAX - size) return "the key is longer than 1024 bytes";
+            if (i > 0) joined[size++] = ':';
+            memcpy(joined + size, field_at[i].data, field_at[i].size);
+            size += field_at[i].size;
+        }
+        line->key = tw_bytes(joined, size);
+    }
+    if (line->key.size == 0) return "the key is empty";
+    if (line->key.size > TW_KEY_SIZE_MAX) return "the key is longer than 1024 bytes";
+    return NULL;
+}

@@ -1,0 +1,57 @@
+/* main.c -- `tallywheel`: which subcommand.
+ * Always true: wrong usage exits with 2 and a sentence that says what would be right. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tallywheel.h"
+#include "text.h"
+#include "tool.h"
+
+static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
+                           "\n"
+                           "  count    count the lines of logs by key and window, by each line's own time\n"
+                           "  demo     watch several processes count the same keys, with Redis cut off in the middle\n"
+                           "\n"
+                           "tallywheel COMMAND --help says more. tallywheel --version prints the version.\n";
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"count", count_main}, {"demo", demo_main}, {"demo-worker", demo_worker_main}};
+
+static int show(const char *text) {
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return EXIT_DONE;
+    tool_complain("cannot write the output");
+    return EXIT_TROUBLE;
+}
+
+static int unknown(const char *word) {
+    static const char *const words[] = {"count", "demo", "--help", "--version", NULL};
+    const char *nearest = text_nearest(word, words);
+    if (nearest != NULL) {
+        tool_complain("unknown command '%s'; did you mean %s?", word, nearest);
+    } else {
+        tool_complain("unknown command '%s'; there are count and demo ('tallywheel --help')", word);
+    }
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        tool_complain("a command is wanted: count or demo ('tallywheel --help')");
+        return EXIT_USAGE;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return show(help);
+    if (strcmp(argv[1], "--version") == 0) {
+        char text[64];
+        snprintf(text, sizeof text, "tallywheel %s\n", tw_version());
+        return show(text);
+    }
+    return unknown(argv[1]);
+}

@@ -1,0 +1,275 @@
+/* plan.c -- the options of `tallywheel count`. See count.h.
+ * Always true: every refusal names the option, what it was given, and what it takes. */
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "count.h"
+#include "feed.h"
+#include "text.h"
+#include "tool.h"
+
+#define DEFAULT_LATENESS_MS 5000
+
+static const char help[] =
+    "Usage: tallywheel count [OPTION]... FILE...\n"
+    "Counts the lines of logs by key and window, each line by its own time. - is standard input.\n"
+    "\n"
+    "  --format FORMAT     combined: web servers' access logs (default); dpkg: /var/log/dpkg.log, whose local\n"
+    "                      times are taken as in --utc-offset; tsv: unix-seconds<TAB>key[<TAB>delta]\n"
+    "  --key N[,N...]      the fields that make the key, counted from 1, joined by ':'; a quoted or bracketed\n"
+    "                      text is one field (default: combined 1, the client; dpkg 3, the action; not for tsv)\n"
+    "  --window SPAN       30s, 1m, 1h (default), 7d ...\n"
+    "  --utc-offset +HH:MM where days begin at midnight (default +00:00)\n"
+    "  --top N             show the N greatest counts of each window only\n"
+    "  --output FORM       table (default), tsv: window-start<TAB>key<TAB>count, json\n"
+    "  --threads N         that parse and count (default: one for each processor; one with --follow)\n"
+    "  --memory SIZE       bound of the counting memory, as 512M or 4G (default: three quarters of the machine's)\n"
+    "  --follow            go on as the files grow, are rotated or cut, and print each window when it closes\n"
+    "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n"
+    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path\n"
+    "  --redis-key TEXT    the names there: %k the key, %Y %m %d %H %M %S the window's start, %n \"count\",\n"
+    "                      %% a percent sign (default \"%n:%k:\" and a stamp as fine as the window)\n"
+    "  --retention SPAN    how long they live there after their window's end, or after now where it has long\n"
+    "                      ended (default 7d)\n"
+    "  --help\n"
+    "\n"
+    "Exit status: 0 done (also after SIGINT and SIGTERM: what was counted until then is printed); 1 a file could\n"
+    "not be read, no line could be read as the format, the output could not be written, memory did not suffice for\n"
+    "every key, or Redis did not take every count; 2 wrong usage. Lines that cannot be read are skipped and\n"
+    "reported on standard error.\n";
+
+enum {
+    OPTION_FORMAT = 1,
+    OPTION_KEY,
+    OPTION_WINDOW,
+    OPTION_UTC_OFFSET,
+    OPTION_REDIS,
+    OPTION_REDIS_KEY,
+    OPTION_RETENTION,
+    OPTION_MEMORY,
+    OPTION_TOP,
+    OPTION_OUTPUT,
+    OPTION_THREADS,
+    OPTION_FOLLOW,
+    OPTION_LATENESS,
+    OPTION_HELP
+};
+
+static const struct option long_options[] = {{"format", required_argument, NULL, OPTION_FORMAT},
+                                             {"key", required_argument, NULL, OPTION_KEY},
+                                             {"window", required_argument, NULL, OPTION_WINDOW},
+                                             {"utc-offset", required_argument, NULL, OPTION_UTC_OFFSET},
+                                             {"redis", required_argument, NULL, OPTION_REDIS},
+                                             {"redis-key", required_argument, NULL, OPTION_REDIS_KEY},
+                                             {"retention", required_argument, NULL, OPTION_RETENTION},
+                                             {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"top", required_argument, NULL, OPTION_TOP},
+                                             {"output", required_argument, NULL, OPTION_OUTPUT},
+                                             {"threads", required_argument, NULL, OPTION_THREADS},
+                                             {"follow", no_argument, NULL, OPTION_FOLLOW},
+                                             {"lateness", required_argument, NULL, OPTION_LATENESS},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+/* ---- refusals ---- */
+
+static bool refuse(const char *option, const char *given, const char *takes) {
+    tool_complain("--%s '%s': %s", option, given, takes);
+    return false;
+}
+
+static void refuse_unknown(const char *given) {
+    const char *names[sizeof long_options / sizeof *long_options + 1];
+    size_t count = 0;
+    while (long_options[count].name != NULL) {
+        names[count] = long_options[count].name;
+        count++;
+    }
+    names[count] = NULL;
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
+    const char *bare = word + strspn(word, "-");
+    const char *nearest = text_nearest(bare, names);
+    if (nearest != NULL && strcmp(nearest, bare) == 0) { /* known, with a value that it does not take */
+        tool_complain("--%s takes no value", bare);
+    } else if (nearest != NULL) {
+        tool_complain("unknown option %s; did you mean --%s?", word, nearest);
+    } else {
+        tool_complain("unknown option %s; 'tallywheel count --help' lists them", word);
+    }
+}
+
+/* ---- values ---- */
+
+/* One of a few words; -1: none of them. */
+static int word_index(const char *given, const char *const *words) {
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(given, words[i]) == 0) return i;
+    }
+    return -1;
+}
+
+static bool choice(const char *option, const char *given, const char *const *words, const char *takes, int *index) {
+    *index = word_index(given, words);
+    if (*index >= 0) return true;
+    const char *nearest = text_nearest(given, words);
+    if (nearest == NULL) return refuse(option, given, takes);
+    tool_complain("--%s '%s': did you mean %s? It %s", option, given, nearest, takes);
+    return false;
+}
+
+/* What plan_read() gathers before the plan can be made: the key's fields depend on the format, whichever comes first. */
+struct draft {
+    struct plan *plan;
+    enum line_format format;
+    uint16_t fields[LINE_FIELDS_MAX];
+    size_t field_count;
+    bool lateness_given, retention_given, redis_key_given;
+};
+
+static bool number_take(const char *option, const char *given, uint64_t low, uint64_t high, uint64_t *number) {
+    char takes[80];
+    if (text_number(given, low, high, number)) return true;
+    snprintf(takes, sizeof takes, "a whole number from %llu to %llu is wanted", (unsigned long long)low,
+             (unsigned long long)high);
+    return refuse(option, given, takes);
+}
+
+static bool span_take(const char *option, const char *given, bool zero_is_fine, int64_t *ms) {
+    int64_t value;
+    if (text_span(given, &value) && (value > 0 || zero_is_fine)) {
+        *ms = value;
+        return true;
+    }
+    return refuse(option, given, "a whole number followed by s, m, h or d is wanted, as 30s, 1h, 7d, up to 36500d");
+}
+
+static bool option_take(struct draft *draft, int option, const char *given) {
+    static const char *const formats[] = {"combined", "dpkg", "tsv", NULL};
+    static const char *const forms[] = {"table", "tsv", "json", NULL};
+    struct plan *plan = draft->plan;
+    uint64_t number = 0;
+    int index = 0;
+    bool good = true;
+    switch (option) {
+    case OPTION_FORMAT:
+        good = choice("format", given, formats, "is one of combined, dpkg, tsv", &index);
+        if (good) draft->format = (enum line_format)index;
+        return good;
+    case OPTION_KEY:
+        draft->field_count = text_fields(given, draft->fields, LINE_FIELDS_MAX);
+        return draft->field_count > 0 ||
+               refuse("key", given, "field numbers from 1 to 1000, separated by commas, at most 16, are wanted");
+    case OPTION_WINDOW: return span_take("window", given, false, &plan->window_ms);
+    case OPTION_RETENTION:
+        draft->retention_given = true;
+        return span_take("retention", given, false, &plan->retention_ms);
+    case OPTION_LATENESS: draft->lateness_given = true; return span_take("lateness", given, true, &plan->lateness_ms);
+    case OPTION_UTC_OFFSET:
+        return text_offset(given, &plan->rule.utc_offset_ms) ||
+               refuse("utc-offset", given, "an offset within 14 hours of UTC is wanted, as +08:00 or -03:30");
+    case OPTION_MEMORY:
+        return text_size(given, &plan->memory_bytes)
+                   ? plan->memory_bytes > 0 || refuse("memory", given, "must not be 0")
+                   : refuse("memory", given, "a size as 512M or 4G is wanted");
+    case OPTION_TOP:
+        good = number_take("top", given, 1, UINT32_MAX, &number);
+        if (good) plan->top = (size_t)number;
+        return good;
+    case OPTION_THREADS:
+        good = number_take("threads", given, 1, FEED_THREADS_MAX, &number);
+        if (good) plan->threads = (unsigned)number;
+        return good;
+    case OPTION_OUTPUT:
+        good = choice("output", given, forms, "is one of table, tsv, json", &index);
+        if (good) plan->form = (enum print_form)index;
+        return good;
+    case OPTION_REDIS: plan->redis_url = given; return true;
+    case OPTION_REDIS_KEY:
+        draft->redis_key_given = true;
+        plan->redis_key = given;
+        return true;
+    default: plan->follow = true; return true;
+    }
+}
+
+/* ---- defaults ---- */
+
+/* The machine's memory, or the share of it that a container grants; 0: unknown. */
+static uint64_t machine_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        unsigned long long granted;
+        FILE *file = fopen(limits[i], "re");
+        if (file == NULL) continue;
+        if (fscanf(file, "%llu", &granted) == 1 && granted > 0 && (bytes == 0 || granted < bytes)) bytes = granted;
+        fclose(file);
+    }
+    return bytes;
+}
+
+static unsigned processors(void) {
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count > 64 ? 64 : (unsigned)count;
+}
+
+static void defaults_set(struct plan *plan) {
+    *plan = (struct plan){.window_ms = TW_HOUR, .lateness_ms = DEFAULT_LATENESS_MS, .form = PRINT_TABLE};
+    plan->threads = processors();
+    plan->memory_bytes = machine_bytes() / 4 * 3;
+}
+
+/* ---- the whole ---- */
+
+static bool draft_is_sound(const struct draft *draft) {
+    const struct plan *plan = draft->plan;
+    if (plan->file_count == 0) {
+        tool_complain("nothing to count: name a FILE, or - for standard input");
+    } else if (draft->format == LINE_TSV && draft->field_count > 0) {
+        tool_complain("--key goes with --format combined and dpkg; in tsv the second field is the key");
+    } else if (draft->lateness_given && !plan->follow) {
+        tool_complain("--lateness goes with --follow; without it no line is late");
+    } else if (draft->retention_given && plan->redis_url == NULL) {
+        tool_complain("--retention goes with --redis");
+    } else if (draft->redis_key_given && plan->redis_url == NULL) {
+        tool_complain("--redis-key goes with --redis");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+int plan_read(int argc, char **argv, struct plan *plan) {
+    struct draft draft = {.plan = plan, .format = LINE_COMBINED};
+    defaults_set(plan);
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        int before = optind;
+        int option = getopt_long(argc, argv, ":h", long_options, NULL);
+        if (option == -1) break;
+        if (option == OPTION_HELP || option == 'h')
+            return fputs(help, stdout) < 0 || fflush(stdout) != 0 ? EXIT_TROUBLE : -1;
+        if (option == '?') {
+            refuse_unknown(argv[optind > before ? optind - 1 : before]);
+            return EXIT_USAGE;
+        }
+        if (option == ':') {
+            tool_complain("%s needs a value", argv[optind - 1]);
+            return EXIT_USAGE;
+        }
+        if (!option_take(&draft, option, optarg)) return EXIT_USAGE;
+    }
+    plan->files = argv + optind;
+    plan->file_count = (size_t)(argc - optind);
+    if (!draft_is_sound(&draft)) return EXIT_USAGE;
+    line_rule_set(&plan->rule, draft.format, draft.fields, draft.field_count);
+    return EXIT_DONE;
+}

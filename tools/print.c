@@ -1,0 +1,244 @@
+/* print.c -- windows and their rows as text. See print.h. */
+#include "print.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "utf8.h"
+
+static const char hex_digits[] = "0123456789abcdef";
+
+/* Broken-down UTC time; civil arithmetic of the C library alone, no time zone. */
+static void civil_of(int64_t unix_ms, struct tm *civil) {
+    int64_t into = unix_ms % 1000;
+    time_t unix_s = (time_t)((unix_ms - (into < 0 ? into + 1000 : into)) / 1000);
+    gmtime_r(&unix_s, civil);
+}
+
+void print_stamp(int64_t unix_ms, char stamp[PRINT_STAMP_SIZE]) {
+    struct tm civil;
+    civil_of(unix_ms, &civil);
+    snprintf(stamp, PRINT_STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02dZ", civil.tm_year + 1900, civil.tm_mon + 1,
+             civil.tm_mday, civil.tm_hour, civil.tm_min, civil.tm_sec);
+}
+
+/* ---- keys ---- */
+
+/* \xHH in capitals, as in the manual. */
+static void byte_escape(struct sink *sink, unsigned char byte) {
+    static const char capitals[] = "0123456789ABCDEF";
+    const char text[4] = {'\\', 'x', capitals[byte >> 4], capitals[byte & 15]};
+    sink_bytes(sink, text, sizeof text);
+}
+
+static void char_escape(struct sink *sink, const unsigned char *text, size_t size) {
+    switch (text[0]) {
+    case '\t': sink_text(sink, "\\t"); return;
+    case '\n': sink_text(sink, "\\n"); return;
+    case '\\': sink_text(sink, "\\\\"); return;
+    default:
+        for (size_t i = 0; i < size; i++) byte_escape(sink, text[i]);
+    }
+}
+
+/* How many bytes at `text` can be shown as they are; 0: the character there needs an escape. */
+static size_t plain_size(const unsigned char *text, size_t size) {
+    size_t step = utf8_size(text, size);
+    return step == 0 || text[0] == '\\' || utf8_is_control(text, step) ? 0 : step;
+}
+
+void print_key_escaped(struct sink *sink, const unsigned char *key, size_t size) {
+    for (size_t at = 0; at < size;) {
+        size_t plain = 0, step;
+        while (at + plain < size && (step = plain_size(key + at + plain, size - at - plain)) > 0) plain += step;
+        sink_bytes(sink, key + at, plain);
+        at += plain;
+        if (at == size) return;
+        step = utf8_size(key + at, size - at);
+        char_escape(sink, key + at, step == 0 ? 1 : step);
+        at += step == 0 ? 1 : step;
+    }
+}
+
+static void json_char(struct sink *sink, const unsigned char *text, size_t size) {
+    if (size == 0) {
+        sink_text(sink, "\\ufffd");
+    } else if (text[0] == '"' || text[0] == '\\') {
+        sink_byte(sink, '\\');
+        sink_byte(sink, (char)text[0]);
+    } else if (utf8_is_control(text, size)) {
+        unsigned char code = text[size - 1]; /* U+0080..U+009F: the second byte of C2 80..C2 9F is the code */
+        sink_text(sink, "\\u00");
+        sink_byte(sink, hex_digits[code >> 4]);
+        sink_byte(sink, hex_digits[code & 15]);
+    } else {
+        sink_bytes(sink, text, size);
+    }
+}
+
+/* The members "key" and, where the key is no UTF-8, "key_hex". */
+void print_key_json(struct sink *sink, const unsigned char *key, size_t size) {
+    bool exact = true;
+    sink_text(sink, "\"key\":\"");
+    for (size_t at = 0; at < size;) {
+        size_t step = utf8_size(key + at, size - at);
+        json_char(sink, key + at, step);
+        exact = exact && step > 0;
+        at += step == 0 ? 1 : step;
+    }
+    sink_byte(sink, '"');
+    if (exact) return;
+    sink_text(sink, ",\"key_hex\":\"");
+    for (size_t at = 0; at < size; at++) {
+        sink_byte(sink, hex_digits[key[at] >> 4]);
+        sink_byte(sink, hex_digits[key[at] & 15]);
+    }
+    sink_byte(sink, '"');
+}
+
+/* ---- tsv and json ---- */
+
+static void window_tsv(struct print *print, int64_t start_ms, const struct rows *rows) {
+    char stamp[PRINT_STAMP_SIZE];
+    print_stamp(start_ms, stamp);
+    size_t stamp_size = strlen(stamp);
+    for (size_t i = 0; i < rows->count; i++) {
+        sink_bytes(print->sink, stamp, stamp_size);
+        sink_byte(print->sink, '\t');
+        print_key_escaped(print->sink, rows->row[i].key, rows->row[i].key_size);
+        sink_byte(print->sink, '\t');
+        sink_number(print->sink, rows->row[i].count);
+        sink_byte(print->sink, '\n');
+    }
+}
+
+static void window_json(struct print *print, int64_t start_ms, const struct rows *rows) {
+    char stamp[PRINT_STAMP_SIZE];
+    print_stamp(start_ms, stamp);
+    if (!print->stream) sink_text(print->sink, print->windows == 0 ? "\n" : ",\n");
+    sink_text(print->sink, "{\"window\":\"");
+    sink_text(print->sink, stamp);
+    sink_text(print->sink, "\",\"counts\":[");
+    for (size_t i = 0; i < rows->count; i++) {
+        if (i > 0) sink_byte(print->sink, ',');
+        sink_byte(print->sink, '{');
+        print_key_json(print->sink, rows->row[i].key, rows->row[i].key_size);
+        sink_text(print->sink, ",\"count\":");
+        sink_number(print->sink, rows->row[i].count);
+        sink_byte(print->sink, '}');
+    }
+    sink_text(print->sink, print->stream ? "]}\n" : "]}");
+}
+
+/* ---- table ---- */
+
+#define COUNT_WIDTH 15 /* 999,999,999,999 */
+
+/* "Tue 2015-05-19 03:00", with seconds where windows begin at some. */
+static void heading_time(const struct print *print, int64_t unix_ms, char *text, size_t size) {
+    static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    struct tm civil;
+    civil_of(unix_ms + print->utc_offset_ms, &civil);
+    int used = snprintf(text, size, "%s %04d-%02d-%02d", days[civil.tm_wday % 7], civil.tm_year + 1900,
+                        civil.tm_mon + 1, civil.tm_mday);
+    if (print->window_ms % 86400000 == 0) return;
+    bool seconds = print->window_ms % 60000 != 0;
+    snprintf(text + used, size - (size_t)used, seconds ? " %02d:%02d:%02d" : " %02d:%02d", civil.tm_hour, civil.tm_min,
+             civil.tm_sec);
+}
+
+static void offset_text(int64_t offset_ms, char *text, size_t size) {
+    int64_t minutes = offset_ms / 60000, positive = minutes < 0 ? -minutes : minutes;
+    if (minutes == 0) {
+        snprintf(text, size, "UTC");
+    } else {
+        snprintf(text, size, "%c%02d:%02d", minutes < 0 ? '-' : '+', (int)(positive / 60), (int)(positive % 60));
+    }
+}
+
+/* "1,234 counts of 56 keys" */
+static void amounts(struct sink *sink, int64_t sum, int64_t keys) {
+    sink_grouped(sink, sum, 0);
+    sink_text(sink, sum == 1 ? " count of " : " counts of ");
+    sink_grouped(sink, keys, 0);
+    sink_text(sink, keys == 1 ? " key" : " keys");
+}
+
+/* The escaped key, cut to the terminal's width. A character is taken as one column wide. */
+static void key_cut(struct print *print, const struct row *row) {
+    struct sink text;
+    size_t columns = 0, room = print->width > COUNT_WIDTH + 4 ? print->width - COUNT_WIDTH - 4 : 16;
+    if (print->width == 0 || !sink_open(&text, -1)) {
+        print_key_escaped(print->sink, row->key, row->key_size);
+        return;
+    }
+    print_key_escaped(&text, row->key, row->key_size);
+    for (size_t i = 0; i < text.size; i++) columns += (text.buffer[i] & 0xC0) != 0x80;
+    size_t shown = text.size;
+    if (columns > room) {
+        shown = 0;
+        for (size_t column = 0; shown < text.size; shown++) {
+            if ((text.buffer[shown] & 0xC0) != 0x80 && ++column == room) break;
+        }
+    }
+    sink_bytes(print->sink, text.buffer, shown);
+    if (columns > room) sink_text(print->sink, "\xE2\x80\xA6"); /* an ellipsis */
+    sink_close(&text);
+}
+
+static void window_table(struct print *print, int64_t start_ms, const struct rows *rows) {
+    char when[64], offset[8];
+    struct sink *sink = print->sink;
+    heading_time(print, start_ms, when, sizeof when);
+    offset_text(print->utc_offset_ms, offset, sizeof offset);
+    if (print->windows > 0) sink_byte(sink, '\n');
+    if (print->bold) sink_text(sink, "\033[1m");
+    sink_text(sink, when);
+    sink_byte(sink, ' ');
+    sink_text(sink, offset);
+    if (print->bold) sink_text(sink, "\033[0m");
+    sink_text(sink, "  ");
+    amounts(sink, rows->sum_all, (int64_t)rows->keys_all);
+    sink_byte(sink, '\n');
+    for (size_t i = 0; i < rows->count; i++) {
+        sink_grouped(sink, rows->row[i].count, COUNT_WIDTH);
+        sink_text(sink, "  ");
+        key_cut(print, &rows->row[i]);
+        sink_byte(sink, '\n');
+    }
+    if (rows->keys_all > rows->count) {
+        sink_grouped(sink, rows->sum_all - rows->sum_shown, COUNT_WIDTH);
+        sink_text(sink, "  (");
+        sink_grouped(sink, (int64_t)(rows->keys_all - rows->count), 0);
+        sink_text(sink, rows->keys_all - rows->count == 1 ? " more key)\n" : " more keys)\n");
+    }
+}
+
+/* ---- all ---- */
+
+void print_begin(struct print *print) {
+    if (print->form == PRINT_JSON && !print->stream) sink_byte(print->sink, '[');
+}
+
+/* A window without rows is not shown: nothing was counted in it. */
+void print_window(struct print *print, int64_t start_ms, const struct rows *rows) {
+    if (rows->count == 0) return;
+    switch (print->form) {
+    case PRINT_TSV: window_tsv(print, start_ms, rows); break;
+    case PRINT_JSON: window_json(print, start_ms, rows); break;
+    case PRINT_TABLE: window_table(print, start_ms, rows); break;
+    }
+    print->windows++;
+    print->keys += (int64_t)rows->keys_all;
+    if (__builtin_add_overflow(print->sum, rows->sum_all, &print->sum)) print->sum = INT64_MAX;
+}
+
+void print_end(struct print *print) {
+    if (print->form == PRINT_JSON && !print->stream) sink_text(print->sink, print->windows == 0 ? "]\n" : "\n]\n");
+    if (print->form != PRINT_TABLE || print->windows < 2) return;
+    sink_byte(print->sink, '\n');
+    sink_grouped(print->sink, print->sum, COUNT_WIDTH);
+    sink_text(print->sink, print->sum == 1 ? "  count in " : "  counts in ");
+    sink_grouped(print->sink, (int64_t)print->windows, 0);
+    sink_text(print->sink, " windows\n");
+}

@@ -1,0 +1,86 @@
+/* say.c -- what the command says on standard error: complaints, and a progress bar. See say.h. */
+#include "say.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+#define DRAW_EVERY_MS 200
+#define BAR_WIDTH 30
+
+static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER; /* the last line of the terminal */
+static bool bar_stands;
+
+static struct {
+    bool wanted;
+    uint64_t bytes_all;
+    int64_t begun_ms, drawn_ms;
+} progress;
+
+int64_t say_mono_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void bar_clear(void) {
+    if (bar_stands) fputs("\r\033[K", stderr);
+    bar_stands = false;
+}
+
+void tool_complain(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&line_lock);
+    bar_clear();
+    fputs(TOOL_NAME ": ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    fflush(stderr);
+    pthread_mutex_unlock(&line_lock);
+    va_end(arguments);
+}
+
+void progress_begin(uint64_t bytes_all) {
+    progress.wanted = isatty(STDERR_FILENO) == 1;
+    progress.bytes_all = bytes_all;
+    progress.begun_ms = say_mono_ms();
+    progress.drawn_ms = progress.begun_ms; /* short runs show none */
+}
+
+static void bar_draw(uint64_t done, double seconds) {
+    double mib = (double)done / 1048576.0;
+    pthread_mutex_lock(&line_lock);
+    fputs("\r\033[K", stderr);
+    if (progress.bytes_all > 0) {
+        double share = (double)done / (double)progress.bytes_all;
+        int filled = share >= 1 ? BAR_WIDTH : (int)(share * BAR_WIDTH);
+        fprintf(stderr, "[%.*s%*s] %3.0f %%  ", filled, "==============================", BAR_WIDTH - filled, "",
+                share >= 1 ? 100.0 : share * 100);
+    }
+    fprintf(stderr, "%.0f MiB  %.0f MiB/s", mib, seconds > 0 ? mib / seconds : 0.0);
+    fflush(stderr);
+    bar_stands = true;
+    pthread_mutex_unlock(&line_lock);
+}
+
+void progress_step(uint64_t bytes_done) {
+    if (!progress.wanted) return;
+    int64_t now_ms = say_mono_ms();
+    if (now_ms - progress.drawn_ms < DRAW_EVERY_MS) return;
+    progress.drawn_ms = now_ms;
+    bar_draw(bytes_done, (double)(now_ms - progress.begun_ms) / 1000.0);
+}
+
+void progress_end(void) {
+    pthread_mutex_lock(&line_lock);
+    bar_clear();
+    fflush(stderr);
+    pthread_mutex_unlock(&line_lock);
+    progress.wanted = false;
+}

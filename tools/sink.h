@@ -1,0 +1,30 @@
+/* sink.h -- where output goes: a file descriptor behind a buffer, or memory.
+ * Always true: the first error is kept (`error`, an errno) and everything after it is dropped; nothing is written in
+ * pieces smaller than the buffer unless sink_flush() asks for it. One thread at a time. */
+#ifndef TOOL_SINK_H
+#define TOOL_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sink {
+    int fd; /* -1: memory, which grows */
+    int error;
+    char *buffer;
+    size_t size, capacity;
+};
+
+bool sink_open(struct sink *sink, int fd); /* false: no memory */
+void sink_bytes(struct sink *sink, const void *bytes, size_t size);
+void sink_text(struct sink *sink, const char *text);
+void sink_byte(struct sink *sink, char byte);
+void sink_number(struct sink *sink, int64_t number);
+/* Right-aligned in `width`, with commas every three digits. */
+void sink_grouped(struct sink *sink, int64_t number, size_t width);
+void sink_spaces(struct sink *sink, size_t count);
+/* Writes what is held; true if nothing has gone wrong so far. */
+bool sink_flush(struct sink *sink);
+void sink_close(struct sink *sink); /* frees; does not flush */
+
+#endif

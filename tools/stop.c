@@ -1,0 +1,52 @@
+/* stop.c -- SIGINT and SIGTERM through a descriptor. See stop.h. */
+#include "stop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static int signal_fd = -1;
+static int signal_seen;
+
+static void ending_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+/* A signal that our caller ignores (nohup, a shell's background job) stays ignored: signalfd would never see it. */
+bool stop_begin(void) {
+    sigset_t set;
+    signal(SIGPIPE, SIG_IGN);
+    ending_signals(&set);
+    int error = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (error != 0) {
+        errno = error;
+        return false;
+    }
+    signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return signal_fd >= 0;
+}
+
+int stop_signal(void) {
+    struct signalfd_siginfo info;
+    if (signal_seen == 0 && signal_fd >= 0 && read(signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        sigset_t set;
+        signal_seen = (int)info.ssi_signo;
+        ending_signals(&set);
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    }
+    return signal_seen;
+}
+
+bool stop_wait(int fd, int timeout_ms) {
+    struct pollfd ready[2] = {{.fd = fd, .events = POLLIN},
+                              {.fd = signal_seen == 0 ? signal_fd : -1, .events = POLLIN}};
+    if (poll(ready, 2, timeout_ms) < 0) return false;
+    if (ready[1].revents != 0) stop_signal();
+    return ready[0].revents != 0;
+}

@@ -1,0 +1,18 @@
+/* tool.h -- what every part of the `tallywheel` command shares: exit codes and the one way to complain.
+ * Always true: standard output carries results only; everything said to people goes to standard error. */
+#ifndef TOOL_TOOL_H
+#define TOOL_TOOL_H
+
+enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2 };
+
+#define TOOL_NAME "tallywheel"
+
+/* "tallywheel: ..." and a newline, to standard error; clears a progress bar that stands there. Any thread. */
+void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The subcommands: argv[0] is the subcommand's name. They return an exit code. */
+int count_main(int argc, char **argv);
+int demo_main(int argc, char **argv);
+int demo_worker_main(int argc, char **argv); /* hidden: one engine of the demo */
+
+#endif

@@ -1,0 +1,15 @@
+/* utf8.h -- which bytes of a key are text.
+ * Always true: only well-formed UTF-8 counts (no overlong forms, no surrogates, nothing past U+10FFFF). */
+#ifndef TOOL_UTF8_H
+#define TOOL_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* How many bytes the character at `text` has, 1..4; 0: the byte there begins none. size > 0. */
+size_t utf8_size(const unsigned char *text, size_t size);
+bool utf8_is_valid(const unsigned char *text, size_t size);
+/* A control character: C0, DEL, or C1 (U+0080..U+009F), which terminals obey too. `size` is utf8_size()'s. */
+bool utf8_is_control(const unsigned char *text, size_t size);
+
+#endif

@@ -1,0 +1,30 @@
+/* windows.h -- which windows have counts: the library visits one window at a time and does not list them.
+ * Always true: each start is held once; 8 bytes and a free slot for each, at most 2/3 full. One thread at a time. */
+#ifndef TOOL_WINDOWS_H
+#define TOOL_WINDOWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct windows {
+    int64_t *slots; /* WINDOWS_FREE: free */
+    size_t capacity, count;
+};
+
+#define WINDOWS_FREE INT64_MIN
+#define WINDOWS_EMPTY \
+    { 0 }
+
+/* The start of the window that holds `unix_ms`: the multiple of window_ms, shifted by the offset, at or before it. */
+int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms);
+
+/* False: no memory, nothing changed. */
+bool windows_add(struct windows *windows, int64_t start_ms);
+bool windows_merge(struct windows *into, const struct windows *from);
+bool windows_holds(const struct windows *windows, int64_t start_ms);
+/* The starts in rising order, to be freed by the caller; NULL: none, or no memory (`*count` tells: it is the set's). */
+int64_t *windows_sorted(const struct windows *windows, size_t *count);
+void windows_free(struct windows *windows);
+
+#endif
