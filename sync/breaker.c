@@ -1,0 +1,34 @@
+/* breaker.c -- see breaker.h. CLOSED --fail--> OPEN --time--> TRYING --succeed--> CLOSED, or --fail--> OPEN for longer. */
+#include "sync/breaker.h"
+
+static void open_for(struct twi_breaker *breaker, int64_t now_ms, int64_t wait_ms) {
+    breaker->state = TWI_BREAKER_OPEN;
+    breaker->retry_at_ms = now_ms + wait_ms;
+}
+
+void twi_breaker_fail(struct twi_breaker *breaker, int64_t now_ms, uint64_t random) {
+    int64_t ceiling_ms = TWI_BREAKER_BASE_MS;
+    for (uint32_t i = 0; i < breaker->failures && ceiling_ms < TWI_BREAKER_CEILING_MS; i++) ceiling_ms *= 2;
+    if (ceiling_ms > TWI_BREAKER_CEILING_MS) ceiling_ms = TWI_BREAKER_CEILING_MS;
+    if (breaker->failures < UINT32_MAX) breaker->failures++;
+    open_for(breaker, now_ms, TWI_BREAKER_FLOOR_MS + (int64_t)(random % (uint64_t)ceiling_ms));
+}
+
+void twi_breaker_fail_slowly(struct twi_breaker *breaker, int64_t now_ms, uint64_t random) {
+    twi_breaker_fail(breaker, now_ms, random);
+    open_for(breaker, now_ms, TWI_BREAKER_SLOW_MS + (int64_t)(random % TWI_BREAKER_SLOW_MS));
+}
+
+void twi_breaker_succeed(struct twi_breaker *breaker) {
+    *breaker = (struct twi_breaker){.state = TWI_BREAKER_CLOSED};
+}
+
+bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms) {
+    if (breaker->state == TWI_BREAKER_OPEN && now_ms < breaker->retry_at_ms) return false;
+    breaker->state = TWI_BREAKER_TRYING;
+    return true;
+}
+
+void twi_breaker_nudge(struct twi_breaker *breaker, int64_t now_ms) {
+    if (breaker->state == TWI_BREAKER_OPEN && breaker->retry_at_ms > now_ms) breaker->retry_at_ms = now_ms;
+}

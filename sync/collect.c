@@ -1,0 +1,74 @@
+/* collect.c -- from counters that owe Redis something to frozen batches.   Step 2 to 3 of the flow.
+ *
+ * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon, so an
+ * outage of hours holds no more than the pipeline in batches.
+ * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
+#include "sync/sync.h"
+
+#define LOOK_PERIOD_MS 30000 /* every half minute ... */
+#define LOOK_SHARE_MS 3000   /* ... for three seconds each key's expiry is looked at: a lost one is healed, for a tenth of the cost */
+
+uint64_t twi_sync_unsettled(const struct twi_sync *sync) {
+    return sync->ledger.last - sync->ledger.acked;
+}
+
+bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_batch *batch = twi_batch_empty(now_ms);
+    if (batch) twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
+    return batch != NULL;
+}
+
+/* Everything that was staged becomes batches; without memory, what is left goes back. */
+static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
+    struct twi_freeze how = {
+        .look_always = now_ms < sync->look_until_ms || now_ms % LOOK_PERIOD_MS < LOOK_SHARE_MS,
+        .redis_offset_ms = sync->offset_ms,
+        .now_ms = now_ms,
+    };
+    twi_batch_sort(sync->staging, count, how.look_always);
+    for (size_t at = 0, taken = 0; at < count; at += taken) {
+        struct twi_batch *batch = twi_batch_freeze(sync->staging + at, count - at, &how, &taken);
+        if (batch) {
+            twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
+            continue;
+        }
+        for (; at < count; at++) twi_port_return(&sync->staging[at], sync->interval_ms);
+        return false;
+    }
+    return true;
+}
+
+/* Is it time, and for whom? A flush is not throttled by the interval. */
+static bool begin(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->begin_again || twi_ticket_begin(&sync->tickets)) {
+        sync->begin_again = false;
+        if (twi_poison_count(&sync->poison, now_ms)) twi_ticket_refused(&sync->tickets); /* it waits, unsent */
+        twi_port_collect_begin(sync->engine);
+        return true;
+    }
+    if (sync->collecting) return true;
+    if (now_ms < sync->collect_at_ms || !twi_port_is_dirty(sync->engine)) return false;
+    /* Jittered, so that nodes that began together do not stay together: 3/4 to 5/4 of the interval. */
+    int64_t interval_ms = sync->interval_ms;
+    sync->collect_at_ms = now_ms + interval_ms * 3 / 4 + (int64_t)(twi_sync_random(sync) % (uint64_t)(interval_ms / 2 + 1));
+    return true;
+}
+
+void twi_collect(struct twi_sync *sync, int64_t now_ms) {
+    /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
+    if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger)) (void)twi_collect_refresh(sync, now_ms);
+    if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
+    if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0) (void)twi_collect_refresh(sync, now_ms);
+    if (twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
+    sync->collecting = true;
+    while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
+        size_t count = twi_port_collect(sync->engine, sync->staging, TWI_BATCH_ITEMS_MAX);
+        sync->collecting = count == TWI_BATCH_ITEMS_MAX;
+        if (!freeze(sync, count, now_ms)) {
+            sync->begin_again = twi_ticket_again(&sync->tickets); /* what went back is not in this round yet */
+            return;
+        }
+    }
+    if (!sync->collecting) twi_ticket_collected(&sync->tickets, sync->ledger.last);
+    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked); /* there may have been nothing to send */
+}

@@ -1,0 +1,236 @@
+/* connect.c -- from nothing to a connection that takes batches, and back.
+ *
+ * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, INFO; then, for a new instance, number 0, which makes
+ * its ledger. An opening is sent under one identity once: if its outcome is not known, the next one has another identity, so
+ * a ledger is never made twice and a batch never meets one that was made behind its back.
+ * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its first
+ * word reaches a log (servers quote what they did not understand). */
+#include "sync/sync.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A batch reply: 8 + 1000 items with their ends are some 50 KiB; texts of 1000 errors 100 KiB. INFO has some KiB. */
+static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .nodes_max = 8192, .depth_max = 3};
+
+/* ---- the greeting ------------------------------------------------------------------------------------------------------- */
+
+/* The password of this connection, or -1. */
+static int fetch_password(struct twi_sync *sync, char *out, size_t size) {
+    if (!sync->password) return snprintf(out, size, "%s", sync->url.has_password ? sync->url.password : "");
+    int length = sync->password(sync->password_ctx, out, size);
+    return length < 0 || (size_t)length >= size ? -1 : length;
+}
+
+static bool put_auth(struct twi_sync *sync) {
+    char password[1024];
+    int length = fetch_password(sync, password, sizeof password);
+    if (length > 0) {
+        bool has_user = sync->url.user[0] != '\0';
+        twi_wire_begin(&sync->out, has_user ? 3 : 2);
+        twi_wire_put_text(&sync->out, "AUTH");
+        if (has_user) twi_wire_put_text(&sync->out, sync->url.user);
+        twi_wire_put(&sync->out, password, (size_t)length);
+        twi_sync_await(sync, TWI_AUTH, NULL);
+    }
+    explicit_bzero(password, sizeof password);
+    return length >= 0;
+}
+
+static void put_word(struct twi_sync *sync, enum twi_command command, const char *word) {
+    twi_wire_begin(&sync->out, 1);
+    twi_wire_put_text(&sync->out, word);
+    twi_sync_await(sync, command, NULL);
+}
+
+static void greet(struct twi_sync *sync, int64_t now_ms) {
+    sync->phase = TWI_GREETING;
+    sync->out_sent = 0;
+    sync->out_moved_ms = sync->reply_ms = now_ms;
+    sync->reader = twi_reader_create(&reply_limits);
+    if (!sync->reader) {
+        twi_connect_drop(sync, now_ms, false, "no memory");
+        return;
+    }
+    if (!put_auth(sync)) {
+        twi_connect_drop(sync, now_ms, true, "the password callback failed");
+        return;
+    }
+    if (sync->url.db) {
+        twi_wire_begin(&sync->out, 2);
+        twi_wire_put_text(&sync->out, "SELECT");
+        twi_wire_put_u64(&sync->out, sync->url.db);
+        twi_sync_await(sync, TWI_SELECT, NULL);
+    }
+    put_word(sync, TWI_PING, "PING");
+    put_word(sync, TWI_INFO, "INFO");
+    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
+}
+
+void twi_connect_step(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->phase == TWI_DOWN) {
+        if (!twi_breaker_may_try(&sync->breaker, now_ms)) return;
+        sync->phase = TWI_CONNECTING;
+        sync->phase_deadline_ms = now_ms + 10 * (int64_t)sync->timeout_ms;
+    }
+    if (sync->phase != TWI_CONNECTING) return;
+    int done = sync->transport->connect(sync->transport_ctx, &sync->url, now_ms, sync->phase_deadline_ms);
+    if (done > 0)
+        greet(sync, now_ms);
+    else if (done < 0)
+        twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
+    else if (now_ms >= sync->phase_deadline_ms)
+        twi_connect_drop(sync, now_ms, false, "connect: no answer in time");
+}
+
+/* ---- start-up checks ------------------------------------------------------------------------------------------------------ */
+
+/* The value of a line "name:value" of INFO; "" if there is none. */
+static void info_value(const struct twi_node *info, const char *name, char *out, size_t size) {
+    size_t length = strlen(name);
+    out[0] = '\0';
+    for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        if (strncmp(line, name, length) != 0 || line[length] != ':') continue;
+        const char *value = line + length + 1;
+        snprintf(out, size, "%.*s", (int)strcspn(value, "\r\n"), value);
+        return;
+    }
+}
+
+static void log_start(struct twi_sync *sync, bool news, const char *text, const char *detail) {
+    if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
+}
+
+static void check_server(struct twi_sync *sync, const struct twi_node *info) {
+    char value[64];
+    bool news = !sync->checked; /* one line each, at the first connect */
+    sync->checked = true;
+    info_value(info, "maxmemory_policy", value, sizeof value);
+    sync->may_restore = value[0] != '\0' && strncmp(value, "allkeys-", 8) != 0;
+    if (value[0] && strcmp(value, "noeviction") != 0)
+        log_start(sync, news, "Redis may evict counters before their time (maxmemory-policy %s)", value);
+    info_value(info, "redis_version", value, sizeof value);
+    if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
+    info_value(info, "role", value, sizeof value);
+    if (strcmp(value, "slave") == 0) log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
+    info_value(info, "redis_mode", value, sizeof value);
+    if (strcmp(value, "cluster") == 0) log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
+}
+
+/* ---- answers to the greeting ------------------------------------------------------------------------------------------------ */
+
+/* An error's text as a log may have it: printable, cut; of AUTH's answer the first word alone. */
+static void error_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < error->size && used + 1 < size; i++) {
+        if (first_word && error->text[i] == ' ') break;
+        out[used++] = isprint((unsigned char)error->text[i]) ? error->text[i] : '?';
+    }
+    out[used] = '\0';
+}
+
+static void report_refused(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
+    char text[120], line[160];
+    error_text(error, first_word, text, sizeof text);
+    snprintf(line, sizeof line, "%s: %s", what, text);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
+    twi_port_last_error(sync->engine, line);
+}
+
+void twi_refused(struct twi_sync *sync, const struct twi_node *error) {
+    report_refused(sync, error, "a batch", false);
+}
+
+static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error, int64_t now_ms) {
+    static const char *const words[] = {[TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
+    bool slowly = command != TWI_PING || twi_answer_error(error) != TWI_ANSWER_REFUSED;
+    report_refused(sync, error, words[command], command == TWI_AUTH);
+    sync->lost_logged = true; /* the outage has its line */
+    twi_connect_drop(sync, now_ms, slowly, NULL);
+    return false;
+}
+
+static void greeted(struct twi_sync *sync, int64_t now_ms) {
+    twi_port_count(sync->engine, connects, 1);
+    sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
+    sync->offset_at_ms = 0;
+    if (!sync->is_open) {
+        sync->phase = TWI_OPENING;
+        twi_connect_open(sync, now_ms);
+        return;
+    }
+    sync->phase = TWI_UP;
+    sync->rewind = sync->use_eval = false;
+    sync->sent_number = sync->ledger.confirmed;
+}
+
+bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
+                       int64_t now_ms) {
+    (void)count;
+    bool error = nodes->type == TWI_NODE_ERROR;
+    switch (command) {
+    case TWI_PING:
+        if (error && twi_node_is(nodes, "NOPERM")) return true; /* it answers; what it permits, the batches will show */
+        /* fall through */
+    case TWI_AUTH:
+    case TWI_SELECT:
+        return error ? greeting_refused(sync, command, nodes, now_ms) : true;
+    case TWI_INFO: /* may be forbidden: then nothing is known of the server, and nothing is restored after a wipe */
+        sync->may_restore = false;
+        if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
+        greeted(sync, now_ms);
+        return sync->phase != TWI_DOWN;
+    default:
+        return true;
+    }
+}
+
+/* ---- number 0 ----------------------------------------------------------------------------------------------------------------- */
+
+void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
+    bool again = sync->opening != NULL; /* answered "nothing was done": the same identity may be sent again */
+    if (!again) {
+        sync->opening = twi_batch_empty(now_ms);
+        if (!sync->opening) {
+            twi_connect_drop(sync, now_ms, false, "no memory");
+            return;
+        }
+        twi_ledger_identify(&sync->ledger, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
+        sync->opening->nonce = twi_sync_random(sync);
+        sync->sent_number = 0;
+        if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
+    }
+    twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
+}
+
+/* ---- the end of a connection ------------------------------------------------------------------------------------------------------ */
+
+void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why) {
+    bool was_up = sync->phase == TWI_UP;
+    sync->transport->close(sync->transport_ctx);
+    sync->phase = TWI_DOWN;
+    sync->pending_count = 0;
+    twi_bytes_wipe(&sync->out); /* a login may not have gone out */
+    sync->out.failed = false;
+    sync->out_at = 0;
+    twi_reader_free(sync->reader);
+    sync->reader = NULL;
+    twi_batch_free(sync->opening);
+    sync->opening = NULL;
+    sync->rewind = sync->use_eval = false;
+    if (was_up) twi_port_count(sync->engine, disconnects, 1);
+    twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
+    if (why) {
+        twi_port_last_error(sync->engine, why);
+        if (!sync->lost_logged)
+            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "no connection to Redis at %s: %s", sync->name,
+                         why);
+        sync->lost_logged = true;
+    }
+    if (slowly)
+        twi_breaker_fail_slowly(&sync->breaker, now_ms, twi_sync_random(sync));
+    else
+        twi_breaker_fail(&sync->breaker, now_ms, twi_sync_random(sync));
+}

@@ -1,0 +1,137 @@
+/* driver.c -- the table through which the engine drives sync (engine/port.h), and the life of struct twi_sync.
+ * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles every
+ * item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
+#include "sync/sync.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/atomic.h"
+
+#define INTERVAL_DEFAULT_MS 100
+#define INTERVAL_MAX_MS 60000
+#define TIMEOUT_DEFAULT_MS 100
+#define TIMEOUT_MAX_MS 600000
+#define MEMORY_DEFAULT_BYTES (UINT64_C(1) << 30)
+#define WINDOW_BYTES_MAX (UINT64_C(64) << 20) /* the replay window: this, or an eighth of the memory (trap E42) */
+#define WINDOW_MS 30000
+#define PREFIX_MAX (TWI_LEDGER_NAME_MAX - 64) /* "tw:ledger:" and 32 digits follow */
+
+static tw_status refuse(const tw_options *options, const char *text) {
+    if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
+    return TW_ERR_OPTIONS;
+}
+
+static tw_status check_options(const tw_options *options) {
+    if (options->sync_interval_ms > INTERVAL_MAX_MS) return refuse(options, "sync_interval_ms: must be within 1..60000");
+    if (options->redis_timeout_ms > TIMEOUT_MAX_MS) return refuse(options, "redis_timeout_ms: must be within 1..600000");
+    if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX) return refuse(options, "redis_prefix: is too long");
+    return TW_OK;
+}
+
+static void sync_free(struct twi_sync *sync) {
+    twi_ledger_free(&sync->ledger);
+    twi_batch_free(sync->opening);
+    twi_reader_free(sync->reader);
+    twi_bytes_wipe(&sync->out);
+    twi_bytes_free(&sync->out);
+    twi_url_wipe(&sync->url);
+    free(sync->staging);
+    free(sync);
+}
+
+static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
+    uint64_t memory = options->memory_bytes_max ? options->memory_bytes_max : MEMORY_DEFAULT_BYTES;
+    sync->engine = engine;
+    sync->password = options->redis_password;
+    sync->password_ctx = options->redis_password_ctx;
+    sync->interval_ms = options->sync_interval_ms ? options->sync_interval_ms : INTERVAL_DEFAULT_MS;
+    sync->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
+    sync->ledger.window_bytes_max = (size_t)(memory / 8 < WINDOW_BYTES_MAX ? memory / 8 : WINDOW_BYTES_MAX);
+    sync->ledger.window_ms = WINDOW_MS;
+    sync->fd = -1;
+    sync->collect_at_ms = INT64_MIN;
+    const char *prefix = options->redis_prefix ? options->redis_prefix : "";
+    sync->marker_name_size = (size_t)snprintf(sync->marker_name, sizeof sync->marker_name, "%stw:marker", prefix);
+    twi_url_name(&sync->url, sync->name, sizeof sync->name);
+}
+
+static tw_status driver_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
+                               void *transport_ctx, struct twi_sync **out) {
+    tw_status status = check_options(options);
+    if (status != TW_OK) return status;
+    struct twi_sync *sync = calloc(1, sizeof *sync);
+    if (!sync) return TW_ERR_MEMORY;
+    if (!twi_url_parse(options->redis_url, &sync->url, options->error_text, options->error_size)) {
+        sync_free(sync);
+        return TW_ERR_OPTIONS;
+    }
+    set_up(sync, engine, options);
+    sync->staging = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->staging);
+    sync->transport = transport ? transport : &twi_link_transport;
+    if (!transport) sync->link = twi_link_create(&sync->url, options->threads == TW_OWN_THREAD);
+    sync->transport_ctx = transport ? transport_ctx : sync->link;
+    if (!sync->staging || (!transport && !sync->link)) {
+        twi_link_destroy(sync->link);
+        sync_free(sync);
+        return TW_ERR_MEMORY;
+    }
+    *out = sync;
+    return TW_OK;
+}
+
+static void driver_turn(struct twi_sync *sync) {
+    twi_sync_turn(sync);
+}
+
+static int driver_fd(const struct twi_sync *sync, bool *wants_write) {
+    if (wants_write) *wants_write = twi_load_relaxed(&((struct twi_sync *)sync)->wants_write);
+    return twi_load_relaxed(&((struct twi_sync *)sync)->fd);
+}
+
+static int64_t driver_wake_ms(const struct twi_sync *sync) {
+    return twi_load_relaxed(&((struct twi_sync *)sync)->wake_ms);
+}
+
+static uint64_t driver_ticket_take(struct twi_sync *sync) {
+    return twi_ticket_take(&sync->tickets);
+}
+
+static enum twi_ticket driver_ticket_state(struct twi_sync *sync, uint64_t ticket) {
+    return twi_ticket_state(&sync->tickets, ticket);
+}
+
+static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
+    int64_t acked_ms = twi_load_relaxed(&((struct twi_sync *)sync)->acked_ms);
+    stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
+}
+
+static void driver_destroy(struct twi_sync *sync) {
+    for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
+        twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
+    sync->transport->close(sync->transport_ctx);
+    twi_link_destroy(sync->link);
+    sync_free(sync);
+}
+
+static void driver_abandon(struct twi_sync *sync) {
+    twi_link_abandon(sync->link);
+    sync_free(sync);
+}
+
+const struct twi_driver *twi_driver_find(void) {
+    static const struct twi_driver driver = {
+        .create = driver_create,
+        .turn = driver_turn,
+        .fd = driver_fd,
+        .wake_ms = driver_wake_ms,
+        .ticket_take = driver_ticket_take,
+        .ticket_state = driver_ticket_state,
+        .stats = driver_stats,
+        .destroy = driver_destroy,
+        .abandon = driver_abandon,
+    };
+    return &driver;
+}

@@ -1,0 +1,169 @@
+/* ledger.c -- the list of batches and what is known of Redis's ledger. Pure bookkeeping: no sockets, no engine, no clock.
+ * Always true: see ledger.h; twi_ledger_is_valid() walks it. */
+#include "sync/ledger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/check.h"
+
+static void hex(const uint8_t *bytes, size_t count, char *out) {
+    for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* Numbers follow each other from 1; sums start at 0 with them. */
+static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    uint64_t settled = 0;
+    ledger->plus_sum = ledger->minus_sum = ledger->last = 0;
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next) {
+        if (batch->number <= ledger->acked) settled++;
+        batch->before = ledger->last;
+        batch->number = ++ledger->last;
+        batch->copies_open = 0;
+        batch->plus_sum = ledger->plus_sum += batch->plus;
+        batch->minus_sum = ledger->minus_sum += batch->minus;
+        random(ctx, &batch->nonce, sizeof batch->nonce);
+    }
+    ledger->acked = settled;
+    ledger->confirmed = 0;
+    ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
+}
+
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix, void (*random)(void *ctx, void *out, size_t size),
+                         void *ctx) {
+    uint8_t id[16];
+    char id_text[33], marker_text[33];
+    random(ctx, id, sizeof id);
+    hex(id, sizeof id, id_text);
+    int size = snprintf(ledger->name, sizeof ledger->name, "%stw:ledger:%s", prefix, id_text);
+    twi_check(size > 0 && (size_t)size < sizeof ledger->name);
+    ledger->name_size = (size_t)size;
+    random(ctx, id, sizeof id);
+    hex(id, sizeof id, marker_text);
+    snprintf(ledger->marker, sizeof ledger->marker, "%s", marker_text);
+    ledger->marker_known = false;
+    number_anew(ledger, random, ctx);
+}
+
+void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {
+    batch->before = ledger->last;
+    batch->number = ++ledger->last;
+    batch->nonce = nonce;
+    batch->plus_sum = ledger->plus_sum += batch->plus;
+    batch->minus_sum = ledger->minus_sum += batch->minus;
+    batch->next = NULL;
+    if (ledger->tail)
+        ledger->tail->next = batch;
+    else
+        ledger->head = batch;
+    ledger->tail = batch;
+}
+
+struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number < number) batch = batch->next;
+    return batch && batch->number == number ? batch : NULL;
+}
+
+struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number <= ledger->confirmed) batch = batch->next;
+    return batch;
+}
+
+bool twi_ledger_is_replaying(const struct twi_ledger *ledger) {
+    return ledger->confirmed < ledger->acked;
+}
+
+void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
+    twi_check(batch->before == ledger->confirmed);
+    ledger->confirmed = batch->number;
+    if (batch->number > ledger->acked) ledger->acked = batch->number;
+    ledger->window_bytes += twi_batch_bytes(batch);
+}
+
+void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
+    while (ledger->head && ledger->head->number <= ledger->confirmed &&
+           (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms)) {
+        struct twi_batch *batch = ledger->head;
+        ledger->window_bytes -= twi_batch_bytes(batch);
+        twi_ledger_remove(ledger, batch);
+        twi_batch_free(batch);
+    }
+}
+
+/* Puts `step` before `next` (NULL: at the end) as the number before it, following on `from`. */
+static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
+    step->before = from;
+    step->number = next ? next->number - 1 : ledger->last;
+    step->plus_sum = next ? next->plus_sum - next->plus : ledger->plus_sum;
+    step->minus_sum = next ? next->minus_sum - next->minus : ledger->minus_sum;
+    step->next = next;
+    struct twi_batch *before = ledger->head == next ? NULL : ledger->head;
+    while (before && before->next != next) before = before->next;
+    if (before)
+        before->next = step;
+    else
+        ledger->head = step;
+    if (!next) ledger->tail = step;
+}
+
+uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
+                              uint64_t nonce) {
+    ledger->confirmed = head->last;
+    struct twi_batch *next = twi_ledger_unconfirmed(ledger);
+    ledger->window_bytes = 0;
+    for (struct twi_batch *batch = ledger->head; batch != next; batch = batch->next)
+        ledger->window_bytes += twi_batch_bytes(batch);
+    if ((next ? next->before : ledger->last) == head->last) {
+        twi_batch_free(step);
+        return 0;
+    }
+    step->nonce = nonce;
+    step_over(ledger, step, next, head->last);
+    return (step->plus_sum - head->plus_sum) + (step->minus_sum - head->minus_sum);
+}
+
+uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
+    uint64_t sum = 0;
+    while (ledger->head && ledger->head->number <= ledger->acked) {
+        struct twi_batch *batch = ledger->head;
+        if (batch->number > above) sum += batch->plus + batch->minus;
+        twi_ledger_remove(ledger, batch);
+        twi_batch_free(batch);
+    }
+    ledger->window_bytes = 0;
+    return sum;
+}
+
+void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch) {
+    struct twi_batch *before = ledger->head == batch ? NULL : ledger->head;
+    while (before && before->next != batch) before = before->next;
+    if (before)
+        before->next = batch->next;
+    else
+        ledger->head = batch->next;
+    if (ledger->tail == batch) ledger->tail = before;
+    batch->next = NULL;
+}
+
+void twi_ledger_free(struct twi_ledger *ledger) {
+    while (ledger->head) {
+        struct twi_batch *batch = ledger->head;
+        ledger->head = batch->next;
+        twi_batch_free(batch);
+    }
+    ledger->tail = NULL;
+}
+
+bool twi_ledger_is_valid(const struct twi_ledger *ledger) {
+    twi_check(ledger->confirmed <= ledger->acked && ledger->acked <= ledger->last);
+    const struct twi_batch *before = NULL;
+    for (const struct twi_batch *batch = ledger->head; batch; before = batch, batch = batch->next) {
+        twi_check(batch->before < batch->number && batch->number <= ledger->last);
+        if (before) twi_check(batch->before == before->number || batch->number == before->number + 1);
+        twi_check(batch->number > ledger->acked || batch->items == NULL);
+    }
+    twi_check(ledger->tail == before);
+    return true;
+}

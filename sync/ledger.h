@@ -1,0 +1,56 @@
+/* ledger.h -- our side of the ledger: who we are, which numbers Redis has, and the batches that may be needed again.
+ *
+ *   |<-- replay window -->|<--- unsettled --->|
+ *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
+ * `acked`: the last number whose items were settled. `confirmed`: the last number that Redis is known to hold now. They are
+ * equal, except while Redis, having gone back, is being replayed to: then confirmed < acked.
+ * Always true: confirmed <= acked <= last; no batch above `confirmed` is ever dropped; numbers in the list follow each other. */
+#ifndef TWI_LEDGER_H
+#define TWI_LEDGER_H
+
+#include "sync/answer.h"
+#include "sync/batch.h"
+
+#define TWI_LEDGER_TTL_MS INT64_C(86400000)                /* 24 h: an engine cut off for longer starts a new instance */
+#define TWI_LEDGER_REFRESH_MS (TWI_LEDGER_TTL_MS / 4)
+#define TWI_LEDGER_NAME_MAX 512
+
+struct twi_ledger {
+    char name[TWI_LEDGER_NAME_MAX];
+    size_t name_size;
+    char marker[40];     /* of the store, as last told; before that, the one we would give it */
+    bool marker_known;
+    uint64_t confirmed, acked, last;
+    uint64_t plus_sum, minus_sum; /* through `last` */
+    struct twi_batch *head, *tail;
+    size_t window_bytes; /* of batches up to min(confirmed, acked) */
+    size_t window_bytes_max;
+    int64_t window_ms;
+};
+
+/* A new identity: 128 random bits (and a nonce source: `random` fills what it is given). Batches that are still held are
+ * numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix, void (*random)(void *ctx, void *out, size_t size),
+                         void *ctx);
+/* Gives the batch the next number and puts it at the end. */
+void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
+struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL: not held */
+/* The first batch that Redis is not known to hold. */
+struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
+bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
+/* Redis holds `batch`: confirmed moves there; so does acked, unless this is a replay. */
+void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
+/* Drops what is too old, or too much, of the replay window. */
+void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
+/* Redis is back at `number` with these sums. Returns what can never be restored (magnitudes added up): what was dropped
+ * from the window. `step` (an empty batch) is used to step over missing numbers, or freed. */
+uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
+                              uint64_t nonce);
+/* Drops the whole window; returns the magnitudes of its batches above that number. Unsettled batches stay. */
+uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above);
+/* Takes one batch out of the list and hands it over. */
+void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch);
+void twi_ledger_free(struct twi_ledger *ledger);
+bool twi_ledger_is_valid(const struct twi_ledger *ledger);
+
+#endif

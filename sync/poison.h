@@ -1,0 +1,31 @@
+/* poison.h -- counters that Redis refuses (wrong type, overflow, no number): each waits by itself, the others go on.
+ * Pure. Always true: a counter stands here from its refusal until it is acknowledged or given up, or until it has not been
+ * refused again for three times its wait (its window was dropped meanwhile). A full table forgets the newcomer: it then waits
+ * the longest wait, and nothing else is lost. */
+#ifndef TWI_POISON_H
+#define TWI_POISON_H
+
+#include "engine/port.h"
+
+#define TWI_POISON_ENTRIES 256 /* refused keys are rare, and a scan of 256 x 32 bytes happens only while there are some */
+#define TWI_POISON_WAIT_MIN_MS 1000
+#define TWI_POISON_WAIT_MAX_MS 60000
+
+struct twi_poison {
+    struct {
+        const struct twi_generation *generation;
+        const struct twi_cell *cell;
+        int64_t until_ms; /* forgotten after that */
+        uint32_t wait_ms;
+    } entries[TWI_POISON_ENTRIES];
+    size_t count;
+};
+
+/* Refused: returns how long it is to wait; `*first` whether this is news. */
+uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, int64_t now_ms, bool *first);
+/* Settled: returns whether it stood here. */
+bool twi_poison_remove(struct twi_poison *poison, const struct twi_item *item);
+/* How many are refused now; forgets those that did not come back. */
+size_t twi_poison_count(struct twi_poison *poison, int64_t now_ms);
+
+#endif

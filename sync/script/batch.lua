@@ -1,0 +1,170 @@
+-- batch.lua -- applies one frozen batch of one engine, exactly once.   Step "script" of the flow in docs/ARCHITECTURE.md.
+--
+-- KEYS[1]  the ledger of one instance (a hash): v version, n the last number applied, p and m the running sums of what was
+--          added and taken away, and under "0".."7" (number % 8) the last eight batches: "number nonce", then, once all of
+--          the batch has been done, " +" and the items that failed ("4e" refused, "9l" late)
+-- KEYS[2]  the store's marker: random, without expiry; it is gone or another when the store was wiped
+-- KEYS[3..] the counters
+-- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch included,
+--          8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count, and per item
+--             r, R  nothing: only the total is asked for (R: and the end of the key's life)
+--             e     delta: a key without end
+--             w, W  delta: a key that ends at the group's expiry (W: look whether it does, whatever INCRBY answers)
+--             f, F  delta, end: the key's expiry is the end of its life (F: tell the end, whatever INCRBY answers)
+-- Answers  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
+--          OK    applied now; items: total, {total, end}, +LATE, or the error that INCRBY gave
+--          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
+--          GAP   not the next number; nothing was done
+--          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items
+--          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
+--
+-- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That is the
+-- ledger's, by redis.call; everything after it goes by pcall, because a script is not rolled back: an error stays with its
+-- key, and the last act says that all was done. Deltas stay strings: exact beyond 2^53. A total beyond it is fetched as text.
+local keys, args, pcall, type, tonumber = KEYS, ARGV, redis.pcall, type, tonumber
+local EXACT = 9007199254740991
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local number, slot = tonumber(args[2]), tostring(args[2] % 8)
+local ledger = redis.call('HMGET', keys[1], 'v', 'n', 'p', 'm', slot)
+local last = tonumber(ledger[2] or '')
+local marker = redis.call('GET', keys[2])
+
+local out = {'OK', now, ledger[2], marker, ledger[3], ledger[4], 1, 0}
+local function answer(status)
+  out[1] = status
+  return out
+end
+
+if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return answer('CLASH') end
+
+if number == 0 then
+  if last then return answer('CLASH') end
+  redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
+  pcall('PEXPIRE', keys[1], args[5])
+  if not marker then
+    pcall('SET', keys[2], args[8])
+    out[4] = pcall('GET', keys[2])
+  end
+  out[3] = '0'
+  return out
+end
+
+if not last then return answer('GONE') end
+
+local dup = last >= number
+local failed_before = {}
+if dup then
+  local n, nonce, done, list = string.match(ledger[5] or '', '^(%d+) (%x+) ?(%+?)(.*)$')
+  if n ~= args[2] or nonce ~= args[4] then return answer('CLASH') end
+  out[1] = 'DUP'
+  if done ~= '+' then out[7] = 0 end
+  for index, why in string.gmatch(list, '(%d+)(%a)') do failed_before[tonumber(index)] = why end
+elseif ledger[2] ~= args[3] then
+  return answer('GAP')
+else
+  redis.call('HSET', keys[1], 'n', args[2], 'p', args[6], 'm', args[7], slot, args[2] .. ' ' .. args[4])
+  pcall('PEXPIRE', keys[1], args[5])
+  out[3], out[5], out[6] = args[2], args[6], args[7]
+  if not marker then
+    pcall('SET', keys[2], args[8])
+    out[4] = args[8]
+  end
+end
+
+local LATE, FAILED = {ok = 'LATE'}, {err = 'ERR refused when it was first applied'}
+local failed, fails = {}, 0
+local at, key, item = 9, 2, 8            -- positions in ARGV, in KEYS, in the answer
+
+local function heal(name, expiry)        -- a key without an end gets the one it should have
+  if pcall('PTTL', name) ~= -1 then return end
+  if pcall('PEXPIREAT', name, expiry) ~= 1 then out[8] = out[8] + 1 end
+end
+
+local function ends(name)                -- when the key dies; nil: it is not there, or has no end
+  local ttl = pcall('PTTL', name)
+  if type(ttl) == 'number' and ttl >= 0 then return now + ttl end
+end
+
+local function look(name, with_end)      -- what the key holds, nothing changed
+  local value = pcall('GET', name)
+  local life = with_end and value and ends(name)
+  if life then return {value, life} end
+  return value
+end
+
+while args[at] do
+  local kind, expiry, count = args[at], args[at + 1], tonumber(args[at + 2])
+  at = at + 3
+  if kind == 'r' or kind == 'R' then
+    for _ = 1, count do
+      key, item = key + 1, item + 1
+      out[item] = look(keys[key], kind == 'R')
+    end
+  elseif dup then
+    local own = kind == 'f' or kind == 'F'
+    for _ = 1, count do
+      key, item = key + 1, item + 1
+      local why = failed_before[item - 8]
+      if why == 'l' then out[item] = LATE
+      elseif why then out[item] = FAILED
+      else out[item] = look(keys[key], own) end
+    end
+    at = at + (own and 2 or 1) * count
+  elseif kind == 'f' or kind == 'F' then
+    for _ = 1, count do
+      key, item = key + 1, item + 1
+      local name, delta, finish = keys[key], args[at], args[at + 1]
+      at = at + 2
+      if tonumber(finish) <= now then
+        out[item] = LATE
+        fails = fails + 1
+        failed[fails] = (item - 8) .. 'l'
+      else
+        local value = pcall('INCRBY', name, delta)
+        if type(value) ~= 'number' then
+          fails = fails + 1
+          failed[fails] = (item - 8) .. 'e'
+        else
+          local newborn = value == tonumber(delta)
+          if value > EXACT or value < -EXACT then value = pcall('GET', name) end
+          if newborn or kind == 'F' then
+            heal(name, finish)
+            value = {value, ends(name) or tonumber(finish)}
+          end
+        end
+        out[item] = value
+      end
+    end
+  elseif kind ~= 'e' and tonumber(expiry) <= now then
+    for _ = 1, count do                  -- the window is dead here: a past expiry would delete what others counted
+      item = item + 1
+      out[item] = LATE
+      fails = fails + 1
+      failed[fails] = (item - 8) .. 'l'
+    end
+    key, at = key + count, at + count
+  else
+    local look_always, look_newborn = kind == 'W', kind == 'w'
+    for _ = 1, count do
+      key, item = key + 1, item + 1
+      local name, delta = keys[key], args[at]
+      at = at + 1
+      local value = pcall('INCRBY', name, delta)
+      if type(value) ~= 'number' then
+        fails = fails + 1
+        failed[fails] = (item - 8) .. 'e'
+      else
+        if look_always or look_newborn and value == tonumber(delta) then heal(name, expiry) end
+        if value > EXACT or value < -EXACT then value = pcall('GET', name) end
+      end
+      out[item] = value
+    end
+  end
+end
+
+if not dup then
+  pcall('HSET', keys[1], slot, args[2] .. ' ' .. args[4] .. ' +' .. table.concat(failed, ','))
+end
+return out

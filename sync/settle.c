@@ -1,0 +1,336 @@
+/* settle.c -- what an answer does to batches, and through the port to counters.   Steps 7 and 8 of the flow.
+ *
+ *   answer      the batch                                     the connection
+ *   OK, DUP     confirmed; its items settled, once            goes on
+ *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
+ *   GONE        evicted: kept if surely not applied, else uncertain; wiped: kept, and the window with it    dropped, new instance
+ *   CLASH       as evicted                                    dropped, new instance
+ *   NOSCRIPT    waits                                         goes on, with the script's text
+ *   REFUSED     waits                                         goes on after a back-off
+ *   TURNED_AWAY waits                                         dropped, slowly tried again
+ *   UNKNOWN     waits, its outcome open                       dropped
+ * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given up;
+ * answers about batches out of turn are ignored (those are sent again and answered DUP). */
+#include "sync/sync.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/atomic.h"
+#include "engine/check.h"
+
+/* ---- one item ---------------------------------------------------------------------------------------------------------- */
+
+static void acknowledge(struct twi_sync *sync, const struct twi_item *item, const struct twi_item_answer *said, bool take_total) {
+    struct twi_answer answer = {.total = said->total, .has_total = take_total && said->kind == TWI_ITEM_TOTAL};
+    if (said->end_ms) answer.end_ms = said->end_ms - sync->offset_ms;
+    if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item);
+    twi_port_acknowledge(item, &answer);
+}
+
+static void give_up(struct twi_sync *sync, const struct twi_item *item, int reason) {
+    if (item->delta == 0) {
+        twi_port_return(item, 0); /* a question: nothing is lost with it */
+        return;
+    }
+    twi_ticket_refused(&sync->tickets);
+    twi_port_give_up(item, reason);
+}
+
+/* The window is dead by Redis's clock. Which of us was late: Redis could not be reached, or the clocks differ? */
+static void settle_late(struct twi_sync *sync, const struct twi_item *item) {
+    bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item);
+    bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
+    give_up(sync, item, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
+}
+
+/* The first bytes of a name, as a log may have them. */
+static void printable(const char *name, size_t size, char *out, size_t room) {
+    static const char digits[] = "0123456789abcdef";
+    size_t used = 0;
+    for (size_t i = 0; i < size && used + 5 < room; i++) {
+        unsigned char byte = (unsigned char)name[i];
+        if (byte > ' ' && byte < 127 && byte != '\\') {
+            out[used++] = (char)byte;
+            continue;
+        }
+        out[used++] = '\\', out[used++] = 'x', out[used++] = digits[byte >> 4], out[used++] = digits[byte & 15];
+    }
+    out[used] = '\0';
+}
+
+static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error, int64_t now_ms) {
+    char name[TWI_REDIS_KEY_MAX], text[120];
+    bool first = false;
+    if (item->delta == 0) {
+        struct twi_answer none = {0};
+        twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
+        return;
+    }
+    uint32_t wait_ms = twi_poison_add(&sync->poison, item, now_ms, &first);
+    if (first) {
+        printable(name, twi_port_render(item, name), text, sizeof text);
+        twi_port_count(sync->engine, poison_keys, 1);
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
+                     error ? error->text : "");
+    }
+    twi_ticket_refused(&sync->tickets);
+    twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
+}
+
+static void settle_item(struct twi_sync *sync, const struct twi_item *item, const struct twi_item_answer *said, bool take_total,
+                        int64_t now_ms) {
+    switch (said->kind) {
+    case TWI_ITEM_TOTAL:
+    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, said, take_total); break;
+    case TWI_ITEM_LATE: settle_late(sync, item); break;
+    case TWI_ITEM_FAILED: settle_failed(sync, item, said->error, now_ms); break;
+    }
+}
+
+/* ---- applied ---------------------------------------------------------------------------------------------------------------- */
+
+static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
+    struct twi_item_answer said;
+    for (uint32_t i = 0; i < batch->key_count; i++)
+        if (!twi_answer_item(nodes, count, &at, &said)) return false;
+    return at == count;
+}
+
+static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                         const struct twi_answer_head *head, int64_t now_ms) {
+    size_t at = head->items_at;
+    bool uncertain = head->kind == TWI_ANSWER_DUP && !head->done;
+    for (uint32_t i = 0; i < batch->item_count; i++) {
+        struct twi_item_answer said;
+        bool whole = twi_answer_item(nodes, count, &at, &said);
+        twi_check(whole); /* items_are_whole() has walked it */
+        if (uncertain && batch->items[i].delta)
+            give_up(sync, &batch->items[i], TW_LOST_UNCERTAIN);
+        else
+            settle_item(sync, &batch->items[i], &said, head->last == batch->number, now_ms);
+    }
+    twi_batch_items_drop(batch);
+}
+
+static void note_marker(struct twi_sync *sync, const struct twi_answer_head *head) {
+    if (!head->marker || head->marker_size >= sizeof sync->ledger.marker) return;
+    memcpy(sync->ledger.marker, head->marker, head->marker_size + 1);
+    sync->ledger.marker_known = true;
+}
+
+static void note_success(struct twi_sync *sync, int64_t now_ms) {
+    bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
+    twi_breaker_succeed(&sync->breaker);
+    twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
+    if (!was_away) return;
+    sync->lost_logged = false;
+    twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
+    twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED, "Redis at %s answers", sync->name);
+}
+
+static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why);
+
+static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                           const struct twi_answer_head *head, int64_t now_ms) {
+    if (head->last > sync->ledger.last || head->last < batch->number)
+        return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
+    if (!items_are_whole(batch, nodes, count, head->items_at)) {
+        twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
+        return false;
+    }
+    if (batch->before != sync->ledger.confirmed) { /* out of turn */
+        sync->rewind = true;
+        return true;
+    }
+    bool replay = twi_ledger_is_replaying(&sync->ledger);
+    if (head->kind == TWI_ANSWER_OK)
+        twi_port_count(sync->engine, batches_ok, 1);
+    else
+        twi_port_count(sync->engine, batches_dup, 1);
+    if (batch->items)
+        settle_items(sync, batch, nodes, count, head, now_ms);
+    else if (head->kind == TWI_ANSWER_DUP && !head->done) /* a replay that was cut short */
+        twi_port_count(sync->engine, uncertain, (int64_t)(batch->plus + batch->minus));
+    twi_ledger_confirm(&sync->ledger, batch);
+    twi_ledger_trim(&sync->ledger, now_ms);
+    note_marker(sync, head);
+    note_success(sync, now_ms);
+    if (replay && !twi_ledger_is_replaying(&sync->ledger))
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK, "what could be restored in Redis has been restored");
+    if (head->unhealed)
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
+                     head->unhealed);
+    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
+    return true;
+}
+
+/* ---- Redis went back, or lost our ledger ---------------------------------------------------------------------------------- */
+
+void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason) {
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) give_up(sync, &batch->items[i], reason);
+    twi_batch_items_drop(batch);
+}
+
+static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_port_count(sync->engine, batches_gap, 1);
+    if (head->last > sync->ledger.last)
+        return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
+    sync->rewind = true;
+    if (head->last >= sync->ledger.confirmed) return true; /* only out of turn */
+    struct twi_batch *step = twi_batch_empty(now_ms);
+    if (!step) {
+        twi_connect_drop(sync, now_ms, false, "no memory");
+        return false;
+    }
+    uint64_t gone = sync->ledger.confirmed - head->last;
+    uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
+    twi_port_count(sync->engine, rollbacks, 1);
+    twi_port_count(sync->engine, lost, (int64_t)lost);
+    sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                 "Redis has forgotten %" PRIu64 " acknowledged batches; those still held are sent again, %" PRIu64
+                 " units are lost",
+                 gone, lost);
+    return true;
+}
+
+/* Copies on this connection are answered, or will be, by "no ledger": none of them was or can be applied. */
+static void close_copies_in_flight(struct twi_sync *sync) {
+    for (uint32_t i = 0; i < sync->pending_count; i++) {
+        struct twi_pending *pending = &sync->pending[(sync->pending_first + i) % TWI_PENDING_MAX];
+        if (pending->command == TWI_BATCH && pending->batch->copies_open) pending->batch->copies_open--;
+    }
+}
+
+/* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. */
+static void give_up_uncertain(struct twi_sync *sync) {
+    for (struct twi_batch *batch = sync->ledger.head, *next; batch; batch = next) {
+        next = batch->next;
+        if (batch->number <= sync->ledger.acked || batch->copies_open == 0) continue;
+        twi_settle_give_up(sync, batch, TW_LOST_UNCERTAIN);
+        twi_ledger_remove(&sync->ledger, batch);
+        twi_batch_free(batch);
+    }
+}
+
+static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why) {
+    /* What stood in the window is in Redis, but for the part that was still to be replayed. */
+    uint64_t open = twi_ledger_window_drop(&sync->ledger, sync->ledger.confirmed);
+    twi_port_count(sync->engine, uncertain, (int64_t)open);
+    give_up_uncertain(sync);
+    sync->is_open = false;
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
+    twi_port_last_error(sync->engine, why);
+    twi_connect_drop(sync, now_ms, false, NULL);
+    return false;
+}
+
+/* What was ever acknowledged under this instance and is no longer held. */
+static uint64_t beyond_window(const struct twi_ledger *ledger) {
+    const struct twi_batch *head = ledger->head;
+    if (!head) return ledger->plus_sum + ledger->minus_sum;
+    return head->plus_sum - head->plus + head->minus_sum - head->minus;
+}
+
+static bool settle_wiped(struct twi_sync *sync, int64_t now_ms) {
+    uint64_t lost = beyond_window(&sync->ledger);
+    twi_port_count(sync->engine, rollbacks, 1);
+    if (!sync->may_restore) { /* it may be that both were evicted while the counters stand: nothing can be said */
+        uint64_t uncertain = twi_ledger_window_drop(&sync->ledger, 0) + lost;
+        twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
+        return lose_identity(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
+    }
+    twi_port_count(sync->engine, lost, (int64_t)lost);
+    sync->is_open = false;
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                 "Redis was wiped; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost", lost);
+    twi_port_last_error(sync->engine, "Redis was wiped");
+    twi_connect_drop(sync, now_ms, false, NULL);
+    return false;
+}
+
+static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    close_copies_in_flight(sync);
+    const struct twi_ledger *ledger = &sync->ledger;
+    bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
+                memcmp(head->marker, ledger->marker, head->marker_size) == 0;
+    if (same) return lose_identity(sync, now_ms, "the ledger is gone, evicted or expired");
+    return settle_wiped(sync, now_ms);
+}
+
+/* ---- every answer ------------------------------------------------------------------------------------------------------------ */
+
+/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. */
+static void note_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
+    int64_t rtt_ms = now_ms - pending->sent_ms;
+    if (!redis_ms || !pending->sent_ms) return;
+    if (sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000) return;
+    sync->offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2);
+    sync->offset_rtt_ms = rtt_ms;
+    sync->offset_at_ms = now_ms ? now_ms : 1;
+    twi_stat_set(sync->engine, offsetof(tw_stats, redis_clock_offset_ms), sync->offset_ms);
+}
+
+static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_port_count(sync->engine, batches_error, 1);
+    twi_refused(sync, head->error);
+    if (head->kind == TWI_ANSWER_REFUSED) {
+        twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
+        sync->rewind = true;
+        if (sync->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
+            twi_breaker_fail(&sync->breaker, now_ms, twi_sync_random(sync));
+        return true;
+    }
+    sync->lost_logged = true;
+    twi_connect_drop(sync, now_ms, head->kind == TWI_ANSWER_TURNED_AWAY, NULL);
+    return false;
+}
+
+static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    switch (head->kind) {
+    case TWI_ANSWER_OK:
+        twi_batch_free(sync->opening);
+        sync->opening = NULL;
+        sync->is_open = true;
+        sync->phase = TWI_UP;
+        sync->ledger_ms = now_ms;
+        note_marker(sync, head);
+        note_success(sync, now_ms);
+        return true;
+    case TWI_ANSWER_NOSCRIPT:
+        sync->use_eval = true;
+        twi_connect_open(sync, now_ms);
+        return sync->phase != TWI_DOWN;
+    case TWI_ANSWER_REFUSED:
+    case TWI_ANSWER_TURNED_AWAY:
+    case TWI_ANSWER_UNKNOWN: return settle_refused(sync, head, now_ms);
+    default: return lose_identity(sync, now_ms, "the name of a new instance was taken");
+    }
+}
+
+bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes, size_t count,
+                      int64_t now_ms) {
+    struct twi_answer_head head;
+    struct twi_batch *batch = pending->batch;
+    if (!twi_answer_read(nodes, count, &head)) {
+        twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
+        return false;
+    }
+    note_clock(sync, pending, head.redis_ms, now_ms);
+    if (pending->command == TWI_OPEN) return settle_opened(sync, &head, now_ms);
+    if (head.kind != TWI_ANSWER_UNKNOWN && batch->copies_open) batch->copies_open--;
+    switch (head.kind) {
+    case TWI_ANSWER_OK:
+    case TWI_ANSWER_DUP:
+        sync->ledger_ms = now_ms;
+        return settle_applied(sync, batch, nodes, count, &head, now_ms);
+    case TWI_ANSWER_GAP: return settle_gap(sync, &head, now_ms);
+    case TWI_ANSWER_GONE: return settle_gone(sync, &head, now_ms);
+    case TWI_ANSWER_CLASH: return lose_identity(sync, now_ms, "two engines use one ledger, or another version does");
+    case TWI_ANSWER_NOSCRIPT:
+        sync->rewind = sync->use_eval = true;
+        return true;
+    default: return settle_refused(sync, &head, now_ms);
+    }
+}

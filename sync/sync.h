@@ -1,0 +1,121 @@
+/* sync.h -- the state of one engine's sync, shared by the files of this folder and by nobody else.
+ *
+ *   DOWN --back-off over--> CONNECTING --connected--> GREETING --answered--> OPENING (new instance) --> UP
+ *     ^------------------------ any error, any deadline -----------------------------------------------'
+ * Owner: whoever owns the turn; one thread at a time. Fields marked "any thread" are atomics.
+ * Always true: every item collected is in exactly one batch of the ledger's list, or has been settled; in flight are only
+ * batches of the list, in the order of their numbers. */
+#ifndef TWI_SYNC_H
+#define TWI_SYNC_H
+
+#include "engine/port.h"
+#include "sync/batch.h"
+#include "sync/breaker.h"
+#include "sync/ledger.h"
+#include "sync/link.h"
+#include "sync/poison.h"
+#include "sync/ticket.h"
+#include "sync/url.h"
+#include "sync/wire.h"
+
+#define TWI_PIPELINE_MAX 4u  /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+#define TWI_PENDING_MAX 16u  /* replies awaited: a greeting (4), an opening, the pipeline */
+#define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
+
+enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
+enum twi_command { TWI_AUTH, TWI_SELECT, TWI_PING, TWI_INFO, TWI_OPEN, TWI_BATCH };
+
+struct twi_pending {
+    enum twi_command command;
+    struct twi_batch *batch; /* OPEN, BATCH */
+    int64_t sent_ms;         /* when its last byte went out; 0: not yet */
+    int64_t wall_ms;         /* engine time of that */
+    uint64_t out_end;        /* where it ends, counted in bytes of this connection */
+};
+
+struct twi_sync {
+    /* set before sharing */
+    tw_engine *engine;
+    const struct twi_transport *transport;
+    void *transport_ctx;
+    struct twi_link *link; /* ours, when no transport was given */
+    struct twi_url url;
+    int (*password)(void *ctx, char *out, size_t size);
+    void *password_ctx;
+    char name[300]; /* where Redis is, for log lines */
+    char marker_name[TWI_LEDGER_NAME_MAX];
+    size_t marker_name_size;
+    uint32_t interval_ms, timeout_ms;
+
+    /* the connection */
+    enum twi_phase phase;
+    int64_t phase_deadline_ms;
+    struct twi_breaker breaker;
+    struct twi_bytes out; /* commands; from out_at on they have not gone out */
+    size_t out_at;
+    uint64_t out_sent; /* bytes of this connection that have */
+    int64_t out_moved_ms; /* when bytes last went out, or began to wait */
+    struct twi_reader *reader;
+    struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
+    uint32_t pending_first, pending_count;
+    int64_t reply_ms;   /* when the last reply came */
+    bool lost_logged;   /* this outage has had its line */
+    bool checked;       /* the start-up checks have had their lines */
+    bool may_restore;   /* the eviction policy is known not to drop ledgers and markers alike */
+
+    /* batches */
+    struct twi_ledger ledger;
+    bool is_open;              /* Redis has made the ledger of this instance */
+    int64_t ledger_ms;         /* when it was last written */
+    struct twi_batch *opening; /* number 0 of a new instance, in flight */
+    uint64_t sent_number;      /* in flight: confirmed + 1 .. sent_number */
+    bool rewind;               /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
+    bool use_eval;             /* the next one goes with its script */
+
+    /* collecting */
+    struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
+    int64_t collect_at_ms;    /* the next collection may begin */
+    bool collecting;          /* one has begun and has not taken everything */
+    bool begin_again;         /* a round of tw_flush starts over */
+    int64_t look_until_ms;    /* every key's expiry is asked for until then */
+    struct twi_poison poison;
+    struct twi_tickets tickets;
+    uint64_t nudged; /* the last ticket that cut a back-off short */
+
+    /* Redis's clock */
+    int64_t offset_ms, offset_rtt_ms, offset_at_ms;
+
+    _Atomic int fd;             /* any thread */
+    _Atomic bool wants_write;   /* any thread */
+    _Atomic int64_t wake_ms;    /* any thread */
+    _Atomic int64_t acked_ms;   /* any thread: monotonic time of the last acknowledgement; 0: none yet */
+};
+
+/* connect.c: from DOWN to UP, and back */
+void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
+bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
+                       int64_t now_ms); /* false: the connection was dropped */
+void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
+/* Drops the connection; what was on it is of unknown outcome. `slowly`: nothing heals by itself. */
+void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
+void twi_refused(struct twi_sync *sync, const struct twi_node *error); /* log line and last error */
+
+/* settle.c: what an answer does to batches and items */
+bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes, size_t count,
+                      int64_t now_ms); /* false: the connection was dropped */
+void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
+
+/* collect.c: from counters to frozen batches */
+void twi_collect(struct twi_sync *sync, int64_t now_ms);
+bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
+uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
+
+/* turn.c */
+void twi_sync_turn(struct twi_sync *sync);
+uint64_t twi_sync_random(struct twi_sync *sync);
+void twi_sync_fill_random(void *sync, void *out, size_t size);
+/* Notes that a command was put into `out` and awaits its reply. */
+void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch);
+void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms);
+
+#endif

@@ -1,0 +1,224 @@
+/* turn.c -- one bounded round: connect, receive, collect, send. Never waits.
+ *
+ * Bounds: one connection step, TWI_RECEIVE_BYTES_MAX in, TWI_PIPELINE_MAX batches collected and sent.
+ * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it, dripping or
+ * not; a request has ten times that to go out. Always true: at the end of a turn fd, wants_write and wake_ms tell what to
+ * wait for. */
+#include "sync/sync.h"
+
+#include <string.h>
+
+#include "engine/atomic.h"
+#include "engine/check.h"
+
+uint64_t twi_sync_random(struct twi_sync *sync) {
+    uint64_t bits;
+    twi_port_random(sync->engine, &bits, sizeof bits);
+    return bits;
+}
+
+void twi_sync_fill_random(void *sync, void *out, size_t size) {
+    twi_port_random(((struct twi_sync *)sync)->engine, out, size);
+}
+
+/* ---- out ----------------------------------------------------------------------------------------------------------------- */
+
+void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch) {
+    twi_check(sync->pending_count < TWI_PENDING_MAX);
+    struct twi_pending *pending = &sync->pending[(sync->pending_first + sync->pending_count++) % TWI_PENDING_MAX];
+    *pending = (struct twi_pending){.command = command, .batch = batch};
+    pending->out_end = sync->out_sent + (sync->out.size - sync->out_at);
+}
+
+void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms) {
+    const struct twi_ledger *ledger = &sync->ledger;
+    struct twi_envelope envelope = {
+        .eval = sync->use_eval,
+        .ledger_name = ledger->name,
+        .ledger_size = ledger->name_size,
+        .marker_name = sync->marker_name,
+        .marker_name_size = sync->marker_name_size,
+        .marker = ledger->marker,
+        .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
+    };
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    twi_batch_encode(batch, &envelope, &sync->out);
+    if (sync->out.failed) { /* half a command stands there: nothing after it would be understood */
+        twi_connect_drop(sync, now_ms, false, "no memory");
+        return;
+    }
+    sync->use_eval = false;
+    batch->copies_open++;
+    batch->sent_ms = now_ms;
+    twi_sync_await(sync, command, batch);
+    if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
+}
+
+/* How many batches may be in flight: all of the pipeline, or one to try with, or none before the back-off is over. */
+static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->breaker.state == TWI_BREAKER_CLOSED) return TWI_PIPELINE_MAX;
+    return twi_breaker_may_try(&sync->breaker, now_ms) ? 1 : 0;
+}
+
+static void send_batches(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->rewind) {
+        if (sync->pending_count) return; /* their answers belong to the old order */
+        sync->rewind = false;
+        sync->sent_number = sync->ledger.confirmed;
+    }
+    uint32_t room = pipeline_room(sync, now_ms);
+    struct twi_batch *batch = sync->ledger.head;
+    while (batch && batch->number <= sync->sent_number) batch = batch->next;
+    for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
+        sync->sent_number = batch->number;
+        twi_sync_send_batch(sync, batch, TWI_BATCH, now_ms);
+    }
+}
+
+static void mark_sent(struct twi_sync *sync, int64_t now_ms) {
+    for (uint32_t i = 0; i < sync->pending_count; i++) {
+        struct twi_pending *pending = &sync->pending[(sync->pending_first + i) % TWI_PENDING_MAX];
+        if (pending->out_end > sync->out_sent) break;
+        if (pending->sent_ms) continue;
+        pending->sent_ms = now_ms ? now_ms : 1;
+        pending->wall_ms = twi_port_wall_ms(sync->engine);
+    }
+}
+
+static void flush_out(struct twi_sync *sync, int64_t now_ms) {
+    while (sync->out_at < sync->out.size) {
+        ssize_t sent = sync->transport->send(sync->transport_ctx, sync->out.data + sync->out_at, sync->out.size - sync->out_at);
+        if (sent < 0) {
+            twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
+            return;
+        }
+        if (sent == 0) break;
+        sync->out_at += (size_t)sent;
+        sync->out_sent += (uint64_t)sent;
+        sync->out_moved_ms = now_ms;
+    }
+    mark_sent(sync, now_ms);
+    if (sync->out_at < sync->out.size) return;
+    sync->out_at = 0;
+    if (sync->phase == TWI_GREETING)
+        twi_bytes_wipe(&sync->out); /* the password */
+    else
+        sync->out.size = 0;
+}
+
+/* ---- in ------------------------------------------------------------------------------------------------------------------ */
+
+/* Every whole reply that is there. False: the connection was dropped. */
+static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
+    for (;;) {
+        const struct twi_node *nodes;
+        size_t count;
+        enum twi_wire wire = twi_reader_next(sync->reader, &nodes, &count);
+        if (wire == TWI_WIRE_MORE) return true;
+        bool asked = sync->pending_count > 0 && sync->pending[sync->pending_first].sent_ms;
+        if (wire == TWI_WIRE_BAD || !asked) {
+            twi_connect_drop(sync, now_ms, false, wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
+            return false;
+        }
+        struct twi_pending pending = sync->pending[sync->pending_first];
+        sync->pending_first = (sync->pending_first + 1) % TWI_PENDING_MAX;
+        sync->pending_count--;
+        sync->reply_ms = now_ms;
+        bool goes_on = pending.command >= TWI_OPEN ? twi_settle_reply(sync, &pending, nodes, count, now_ms)
+                                                   : twi_connect_reply(sync, pending.command, nodes, count, now_ms);
+        if (!goes_on) return false;
+    }
+}
+
+static void receive(struct twi_sync *sync, int64_t now_ms) {
+    char chunk[16384];
+    for (size_t total = 0; total < TWI_RECEIVE_BYTES_MAX;) {
+        ssize_t got = sync->transport->recv(sync->transport_ctx, chunk, sizeof chunk);
+        if (got == 0) return;
+        if (got < 0) {
+            twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
+            return;
+        }
+        total += (size_t)got;
+        if (!twi_reader_feed(sync->reader, chunk, (size_t)got)) {
+            twi_connect_drop(sync, now_ms, false, "a reply too long");
+            return;
+        }
+        if (!take_replies(sync, now_ms)) return;
+    }
+}
+
+/* When the connection is given up if nothing comes; INT64_MAX: nothing is awaited. */
+static int64_t deadline_of(const struct twi_sync *sync) {
+    int64_t out_ms = sync->out_at < sync->out.size ? sync->out_moved_ms + 10 * (int64_t)sync->timeout_ms : INT64_MAX;
+    if (sync->pending_count == 0 || !sync->pending[sync->pending_first].sent_ms) return out_ms;
+    int64_t since_ms = sync->pending[sync->pending_first].sent_ms;
+    if (sync->reply_ms > since_ms) since_ms = sync->reply_ms;
+    return since_ms + sync->timeout_ms < out_ms ? since_ms + sync->timeout_ms : out_ms;
+}
+
+/* ---- the round ------------------------------------------------------------------------------------------------------------- */
+
+/* A flush cuts a back-off short, once: whoever waits may know that Redis is back. */
+static void nudge(struct twi_sync *sync, int64_t now_ms) {
+    uint64_t taken = twi_load_relaxed(&sync->tickets.taken);
+    if (taken == sync->nudged || !twi_ticket_waits(&sync->tickets)) return;
+    sync->nudged = taken;
+    twi_breaker_nudge(&sync->breaker, now_ms);
+}
+
+static int64_t earlier(int64_t a_ms, int64_t b_ms) {
+    return a_ms < b_ms ? a_ms : b_ms;
+}
+
+/* When there is something to do that no byte from Redis announces. */
+static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
+    const struct twi_breaker *breaker = &sync->breaker;
+    if (sync->phase == TWI_DOWN) return breaker->state == TWI_BREAKER_OPEN ? breaker->retry_at_ms : now_ms;
+    if (sync->phase == TWI_CONNECTING) /* 10 ms: a look-up has no descriptor; else: the next address's turn */
+        return earlier(now_ms + (fd < 0 ? 10 : sync->timeout_ms), sync->phase_deadline_ms);
+    int64_t wake_ms = deadline_of(sync);
+    if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
+    if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
+        return wake_ms;
+    if (sync->rewind && sync->pending_count == 0) return now_ms;
+    if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
+    if (sync->collecting || sync->begin_again || (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
+        return now_ms;
+    /* Due, but nothing was marked: look again soon; marks raise no alarm (P9). */
+    int64_t look_ms = sync->collect_at_ms > now_ms ? sync->collect_at_ms : now_ms + sync->interval_ms / 4 + 1;
+    return earlier(wake_ms, look_ms);
+}
+
+static void publish(struct twi_sync *sync, int64_t now_ms) {
+    bool wants_write = false;
+    int fd = sync->transport->fd(sync->transport_ctx, &wants_write);
+    if (sync->out_at < sync->out.size) wants_write = true;
+    twi_store_relaxed(&sync->fd, fd); /* hints: whoever reads an old one wakes once too often or at its own tick */
+    twi_store_relaxed(&sync->wants_write, wants_write);
+    twi_store_relaxed(&sync->wake_ms, wake_at(sync, now_ms, fd));
+}
+
+static void work(struct twi_sync *sync, int64_t now_ms) {
+    receive(sync, now_ms);
+    if (sync->phase < TWI_GREETING) return;
+    if (now_ms >= deadline_of(sync)) {
+        twi_connect_drop(sync, now_ms, false, "no answer in time");
+        return;
+    }
+    if (sync->phase == TWI_OPENING && sync->pending_count == 0 && pipeline_room(sync, now_ms)) twi_connect_open(sync, now_ms);
+    if (sync->phase == TWI_UP) {
+        twi_collect(sync, now_ms);
+        send_batches(sync, now_ms);
+    }
+    if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
+    twi_check_full(twi_ledger_is_valid(&sync->ledger) || sync->phase == TWI_DOWN);
+}
+
+void twi_sync_turn(struct twi_sync *sync) {
+    int64_t now_ms = twi_port_mono_ms(sync->engine);
+    nudge(sync, now_ms);
+    twi_connect_step(sync, now_ms);
+    if (sync->phase >= TWI_GREETING) work(sync, now_ms);
+    publish(sync, now_ms);
+}
