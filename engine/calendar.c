@@ -2,7 +2,6 @@
 #include "engine/calendar.h"
 
 #include "engine/check.h"
-#include "tallywheel.h"
 
 /* Years are counted from March, so that the leap day is the last of its year: then a month's beginning depends on the month
  * alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01; the 400 years that hold it began on 1600-03-01. */

@@ -7,6 +7,8 @@
 #ifndef TWI_CALENDAR_H
 #define TWI_CALENDAR_H
 
+#include "tallywheel.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,7 +50,7 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
 
 /* A window with a beginning that a stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
-    return rule->window != 1 /* TW_FROM_FIRST */ && rule->window != 2 /* TW_FOREVER */;
+    return rule->window != TW_FROM_FIRST && rule->window != TW_FOREVER;
 }
 
 /* a + b for times, where INT64_MAX (TW_UNBOUNDED) stays what it is and nothing wraps. */

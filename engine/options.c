@@ -1,0 +1,243 @@
+/* options.c -- see options.h. One function per struct, one line per field; each refusal names its field first. */
+#include "engine/options.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A struct of a later header may be longer, by some fields. More than this is no size but an uninitialised word, and looking
+ * through that many bytes would read what is not ours. */
+#define STRUCT_BYTES_MAX 4096
+
+/* The sizes of the first version: smaller ones never existed. */
+#define OPTIONS_BYTES_FIRST (offsetof(tw_options, lost_ctx) + sizeof(void *))
+#define FAMILY_OPTIONS_BYTES_FIRST (offsetof(tw_family_options, closed_ctx) + sizeof(void *))
+
+#define MEMORY_BYTES_DEFAULT (UINT64_C(1) << 30)
+#define RETENTION_MS_DEFAULT TW_DAY
+
+void tw_options_init_sized(tw_options *options, size_t size) {
+    memset(options, 0, size);
+    options->size = size;
+}
+
+void tw_family_options_init_sized(tw_family_options *options, size_t size) {
+    memset(options, 0, size);
+    options->size = size;
+}
+
+/* ---- refusing ---------------------------------------------------------------------------------------------------------------- */
+
+tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
+    if (error != NULL && error_size > 0) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(error, error_size, format, arguments);
+        va_end(arguments);
+    }
+    return TW_ERR_OPTIONS;
+}
+
+#define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
+
+/* The first fields of both structs are the same: size, error_text, error_size. */
+struct head {
+    size_t size;
+    char *error_text;
+    size_t error_size;
+};
+static_assert(offsetof(tw_options, error_size) == offsetof(struct head, error_size), "one head");
+static_assert(offsetof(tw_family_options, error_size) == offsetof(struct head, error_size), "one head");
+
+static bool is_zero(const unsigned char *bytes, size_t size) {
+    for (size_t index = 0; index < size; index++)
+        if (bytes[index] != 0) return false;
+    return true;
+}
+
+/* A struct of size 0 is taken for one that was zeroed and not initialised, so its head can be read: it says where the
+ * refusal goes. A smaller one than a head has no error_text. */
+static tw_status check_size(const void *options, size_t first, size_t known) {
+    size_t size;
+    memcpy(&size, options, sizeof size);
+    if (size != 0 && size < sizeof(struct head)) return TW_ERR_OPTIONS;
+    const struct head *head = options;
+    if (size == 0) return refuse(head, "size: 0; fill the struct with its init function first");
+    if (size < first) return refuse(head, "size: %zu bytes are fewer than this struct ever had", size);
+    if (size > STRUCT_BYTES_MAX) return refuse(head, "size: %zu bytes cannot be; is the struct initialised?", size);
+    if (size > known && !is_zero((const unsigned char *)options + known, size - known)) {
+        return refuse(head, "size: a field is set that this version of the library does not know");
+    }
+    if (head->error_text != NULL && head->error_size > 0) head->error_text[0] = '\0';
+    return TW_OK;
+}
+
+/* ---- the engine's ------------------------------------------------------------------------------------------------------------ */
+
+static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
+    if (value <= max) return TW_OK;
+    return refuse(in, "%s: %u is not in 1..%u", field, value, max);
+}
+
+static tw_status check_memory(const tw_options *in) {
+    if (in->memory_bytes_max == 0) return TW_OK;
+    if (in->memory_bytes_max < TWI_MEMORY_BYTES_MIN) {
+        return refuse(in, "memory_bytes_max: %llu is less than 1 MiB", (unsigned long long)in->memory_bytes_max);
+    }
+    if (in->memory_bytes_max > TWI_MEMORY_BYTES_MAX) {
+        return refuse(in, "memory_bytes_max: %llu is more than 256 GiB", (unsigned long long)in->memory_bytes_max);
+    }
+    return TW_OK;
+}
+
+static tw_status check_prefix(const tw_options *in) {
+    if (in->redis_prefix == NULL || strnlen(in->redis_prefix, TWI_PREFIX_BYTES_MAX + 1) <= TWI_PREFIX_BYTES_MAX) return TW_OK;
+    return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
+}
+
+tw_status twi_options_check(const tw_options *in, tw_options *out) {
+    tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
+    if (status != TW_OK) return status;
+    tw_options options = {0};
+    memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
+    options.size = sizeof options;
+    if (options.threads > TW_HOST_DRIVEN) status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
+    if (status == TW_OK) status = check_memory(&options);
+    if (status == TW_OK) status = check_prefix(&options);
+    if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
+    if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
+    if (status != TW_OK) return status;
+    if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;
+    if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
+    if (options.redis_timeout_ms == 0) options.redis_timeout_ms = 100;
+    *out = options;
+    return TW_OK;
+}
+
+/* ---- a family's -------------------------------------------------------------------------------------------------------------- */
+
+static bool name_byte_is_good(char byte) {
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || byte == '.' ||
+           byte == '_' || byte == '-';
+}
+
+static tw_status check_name(const tw_family_options *in) {
+    if (in->name == NULL) return refuse(in, "name: missing");
+    size_t size = strnlen(in->name, TWI_FAMILY_NAME_BYTES_MAX + 1);
+    if (size == 0) return refuse(in, "name: empty");
+    if (size > TWI_FAMILY_NAME_BYTES_MAX) return refuse(in, "name: longer than %d bytes", TWI_FAMILY_NAME_BYTES_MAX);
+    for (size_t index = 0; index < size; index++) {
+        if (name_byte_is_good(in->name[index])) continue;
+        return refuse(in, "name: byte %zu (0x%02x) is none of letters, digits, '.', '_', '-'", index + 1,
+                      (unsigned)(unsigned char)in->name[index]);
+    }
+    return TW_OK;
+}
+
+static bool has_length(const tw_family_options *options) {
+    return options->window == TW_ALIGNED || options->window == TW_FROM_FIRST;
+}
+
+static bool has_starts(const tw_family_options *options) {
+    return options->window != TW_FROM_FIRST && options->window != TW_FOREVER;
+}
+
+static tw_status check_window(tw_family_options *options) {
+    if (options->window > TW_CALENDAR_MONTH) return refuse(options, "window: %u is no TW_ value of this field", options->window);
+    if (!has_length(options)) {
+        if (options->window_ms == 0) return TW_OK;
+        return refuse(options, "window_ms: endless and calendar windows take none");
+    }
+    if (options->window_ms == 0) options->window_ms = TW_HOUR;
+    if (options->window_ms < 0) return refuse(options, "window_ms: negative");
+    if (options->window_ms % 1000 != 0) return refuse(options, "window_ms: %lld is no multiple of 1000",
+                                                      (long long)options->window_ms);
+    if (options->window_ms > TWI_WINDOW_MS_MAX) return refuse(options, "window_ms: more than ten years");
+    return TW_OK;
+}
+
+static tw_status check_civil(const tw_family_options *in) {
+    int64_t offset_ms = in->utc_offset_ms;
+    if (offset_ms < -14 * TW_HOUR || offset_ms > 14 * TW_HOUR) return refuse(in, "utc_offset_ms: not within 14 hours");
+    if (offset_ms % TW_MINUTE != 0) return refuse(in, "utc_offset_ms: %lld is not in whole minutes", (long long)offset_ms);
+    if (in->week_start > 6) return refuse(in, "week_start: %u is not in 0 (Monday) .. 6 (Sunday)", in->week_start);
+    return TW_OK;
+}
+
+/* A duration that belongs to windows with starts, may be unbounded, and may have one more special value. */
+static tw_status check_duration(const tw_family_options *in, const char *field, int64_t value_ms, int64_t special) {
+    if (value_ms == 0) return TW_OK;
+    if (!has_starts(in)) return refuse(in, "%s: belongs to aligned and calendar windows", field);
+    if (value_ms == TW_UNBOUNDED || value_ms == special) return TW_OK;
+    if (value_ms < 0) return refuse(in, "%s: %lld is negative", field, (long long)value_ms);
+    if (value_ms > TWI_DURATION_MS_MAX) return refuse(in, "%s: more than a hundred years, and not TW_UNBOUNDED", field);
+    return TW_OK;
+}
+
+static tw_status check_retention(const tw_family_options *in) {
+    if (in->retention_ms == 0) return TW_OK;
+    if (in->retention_ms < 0) return refuse(in, "retention_ms: %lld is negative", (long long)in->retention_ms);
+    if (in->retention_ms > TWI_DURATION_MS_MAX) return refuse(in, "retention_ms: more than a hundred years");
+    struct twi_window_rule rule = twi_options_rule(in);
+    int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (in->window == TW_FOREVER || in->retention_ms >= window_ms) return TW_OK;
+    return refuse(in, "retention_ms: %lld is less than one window (%lld)", (long long)in->retention_ms, (long long)window_ms);
+}
+
+static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->memory_share > context->memory_bytes_max) {
+        return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
+                      (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
+    }
+    if (in->on_full > TW_FULL_REJECT) return refuse(in, "on_full: %u is no TW_FULL_ value", in->on_full);
+    if (in->on_full_limit > TW_DENY) return refuse(in, "on_full_limit: %u is neither TW_ADMIT nor TW_DENY", in->on_full_limit);
+    return TW_OK;
+}
+
+static tw_status check_hook(const tw_family_options *in) {
+    if (in->on_window_closed == NULL || has_starts(in)) return TW_OK;
+    return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
+}
+
+static void fill_family_defaults(tw_family_options *options) {
+    struct twi_window_rule rule = twi_options_rule(options);
+    int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (!has_starts(options)) {
+        options->retention_ms = 0;
+        return;
+    }
+    if (options->earliness_ms == 0) options->earliness_ms = window_ms;
+    if (options->history_ms == 0) options->history_ms = window_ms;
+    if (options->history_ms == TW_NONE) options->history_ms = 0;
+    if (options->retention_ms == 0) {
+        options->retention_ms = window_ms > RETENTION_MS_DEFAULT ? window_ms : RETENTION_MS_DEFAULT;
+    }
+}
+
+struct twi_window_rule twi_options_rule(const tw_family_options *checked) {
+    return (struct twi_window_rule){.window = checked->window, .window_ms = checked->window_ms,
+                                    .utc_offset_ms = checked->utc_offset_ms, .week_start = checked->week_start};
+}
+
+tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
+                                   const struct twi_options_context *context) {
+    tw_status status = check_size(in, FAMILY_OPTIONS_BYTES_FIRST, sizeof *out);
+    if (status != TW_OK) return status;
+    tw_family_options options = {0};
+    memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
+    options.size = sizeof options;
+    status = check_name(&options);
+    if (status == TW_OK) status = check_window(&options);
+    if (status == TW_OK) status = check_civil(&options);
+    if (status == TW_OK) status = check_duration(&options, "lateness_ms", options.lateness_ms, 0);
+    if (status == TW_OK) status = check_duration(&options, "earliness_ms", options.earliness_ms, 0);
+    if (status == TW_OK) status = check_duration(&options, "history_ms", options.history_ms, TW_NONE);
+    if (status == TW_OK) status = check_retention(&options);
+    if (status == TW_OK) status = check_memory_policy(&options, context);
+    if (status == TW_OK) status = check_hook(&options);
+    if (status != TW_OK) return status;
+    fill_family_defaults(&options);
+    *out = options;
+    return TW_OK;
+}
