@@ -1,0 +1,210 @@
+/* stats_test.c -- the OpenMetrics text: well-formed by a small validator of our own, complete, in base units.
+ * The validator knows the part of the OpenMetrics 1.0 grammar that is used: metadata lines before samples, one block per metric,
+ * names, types, units, numbers, "# EOF" as the last line. */
+#include "tests/support/support.h"
+
+#include "engine/stats.h"
+
+#include <ctype.h>
+#include <math.h>
+
+struct text {
+    char bytes[65536];
+    size_t size;
+    size_t pieces;
+    size_t pieces_max;
+};
+
+static bool text_write(void *ctx, const char *bytes, size_t size) {
+    struct text *text = ctx;
+    if (text->pieces == text->pieces_max) return false;
+    assert_true(text->size + size < sizeof text->bytes);
+    memcpy(text->bytes + text->size, bytes, size);
+    text->size += size;
+    text->bytes[text->size] = '\0';
+    text->pieces++;
+    return true;
+}
+
+static struct text text_of(const tw_stats *stats) {
+    static struct text text;
+    text = (struct text){.pieces_max = SIZE_MAX};
+    assert_status(twi_stats_write(stats, text_write, &text), TW_OK);
+    return text;
+}
+
+/* ---- the validator --------------------------------------------------------------------------------------------------------------- */
+
+struct block {
+    char name[100], type[300], unit[300];
+    bool has_help, has_sample;
+};
+
+static size_t name_size(const char *text) {
+    size_t size = 0;
+    while (isalnum((unsigned char)text[size]) || text[size] == '_') size++;
+    return isdigit((unsigned char)text[0]) ? 0 : size;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static void block_check_whole(const struct block *block) {
+    if (block->name[0] == '\0') return;
+    if (!block->has_sample || !block->has_help) fail_msg("%s: no sample or no HELP", block->name);
+    bool named = ends_with(block->name, "_seconds") || ends_with(block->name, "_bytes");
+    assert_int_equal(named, block->unit[0] != '\0');
+    if (ends_with(block->name, "_total") || ends_with(block->name, "_info")) fail_msg("%s: the suffix is the sample's", block->name);
+}
+
+static void metadata_line(struct block *block, const char *line) {
+    char kind[10], name[100], rest[300];
+    if (sscanf(line, "# %9[A-Z] %99s %299[^\n]", kind, name, rest) != 3) fail_msg("no metadata: %s", line);
+    if (strcmp(kind, "TYPE") == 0) {
+        block_check_whole(block);
+        *block = (struct block){0};
+        snprintf(block->name, sizeof block->name, "%s", name);
+        snprintf(block->type, sizeof block->type, "%s", rest);
+        assert_true(strcmp(rest, "gauge") == 0 || strcmp(rest, "counter") == 0 || strcmp(rest, "info") == 0);
+        return;
+    }
+    assert_string_equal(name, block->name);
+    assert_false(block->has_sample);
+    if (strcmp(kind, "UNIT") == 0) {
+        assert_string_equal(block->unit, "");
+        snprintf(block->unit, sizeof block->unit, "%s", rest);
+        assert_true(ends_with(name, rest) && name[strlen(name) - strlen(rest) - 1] == '_');
+    } else {
+        assert_string_equal(kind, "HELP");
+        assert_false(block->has_help);
+        assert_null(strpbrk(rest, "\"\\"));
+        block->has_help = true;
+    }
+}
+
+static void sample_line(struct block *block, const char *line) {
+    char want[120];
+    const char *suffix = strcmp(block->type, "counter") == 0 ? "_total" : strcmp(block->type, "info") == 0 ? "_info" : "";
+    snprintf(want, sizeof want, "%s%s", block->name, suffix);
+    size_t size = name_size(line);
+    if (size != strlen(want) || memcmp(line, want, size) != 0) fail_msg("%s does not belong to %s", line, block->name);
+    const char *value = line + size;
+    if (*value == '{') value = strchr(value, '}') + 1;
+    assert_int_equal(*value, ' ');
+    char *end;
+    double number = strtod(value + 1, &end);
+    assert_int_equal(*end, '\n');
+    assert_false(isnan(number));
+    assert_false(block->has_sample);
+    block->has_sample = true;
+}
+
+/* Returns how many metrics the text has. */
+static size_t validate(const struct text *text) {
+    size_t count = 0;
+    struct block block = {0};
+    const char *line = text->bytes;
+    while (strcmp(line, "# EOF\n") != 0) {
+        const char *end = strchr(line, '\n');
+        if (end == NULL) fail_msg("ends in \"%s\", not in # EOF", line);
+        assert_true(end > line);
+        if (*line == '#') {
+            count += strncmp(line, "# TYPE ", 7) == 0;
+            metadata_line(&block, line);
+        } else {
+            sample_line(&block, line);
+        }
+        line = end + 1;
+    }
+    block_check_whole(&block);
+    return count;
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------------------------------- */
+
+#define COUNT_ONE(name, kind, text) +1
+enum { FIELDS = 0 TW_STATS(COUNT_ONE) };
+
+static void assert_has_line(const struct text *text, const char *line) {
+    char framed[300];
+    snprintf(framed, sizeof framed, "\n%s\n", line);
+    if (strstr(text->bytes, framed) == NULL && strncmp(text->bytes, framed + 1, strlen(framed) - 1) != 0) {
+        fail_msg("no line \"%s\"", line);
+    }
+}
+
+static void the_text_is_well_formed_whatever_the_values(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (int round = 0; round < 200; round++) {
+        tw_stats stats = {0};
+        int64_t *fields = (int64_t *)(void *)&stats;
+        for (size_t index = 0; index < FIELDS; index++) {
+            const int64_t edges[] = {0, -1, 1, 999, 1000, INT64_MAX, INT64_MIN, -999};
+            fields[index] = test_prng_chance(&prng, 1, 2) ? edges[test_prng_below(&prng, 8)] : (int64_t)test_prng_next(&prng);
+        }
+        strcpy(stats.last_error, "password\n# EOF\"}");
+        struct text text = text_of(&stats);
+        assert_int_equal(validate(&text), FIELDS + 1);
+        assert_null(strstr(text.bytes, "password"));
+        assert_int_equal(text.pieces, FIELDS + 1);
+    }
+}
+
+static void no_private_unit_is_left_and_eof_comes_once_and_last(void **state) {
+    (void)state;
+    tw_stats stats = {0};
+    struct text text = text_of(&stats);
+    assert_null(strstr(text.bytes, "_ms"));
+    assert_null(strstr(text.bytes, "_total_total"));
+    assert_string_equal(text.bytes + text.size - 6, "# EOF\n");
+    assert_ptr_equal(strstr(text.bytes, "# EOF"), text.bytes + text.size - 6);
+}
+
+static void values_are_in_base_units(void **state) {
+    (void)state;
+    tw_stats stats = {.increments = 5, .memory_bytes = 1, .memory_bytes_high = 2, .memory_bytes_max = 3, .clock_held_ms = 1250,
+                      .clock_lag_max_ms = 7, .sync_age_ms = -1, .redis_clock_offset_ms = -1, .unsent_keys = 4, .lost = 6};
+    struct text text = text_of(&stats);
+    assert_has_line(&text, "# TYPE tallywheel_increments counter");
+    assert_has_line(&text, "# HELP tallywheel_increments adds that answered TW_OK or TW_OVERFLOWED");
+    assert_has_line(&text, "tallywheel_increments_total 5");
+    assert_has_line(&text, "# UNIT tallywheel_memory_bytes bytes");
+    assert_has_line(&text, "tallywheel_memory_bytes 1");
+    assert_has_line(&text, "tallywheel_memory_high_bytes 2");
+    assert_has_line(&text, "tallywheel_memory_max_bytes 3");
+    assert_has_line(&text, "# TYPE tallywheel_clock_held_seconds gauge");
+    assert_has_line(&text, "# UNIT tallywheel_clock_held_seconds seconds");
+    assert_has_line(&text, "tallywheel_clock_held_seconds 1.250");
+    assert_has_line(&text, "tallywheel_clock_lag_max_seconds 0.007");
+    assert_has_line(&text, "tallywheel_sync_age_seconds -1"); /* none yet, as its HELP says */
+    assert_has_line(&text, "tallywheel_redis_clock_offset_seconds -0.001");
+    assert_has_line(&text, "tallywheel_unsent_keys 4");
+    assert_has_line(&text, "tallywheel_lost_total 6");
+    char build[100];
+    snprintf(build, sizeof build, "tallywheel_build_info{version=\"%s\"} 1", tw_version());
+    assert_has_line(&text, build);
+}
+
+static void a_writer_that_answers_false_is_not_called_again(void **state) {
+    (void)state;
+    tw_stats stats = {0};
+    for (size_t pieces = 0; pieces <= FIELDS; pieces++) {
+        static struct text text;
+        text = (struct text){.pieces_max = pieces};
+        assert_status(twi_stats_write(&stats, text_write, &text), TW_DENIED);
+        assert_int_equal(text.pieces, pieces);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_text_is_well_formed_whatever_the_values),
+        cmocka_unit_test(no_private_unit_is_left_and_eof_comes_once_and_last),
+        cmocka_unit_test(values_are_in_base_units),
+        cmocka_unit_test(a_writer_that_answers_false_is_not_called_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
