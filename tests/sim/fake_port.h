@@ -1,0 +1,187 @@
+/* fake_port.h -- the engine's side of engine/port.h, small and in plain sight: a row of counters for each node.
+ *
+ * The real engine hides where a delta is; here every counter keeps books of it (added, handed out, acknowledged, given up), so
+ * that P2 can be checked after every step. For one program of this folder, which includes it once.
+ * Always true: local >= handed >= acked + lost + unsure, in magnitudes; counters only ever grow one way. */
+#ifndef TEST_FAKE_PORT_H
+#define TEST_FAKE_PORT_H
+
+#include <stdarg.h>
+
+#include "engine/port.h"
+#include "tests/sim/world.h"
+
+#define FAKE_CELLS 16
+
+struct tw_family {
+    tw_engine *engine;
+};
+
+struct twi_generation {
+    int unused;
+};
+
+struct twi_cell {
+    char name[16];
+    int64_t expiry_ms; /* by the nodes' wall clock; 0: endless */
+    bool from_first;
+    int sign;                                     /* of all its deltas */
+    int64_t local, handed, acked, lost, unsure; /* signed sums; handed: frozen, acknowledged or given up */
+    int64_t base;
+    bool asked, has_base, marked;
+    int64_t not_before_ms;
+};
+
+struct tw_engine {
+    struct world *world;
+    struct test_prng prng;
+    struct tw_family family;
+    struct twi_generation generation;
+    struct twi_cell cells[FAKE_CELLS];
+    struct twi_sync *sync;
+    int grace_turns; /* until a full collection may be done */
+    bool asked_full, done_full;
+    int64_t outstanding;
+    size_t malloc_fails;
+    int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
+    char last_error[128];
+    char log[64][160]; /* the last lines */
+    size_t log_count;
+};
+
+static int64_t fake_stat(tw_engine *engine, size_t offset) {
+    return engine->stats[offset / sizeof(int64_t)];
+}
+#define fake_stat_of(engine, field) fake_stat((engine), offsetof(tw_stats, field))
+
+static void fake_add(tw_engine *engine, size_t index, int64_t units) {
+    struct twi_cell *cell = &engine->cells[index];
+    cell->local += units * cell->sign;
+    cell->marked = true;
+    (void)engine;
+}
+
+size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
+    size_t count = 0;
+    bool whole = true;
+    for (size_t i = 0; i < FAKE_CELLS; i++) {
+        struct twi_cell *cell = &engine->cells[i];
+        if (!cell->marked || engine->world->now_ms < cell->not_before_ms) continue;
+        if (count == count_max) {
+            whole = false;
+            break;
+        }
+        cell->marked = false;
+        items[count] = (struct twi_item){.family = &engine->family, .generation = &engine->generation, .cell = cell};
+        items[count].delta = cell->local - cell->handed;
+        items[count].expiry_ms = cell->expiry_ms;
+        items[count].flags = (cell->asked ? 0u : TWI_ITEM_FIRST) | (cell->from_first ? TWI_ITEM_FROM_FIRST : 0u);
+        cell->handed = cell->local;
+        engine->outstanding++;
+        count++;
+    }
+    if (whole && count < count_max && engine->asked_full && --engine->grace_turns < 0) {
+        engine->asked_full = false;
+        engine->done_full = true;
+    }
+    return count;
+}
+
+void twi_port_collect_begin(tw_engine *engine) {
+    engine->asked_full = true;
+    engine->done_full = false;
+    engine->grace_turns = (int)test_prng_below(&engine->prng, 3);
+}
+
+bool twi_port_collect_is_done(tw_engine *engine) {
+    return engine->done_full;
+}
+
+bool twi_port_is_dirty(tw_engine *engine) {
+    for (size_t i = 0; i < FAKE_CELLS; i++)
+        if (engine->cells[i].marked) return true;
+    return false;
+}
+
+size_t twi_port_render(const struct twi_item *item, char *out) {
+    size_t size = strlen(item->cell->name);
+    memcpy(out, item->cell->name, size);
+    return size;
+}
+
+tw_key twi_port_key(const struct twi_item *item) {
+    return tw_str(item->cell->name);
+}
+
+int64_t twi_port_start_ms(const struct twi_item *item) {
+    (void)item;
+    return 0;
+}
+
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
+    struct twi_cell *cell = item->cell;
+    cell->acked += item->delta;
+    if (answer->has_total) {
+        cell->base = answer->total - cell->acked;
+        cell->asked = cell->has_base = true;
+    }
+    if (answer->end_ms && cell->from_first) cell->expiry_ms = answer->end_ms;
+    assert_true(--item->family->engine->outstanding >= 0);
+}
+
+void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
+    struct twi_cell *cell = item->cell;
+    cell->handed -= item->delta;
+    cell->marked = true;
+    cell->not_before_ms = after_ms ? item->family->engine->world->now_ms + after_ms : 0;
+    assert_true(--item->family->engine->outstanding >= 0);
+}
+
+void twi_port_give_up(const struct twi_item *item, int reason) {
+    if (reason == TW_LOST_UNCERTAIN)
+        item->cell->unsure += item->delta;
+    else
+        item->cell->lost += item->delta;
+    assert_true(item->delta != 0);
+    assert_true(--item->family->engine->outstanding >= 0);
+}
+
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    char *line = engine->log[engine->log_count++ % 64];
+    int size = snprintf(line, 160, "%lld %d/%d ", (long long)engine->world->now_ms, level, event);
+    vsnprintf(line + size, 160 - (size_t)size, format, arguments);
+    va_end(arguments);
+}
+
+const char *twi_port_prefix(tw_engine *engine) {
+    (void)engine;
+    return "p:";
+}
+
+int64_t twi_port_wall_ms(tw_engine *engine) {
+    return world_wall_ms(engine->world);
+}
+
+int64_t twi_port_mono_ms(tw_engine *engine) {
+    return engine->world->now_ms;
+}
+
+void twi_port_random(tw_engine *engine, void *out, size_t size) {
+    for (size_t i = 0; i < size; i++) ((uint8_t *)out)[i] = (uint8_t)test_prng_next(&engine->prng);
+}
+
+void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
+    engine->stats[offset / sizeof(int64_t)] += n;
+}
+
+void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
+    engine->stats[offset / sizeof(int64_t)] = value;
+}
+
+void twi_port_last_error(tw_engine *engine, const char *text) {
+    snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
+}
+
+#endif

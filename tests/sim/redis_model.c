@@ -1,0 +1,402 @@
+/* redis_model.c -- see redis_model.h. Written to be read, not to be fast: every search is a loop over all keys.
+ * Always true: a refused or unknown command changes nothing. */
+#include "tests/sim/redis_model.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch.lua.sha1.h"
+
+#define EXACT INT64_C(9007199254740991)
+
+/* ---- keys ------------------------------------------------------------------------------------------------------------- */
+
+void redis_model_init(struct redis_model *model) {
+    memset(model, 0, sizeof *model);
+    model->policy = "noeviction";
+}
+
+struct model_key *redis_model_find(struct redis_model *model, const char *name) {
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        struct model_key *key = &model->store.keys[i];
+        if (key->type == MODEL_NONE || strcmp(key->name, name) != 0) continue;
+        if (key->expiry_ms && key->expiry_ms <= model->now_ms) {
+            memset(key, 0, sizeof *key);
+            return NULL;
+        }
+        return key;
+    }
+    return NULL;
+}
+
+struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type) {
+    struct model_key *key = redis_model_find(model, name);
+    for (size_t i = 0; !key && i < MODEL_KEYS; i++)
+        if (model->store.keys[i].type == MODEL_NONE) key = &model->store.keys[i];
+    if (!key || strlen(name) >= sizeof key->name) abort(); /* a test that needs more room */
+    if (key->type == MODEL_NONE) snprintf(key->name, sizeof key->name, "%s", name);
+    key->type = type;
+    return key;
+}
+
+static struct model_book *book_of(struct redis_model *model, const char *name) {
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        struct model_book *book = &model->store.books[i];
+        if (book->name[0] == '\0') snprintf(book->name, sizeof book->name, "%s", name);
+        if (strcmp(book->name, name) == 0) return book;
+    }
+    abort(); /* a test that needs more room */
+}
+
+int64_t redis_model_applied(const struct redis_model *model, const char *name, int node) {
+    for (size_t i = 0; i < MODEL_KEYS; i++)
+        if (strcmp(model->store.books[i].name, name) == 0) return model->store.books[i].applied[node];
+    return 0;
+}
+
+static struct model_ledger *ledger_of(struct redis_model *model, const struct model_key *key) {
+    return &model->store.ledgers[key - model->store.keys];
+}
+
+void redis_model_delete_ledgers(struct redis_model *model) {
+    for (size_t i = 0; i < MODEL_KEYS; i++)
+        if (model->store.keys[i].type == MODEL_LEDGER) memset(&model->store.keys[i], 0, sizeof model->store.keys[i]);
+}
+
+void redis_model_wipe(struct redis_model *model) {
+    memset(&model->store, 0, sizeof model->store);
+}
+
+/* ---- replies ------------------------------------------------------------------------------------------------------------ */
+
+static void say(struct twi_bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct twi_bytes *out, const char *format, ...) {
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    twi_bytes_add(out, text, (size_t)size);
+}
+
+static void say_bulk(struct twi_bytes *out, const char *text) {
+    say(out, "$%zu\r\n", strlen(text));
+    twi_bytes_add(out, text, strlen(text));
+    say(out, "\r\n");
+}
+
+static void say_value(struct twi_bytes *out, const struct model_key *key) { /* as GET */
+    char number[24];
+    if (!key) {
+        say(out, "$-1\r\n");
+    } else if (key->type == MODEL_INTEGER) {
+        snprintf(number, sizeof number, "%" PRId64, key->value);
+        say_bulk(out, number);
+    } else if (key->type == MODEL_TEXT) {
+        say_bulk(out, key->text);
+    } else {
+        say(out, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+    }
+}
+
+/* ---- the script ------------------------------------------------------------------------------------------------------------ */
+
+struct run {
+    struct redis_model *model;
+    const struct model_word *keys, *args;
+    size_t arg_count;
+    struct twi_bytes items; /* the answer's items */
+    size_t item_count;
+    char failed[2048];
+};
+
+static void word_text(const struct model_word *word, char *out, size_t room) {
+    snprintf(out, room, "%.*s", (int)word->size, word->data);
+}
+
+static int64_t word_i64(const struct model_word *word) {
+    char text[32];
+    word_text(word, text, sizeof text);
+    return strtoll(text, NULL, 10);
+}
+
+static uint64_t word_u64(const struct model_word *word) {
+    char text[32];
+    word_text(word, text, sizeof text);
+    return strtoull(text, NULL, 10);
+}
+
+static struct model_key *key_at(struct run *run, char *name) {
+    word_text(&run->keys[2 + run->item_count], name, MODEL_NAME_MAX);
+    return redis_model_find(run->model, name);
+}
+
+static void fail(struct run *run, char why) {
+    run->failed[run->item_count] = why;
+}
+
+static void item_late(struct run *run) {
+    fail(run, 'l');
+    say(&run->items, "+LATE\r\n");
+}
+
+static void item_look(struct run *run, bool with_end) {
+    char name[MODEL_NAME_MAX];
+    const struct model_key *key = key_at(run, name);
+    if (with_end && key && key->expiry_ms) {
+        say(&run->items, "*2\r\n");
+        say_value(&run->items, key);
+        say(&run->items, ":%" PRId64 "\r\n", key->expiry_ms);
+    } else {
+        say_value(&run->items, key);
+    }
+}
+
+/* What INCRBY would answer; NULL: an error was said. */
+static struct model_key *item_add(struct run *run, int64_t delta) {
+    char name[MODEL_NAME_MAX];
+    struct model_key *key = key_at(run, name);
+    const char *error = NULL;
+    int64_t sum = 0;
+    if (key && (key->type == MODEL_LIST || key->type == MODEL_LEDGER))
+        error = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    else if (key && key->type == MODEL_TEXT)
+        error = "ERR value is not an integer or out of range";
+    else if (__builtin_add_overflow(key ? key->value : 0, delta, &sum))
+        error = "ERR increment or decrement would overflow";
+    if (error) {
+        fail(run, 'e');
+        say(&run->items, "-%s\r\n", error);
+        return NULL;
+    }
+    if (!key) key = redis_model_make(run->model, name, MODEL_INTEGER);
+    key->value = sum;
+    book_of(run->model, name)->applied[run->model->node] += delta;
+    return key;
+}
+
+static void item_say_sum(struct run *run, const struct model_key *key) {
+    if (key->value > EXACT || key->value < -EXACT)
+        say_value(&run->items, key);
+    else
+        say(&run->items, ":%" PRId64 "\r\n", key->value);
+}
+
+static void item_window(struct run *run, char kind, int64_t expiry_ms, int64_t delta) {
+    if (kind != 'e' && expiry_ms <= run->model->now_ms) {
+        item_late(run);
+        return;
+    }
+    struct model_key *key = item_add(run, delta);
+    if (!key) return;
+    bool look = kind == 'W' || (kind == 'w' && key->value == delta);
+    if (look && !key->expiry_ms) key->expiry_ms = expiry_ms;
+    item_say_sum(run, key);
+}
+
+static void item_from_first(struct run *run, char kind, int64_t delta, int64_t end_ms) {
+    if (end_ms <= run->model->now_ms) {
+        item_late(run);
+        return;
+    }
+    struct model_key *key = item_add(run, delta);
+    if (!key) return;
+    if (kind == 'f' && key->value != delta) {
+        item_say_sum(run, key);
+        return;
+    }
+    if (!key->expiry_ms) key->expiry_ms = end_ms;
+    say(&run->items, "*2\r\n");
+    item_say_sum(run, key);
+    say(&run->items, ":%" PRId64 "\r\n", key->expiry_ms);
+}
+
+static void item_again(struct run *run, char why, bool with_end) {
+    if (why == 'l')
+        say(&run->items, "+LATE\r\n");
+    else if (why == 'e')
+        say(&run->items, "-ERR refused when it was first applied\r\n");
+    else
+        item_look(run, with_end);
+}
+
+static void run_items(struct run *run, const char *failed_before) {
+    for (size_t at = 8; at + 2 < run->arg_count;) {
+        char kind = run->args[at].data[0];
+        int64_t expiry_ms = word_i64(&run->args[at + 1]);
+        int64_t count = word_i64(&run->args[at + 2]);
+        size_t width = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
+        at += 3;
+        for (; count > 0; count--, at += width, run->item_count++) {
+            if (width == 0)
+                item_look(run, kind == 'R');
+            else if (failed_before)
+                item_again(run, failed_before[run->item_count], width == 2);
+            else if (width == 2)
+                item_from_first(run, kind, word_i64(&run->args[at]), word_i64(&run->args[at + 1]));
+            else
+                item_window(run, kind, expiry_ms, word_i64(&run->args[at]));
+        }
+    }
+}
+
+static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done, struct twi_bytes *reply) {
+    char name[MODEL_NAME_MAX], number[24];
+    word_text(&run->keys[1], name, sizeof name);
+    const struct model_key *marker = redis_model_find(run->model, name);
+    say(reply, "*%zu\r\n", 8 + run->item_count);
+    say_bulk(reply, status);
+    say(reply, ":%" PRId64 "\r\n", run->model->now_ms);
+    uint64_t figures[] = {ledger ? ledger->number : 0, ledger ? ledger->plus : 0, ledger ? ledger->minus : 0};
+    for (size_t i = 0; i < 3; i++) {
+        if (i == 1) say_value(reply, marker);
+        snprintf(number, sizeof number, "%" PRIu64, figures[i]);
+        if (ledger && !(i > 0 && strcmp(status, "OK") == 0 && figures[0] == 0))
+            say_bulk(reply, number);
+        else
+            say(reply, "$-1\r\n"); /* number 0 is answered before the sums are there */
+    }
+    say(reply, ":%d\r\n:0\r\n", done);
+    twi_bytes_add(reply, run->items.data, run->items.size);
+    twi_bytes_free(&run->items);
+}
+
+static void set_marker(struct run *run) {
+    char name[MODEL_NAME_MAX];
+    word_text(&run->keys[1], name, sizeof name);
+    if (redis_model_find(run->model, name)) return;
+    struct model_key *marker = redis_model_make(run->model, name, MODEL_TEXT);
+    word_text(&run->args[7], marker->text, sizeof marker->text);
+}
+
+static void run_open(struct run *run, const char *name, struct twi_bytes *reply) {
+    struct model_key *key = redis_model_find(run->model, name);
+    if (key) {
+        answer(run, "CLASH", ledger_of(run->model, key), true, reply);
+        return;
+    }
+    if (run->model->refuses) {
+        say(reply, "-%s\r\n", run->model->refuses);
+        return;
+    }
+    key = redis_model_make(run->model, name, MODEL_LEDGER);
+    memset(ledger_of(run->model, key), 0, sizeof(struct model_ledger));
+    key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
+    set_marker(run);
+    answer(run, "OK", ledger_of(run->model, key), true, reply);
+}
+
+static void run_next(struct run *run, struct model_key *key, uint64_t number, struct twi_bytes *reply) {
+    struct model_ledger *ledger = ledger_of(run->model, key);
+    if (run->model->refuses) {
+        say(reply, "-%s\r\n", run->model->refuses);
+        return;
+    }
+    ledger->number = number;
+    ledger->plus = word_u64(&run->args[5]);
+    ledger->minus = word_u64(&run->args[6]);
+    key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
+    set_marker(run);
+    run_items(run, NULL);
+    if (run->item_count) run->model->applications++;
+    size_t slot = number % MODEL_SLOTS;
+    ledger->slots[slot].number = number;
+    ledger->slots[slot].done = true;
+    ledger->slots[slot].items = (uint32_t)run->item_count;
+    word_text(&run->args[3], ledger->slots[slot].nonce, sizeof ledger->slots[slot].nonce);
+    memcpy(ledger->slots[slot].failed, run->failed, sizeof run->failed);
+    answer(run, "OK", ledger, true, reply);
+}
+
+static void run_script(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply) {
+    size_t key_count = (size_t)word_u64(&words[2]);
+    struct run run = {.model = model, .keys = words + 3, .args = words + 3 + key_count, .arg_count = count - 3 - key_count};
+    char name[MODEL_NAME_MAX], nonce[20];
+    memset(run.failed, '.', sizeof run.failed);
+    word_text(&run.keys[0], name, sizeof name);
+    word_text(&run.args[3], nonce, sizeof nonce);
+    uint64_t number = word_u64(&run.args[1]);
+    if (number == 0) {
+        run_open(&run, name, reply);
+        return;
+    }
+    struct model_key *key = redis_model_find(model, name);
+    if (!key) {
+        answer(&run, "GONE", NULL, true, reply);
+        return;
+    }
+    struct model_ledger *ledger = ledger_of(model, key);
+    if (ledger->number < number) {
+        if (ledger->number == word_u64(&run.args[2]))
+            run_next(&run, key, number, reply);
+        else
+            answer(&run, "GAP", ledger, true, reply);
+        return;
+    }
+    size_t slot = number % MODEL_SLOTS;
+    if (ledger->slots[slot].number != number || strcmp(ledger->slots[slot].nonce, nonce) != 0) {
+        answer(&run, "CLASH", ledger, true, reply);
+        return;
+    }
+    run_items(&run, ledger->slots[slot].failed);
+    answer(&run, "DUP", ledger, ledger->slots[slot].done, reply);
+}
+
+/* ---- commands ------------------------------------------------------------------------------------------------------------- */
+
+static bool is(const struct model_word *word, const char *text) {
+    return word->size == strlen(text) && memcmp(word->data, text, word->size) == 0;
+}
+
+static void say_info(struct redis_model *model, struct twi_bytes *reply) {
+    char info[160];
+    if (!model->policy) {
+        say(reply, "-NOPERM this user has no permissions to run the 'info' command\r\n");
+        return;
+    }
+    snprintf(info, sizeof info, "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n",
+             model->policy);
+    say_bulk(reply, info);
+}
+
+void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply) {
+    if (is(&words[0], "PING")) {
+        say(reply, "+PONG\r\n");
+    } else if (is(&words[0], "INFO")) {
+        say_info(model, reply);
+    } else if (is(&words[0], "SELECT") || is(&words[0], "AUTH")) {
+        say(reply, "+OK\r\n");
+    } else if (is(&words[0], "EVALSHA") && (!model->has_script || !is(&words[1], twi_script_batch_sha1))) {
+        say(reply, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+    } else if (is(&words[0], "EVALSHA") || is(&words[0], "EVAL")) {
+        model->has_script = true;
+        run_script(model, words, count, reply);
+    } else {
+        say(reply, "-ERR unknown command\r\n");
+    }
+}
+
+static bool parse_length(const char *bytes, size_t size, size_t *at, char sign, size_t *length) {
+    const char *end = *at < size ? memchr(bytes + *at, '\n', size - *at) : NULL;
+    if (!end) return false;
+    if (bytes[*at] != sign) abort(); /* what sync sends is always well-formed */
+    *length = strtoull(bytes + *at + 1, NULL, 10);
+    *at = (size_t)(end - bytes) + 1;
+    return true;
+}
+
+bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count, size_t *used) {
+    size_t at = 0, length;
+    if (!parse_length(bytes, size, &at, '*', count)) return false;
+    if (*count > words_max) abort();
+    for (size_t i = 0; i < *count; i++) {
+        if (!parse_length(bytes, size, &at, '$', &length) || size - at < length + 2) return false;
+        words[i] = (struct model_word){bytes + at, length};
+        at += length + 2;
+    }
+    *used = at;
+    return true;
+}

@@ -1,0 +1,76 @@
+/* redis_model.h -- a small, obvious Redis: what sync sends to it, and what sync/script/batch.lua means, written a second time.
+ * tests/redis/script_model.c runs the same operations on it and on a real server.
+ * Always true: the whole state is one flat struct, so a snapshot is a copy and going back is another. */
+#ifndef TEST_REDIS_MODEL_H
+#define TEST_REDIS_MODEL_H
+
+#include "sync/wire.h"
+
+#define MODEL_KEYS 192
+#define MODEL_NAME_MAX 96
+#define MODEL_NODES 8
+#define MODEL_SLOTS 8
+
+enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
+
+struct model_ledger {
+    uint64_t number, plus, minus;
+    struct {
+        uint64_t number;
+        char nonce[20];
+        bool done;
+        char failed[2048]; /* one letter an item: '.', 'e', 'l' */
+        uint32_t items;
+    } slots[MODEL_SLOTS];
+};
+
+struct model_key {
+    char name[MODEL_NAME_MAX];
+    enum model_type type;
+    int64_t value;
+    char text[40];
+    int64_t expiry_ms; /* 0: none */
+};
+
+/* What each node's batches did to a key, its expiry notwithstanding: only the tests look at this. */
+struct model_book {
+    char name[MODEL_NAME_MAX];
+    int64_t applied[MODEL_NODES];
+};
+
+/* What survives or not is decided by who copies this. */
+struct model_store {
+    struct model_book books[MODEL_KEYS];
+    struct model_key keys[MODEL_KEYS];
+    struct model_ledger ledgers[MODEL_KEYS]; /* of the key with the same index */
+};
+
+struct redis_model {
+    struct model_store store;
+    int64_t now_ms;        /* TIME */
+    bool has_script;
+    const char *refuses;   /* NULL, or the error that a script's first write gets ("OOM ...") */
+    const char *policy;    /* maxmemory_policy of INFO; NULL: INFO is forbidden */
+    const char *password;  /* NULL: none asked for */
+    int node;              /* on whose behalf the command runs */
+    uint64_t applications; /* batches applied, empty ones not counted */
+};
+
+struct model_word {
+    const char *data;
+    size_t size;
+};
+
+void redis_model_init(struct redis_model *model);
+/* Runs one command; the reply's bytes are added to `reply`. */
+void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
+/* Takes a whole command from the front of `bytes`: true, and `*count` words that point into it (and how many bytes it is).
+ * False: not whole yet. */
+bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count, size_t *used);
+struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
+struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
+int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);
+void redis_model_delete_ledgers(struct redis_model *model);
+void redis_model_wipe(struct redis_model *model);
+
+#endif

@@ -1,0 +1,314 @@
+/* world.c -- see world.h. A transport for each node, and between them and the model of Redis a network.
+ * Always true: bytes of one direction arrive in order, or not at all from some byte on. */
+#include "tests/sim/world.h"
+
+#define POISONED_KEY "w:2" /* what a clumsy operator overwrites with a text for a while */
+
+static bool chance(struct world *world, uint32_t of_10000) {
+    return of_10000 && test_prng_chance(&world->prng, of_10000, 10000);
+}
+
+static int64_t between(struct world *world, int64_t low, int64_t high) {
+    return test_prng_between(&world->prng, low, high);
+}
+
+int64_t world_wall_ms(const struct world *world) {
+    return world->now_ms + world->wall_offset_ms;
+}
+
+/* ---- pipes ---------------------------------------------------------------------------------------------------------- */
+
+static void pipe_add(struct world *world, struct world_pipe *pipe, const void *data, size_t size, size_t cut_after) {
+    if (pipe->cut) return;
+    if (cut_after < size) {
+        size = cut_after;
+        pipe->cut = true;
+    }
+    if (size == 0) return;
+    int64_t at_ms = world->now_ms + between(world, 0, 3);
+    if (chance(world, world->faults.slow)) at_ms += between(world, 20, 400);
+    size_t last = (pipe->piece_first + pipe->piece_count - 1) % 256;
+    if (pipe->piece_count && pipe->pieces[last].at_ms > at_ms) at_ms = pipe->pieces[last].at_ms;
+    assert_true(pipe->piece_count < 256);
+    twi_bytes_add(&pipe->bytes, data, size);
+    pipe->total += size;
+    last = (pipe->piece_first + pipe->piece_count++) % 256;
+    pipe->pieces[last].at_ms = at_ms;
+    pipe->pieces[last].end = pipe->total;
+}
+
+/* How many bytes have arrived and not been taken. */
+static size_t pipe_arrived(struct world *world, struct world_pipe *pipe) {
+    size_t end = pipe->passed;
+    for (size_t i = 0; i < pipe->piece_count; i++) {
+        size_t at = (pipe->piece_first + i) % 256;
+        if (pipe->pieces[at].at_ms > world->now_ms) break;
+        end = pipe->pieces[at].end;
+    }
+    return end - pipe->passed;
+}
+
+static void pipe_take(struct world_pipe *pipe, void *out, size_t size) {
+    memcpy(out, pipe->bytes.data, size);
+    twi_bytes_drop_front(&pipe->bytes, size);
+    pipe->passed += size;
+    while (pipe->piece_count && pipe->pieces[pipe->piece_first].end <= pipe->passed) {
+        pipe->piece_first = (pipe->piece_first + 1) % 256;
+        pipe->piece_count--;
+    }
+}
+
+static void pipe_free(struct world_pipe *pipe) {
+    twi_bytes_free(&pipe->bytes);
+    memset(pipe, 0, sizeof *pipe);
+}
+
+static void connection_free(struct world_connection *connection) {
+    pipe_free(&connection->to_redis);
+    pipe_free(&connection->to_client);
+    twi_bytes_free(&connection->request);
+    memset(connection, 0, sizeof *connection);
+}
+
+/* ---- the transport ------------------------------------------------------------------------------------------------------- */
+
+static int because(struct world_node *node, const char *why) {
+    snprintf(node->why, sizeof node->why, "%s", why);
+    return -1;
+}
+
+static struct world_connection *connection_new(struct world *world, int node) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
+        struct world_connection *connection = &world->connections[i];
+        if (connection->used) continue;
+        connection->used = connection->client_open = true;
+        connection->node = node;
+        connection->broken_at_ms = INT64_MAX;
+        connection->up_at_ms = world->now_ms + between(world, 0, 5);
+        return connection;
+    }
+    return NULL;
+}
+
+static int sim_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms) {
+    struct world_node *node = ctx;
+    struct world *world = node->world;
+    (void)url, (void)deadline_ms;
+    assert_i64_equal(now_ms, world->now_ms);
+    if (node->connection) return world->now_ms >= node->connection->up_at_ms;
+    if (world->now_ms < world->down_until_ms || chance(world, world->faults.refuse_connect)) {
+        world->happened[WORLD_REFUSED_CONNECT]++;
+        return because(node, "connection refused");
+    }
+    node->connection = connection_new(world, node->index);
+    if (!node->connection) return because(node, "too many connections");
+    if (chance(world, world->faults.black_hole)) {
+        world->happened[WORLD_BLACK_HOLE]++;
+        node->connection->up_at_ms = INT64_MAX;
+        return 0;
+    }
+    return world->now_ms >= node->connection->up_at_ms;
+}
+
+static bool is_broken(const struct world_node *node) {
+    return !node->connection || node->connection->broken_at_ms <= node->world->now_ms;
+}
+
+/* Cuts a connection; the client is told soon, or never. */
+static void cut(struct world *world, struct world_connection *connection) {
+    bool never = chance(world, world->faults.tell_nobody);
+    connection->broken_at_ms = never ? INT64_MAX : world->now_ms + between(world, 0, 50);
+}
+
+static ssize_t sim_send(void *ctx, const void *data, size_t size) {
+    struct world_node *node = ctx;
+    struct world *world = node->world;
+    if (is_broken(node)) return because(node, "broken pipe");
+    size_t taken = test_prng_chance(&world->prng, 1, 8) ? (size_t)between(world, 0, (int64_t)size) : size;
+    size_t cut_after = SIZE_MAX;
+    if (taken && chance(world, world->faults.cut_request)) {
+        world->happened[WORLD_CUT_REQUEST]++;
+        cut_after = (size_t)between(world, 0, (int64_t)taken);
+        cut(world, node->connection);
+    }
+    pipe_add(world, &node->connection->to_redis, data, taken, cut_after);
+    return (ssize_t)taken;
+}
+
+static ssize_t sim_recv(void *ctx, void *data, size_t size) {
+    struct world_node *node = ctx;
+    struct world *world = node->world;
+    if (!node->connection) return because(node, "not connected");
+    size_t arrived = pipe_arrived(world, &node->connection->to_client);
+    if (arrived > size) arrived = size;
+    if (arrived > 1 && test_prng_chance(&world->prng, 1, 4)) arrived = (size_t)between(world, 1, (int64_t)arrived);
+    if (arrived == 0) return is_broken(node) ? because(node, "closed by Redis") : 0;
+    pipe_take(&node->connection->to_client, data, arrived);
+    return (ssize_t)arrived;
+}
+
+static void sim_close(void *ctx) {
+    struct world_node *node = ctx;
+    if (!node->connection) return;
+    node->connection->client_open = false; /* what was sent is under way, and may yet be executed */
+    node->connection = NULL;
+}
+
+static int sim_fd(void *ctx, bool *wants_write) {
+    (void)ctx;
+    *wants_write = false;
+    return -1;
+}
+
+static const char *sim_why(void *ctx) {
+    return ((struct world_node *)ctx)->why;
+}
+
+const struct twi_transport world_transport = {sim_connect, sim_send, sim_recv, sim_close, sim_fd, sim_why};
+
+/* ---- Redis's side ----------------------------------------------------------------------------------------------------------- */
+
+static void redis_answer(struct world *world, struct world_connection *connection, struct twi_bytes *reply) {
+    if (chance(world, world->faults.garbage) && reply->size > 1) {
+        world->happened[WORLD_GARBAGE]++;
+        reply->data[0] = (char)between(world, 0, 32); /* no reply begins with it */
+    }
+    size_t cut_after = SIZE_MAX;
+    if (chance(world, world->faults.cut_reply)) {
+        world->happened[WORLD_CUT_REPLY]++;
+        cut_after = (size_t)between(world, 0, (int64_t)reply->size - 1);
+        cut(world, connection);
+        connection->to_redis.cut = true;
+    }
+    pipe_add(world, &connection->to_client, reply->data, reply->size, cut_after);
+}
+
+static void redis_execute(struct world *world, struct world_connection *connection) {
+    struct model_word words[4096];
+    size_t count, used;
+    while (redis_model_parse(connection->request.data, connection->request.size, words, 4096, &count, &used)) {
+        world->redis.node = connection->node;
+        world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
+        if (world->redis.refuses && words[0].size > 4) world->happened[WORLD_REFUSED_WRITE]++;
+        if (!connection->client_open) world->happened[WORLD_LATE_EXECUTION]++;
+        world->scratch.size = 0;
+        redis_model_run(&world->redis, words, count, &world->scratch);
+        redis_answer(world, connection, &world->scratch);
+        twi_bytes_drop_front(&connection->request, used);
+    }
+}
+
+static void connection_step(struct world *world, struct world_connection *connection) {
+    char bytes[4096];
+    if (!connection->used) return;
+    size_t arrived;
+    while ((arrived = pipe_arrived(world, &connection->to_redis)) > 0) {
+        if (arrived > sizeof bytes) arrived = sizeof bytes;
+        pipe_take(&connection->to_redis, bytes, arrived);
+        twi_bytes_add(&connection->request, bytes, arrived);
+        redis_execute(world, connection);
+    }
+    if (!connection->client_open && connection->to_redis.piece_count == 0) connection_free(connection);
+}
+
+/* Redis dies: what has not been executed never will be. */
+static void redis_down(struct world *world, int64_t for_ms) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
+        struct world_connection *connection = &world->connections[i];
+        if (!connection->used) continue;
+        pipe_free(&connection->to_redis);
+        twi_bytes_free(&connection->request);
+        connection->to_redis.cut = connection->to_client.cut = true;
+        cut(world, connection);
+    }
+    world->down_until_ms = world->now_ms + for_ms;
+    world->redis.has_script = false;
+}
+
+static void refuse_writes(struct world *world) {
+    static const char *const errors[] = {"OOM command not allowed when used memory > 'maxmemory'.",
+                                         "READONLY You can't write against a read only replica.",
+                                         "MISCONF Redis is configured to save RDB snapshots",
+                                         "NOREPLICAS Not enough good replicas to write.",
+                                         "LOADING Redis is loading the dataset in memory",
+                                         "ERR something that nobody has heard of"};
+    world->redis.refuses = errors[test_prng_below(&world->prng, sizeof errors / sizeof *errors)];
+    world->refuses_until_ms = world->now_ms + between(world, 10, 500);
+}
+
+static void poison(struct world *world) {
+    struct model_key *key = redis_model_find(&world->redis, POISONED_KEY);
+    if (!key || key->type != MODEL_INTEGER) return; /* kept aside, as an operator would who means well */
+    world->happened[WORLD_POISONED]++;
+    key->type = MODEL_TEXT;
+    snprintf(key->text, sizeof key->text, "a text");
+    world->poison_until_ms = world->now_ms + between(world, 50, 3000);
+}
+
+static void heal_what_is_over(struct world *world) {
+    if (world->redis.refuses && world->now_ms >= world->refuses_until_ms) world->redis.refuses = NULL;
+    struct model_key *key = redis_model_find(&world->redis, POISONED_KEY);
+    if (key && key->type == MODEL_TEXT && world->now_ms >= world->poison_until_ms) key->type = MODEL_INTEGER;
+}
+
+static void break_something(struct world *world) {
+    const struct world_faults *faults = &world->faults;
+    world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
+    if (chance(world, faults->restart)) {
+        world->happened[WORLD_RESTART]++;
+        redis_down(world, between(world, 0, 1500));
+    }
+    if (chance(world, faults->flush_scripts)) {
+        world->happened[WORLD_FLUSHED_SCRIPTS]++;
+        world->redis.has_script = false;
+    }
+    if (chance(world, faults->refuse_writes)) refuse_writes(world);
+    if (chance(world, faults->poison)) poison(world);
+    if (faults->roll_back && (!world->has_before || world->now_ms - world->before_at_ms > 2000)) {
+        world->before = world->redis.store;
+        world->before_at_ms = world->now_ms;
+        world->has_before = true;
+    }
+    if (world->has_before && chance(world, faults->roll_back)) {
+        world->happened[WORLD_ROLLED_BACK]++;
+        redis_down(world, between(world, 0, 500));
+        world->redis.store = world->before;
+    }
+    if (chance(world, faults->wipe)) {
+        world->happened[WORLD_WIPED]++;
+        redis_model_wipe(&world->redis);
+        world->has_before = false;
+    }
+    if (chance(world, faults->evict_ledgers)) {
+        world->happened[WORLD_EVICTED]++;
+        redis_model_delete_ledgers(&world->redis);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------------------ */
+
+void world_init(struct world *world, uint64_t seed) {
+    memset(world, 0, sizeof *world);
+    test_prng_seed(&world->prng, seed);
+    redis_model_init(&world->redis);
+    world->now_ms = 1000000;
+    world->wall_offset_ms = INT64_C(1700000000000) - world->now_ms;
+    for (int i = 0; i < WORLD_NODES; i++) world->nodes[i] = (struct world_node){.world = world, .index = i};
+}
+
+void world_step(struct world *world) {
+    world->now_ms += test_prng_chance(&world->prng, 1, 50) ? between(world, 20, 300) : between(world, 0, 5);
+    heal_what_is_over(world);
+    break_something(world);
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) connection_step(world, &world->connections[i]);
+}
+
+void world_calm(struct world *world) {
+    memset(&world->faults, 0, sizeof world->faults);
+    world->refuses_until_ms = world->poison_until_ms = world->down_until_ms = 0;
+}
+
+void world_free(struct world *world) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) connection_free(&world->connections[i]);
+    twi_bytes_free(&world->scratch);
+}

@@ -1,0 +1,84 @@
+/* world.h -- one seeded world: a clock, a network that lies, and a model of Redis; the real sync code runs in it.
+ *
+ * Bytes travel in pieces with delays; a connection may be cut at any byte in either direction, with or without anybody being
+ * told; what a client sent before it gave up may still be executed later. Always true: everything follows from the seed. */
+#ifndef TEST_WORLD_H
+#define TEST_WORLD_H
+
+#include "sync/link.h"
+#include "tests/sim/redis_model.h"
+#include "tests/support/support.h"
+
+#define WORLD_NODES 3
+#define WORLD_CONNECTIONS 64
+
+/* One direction of a connection: pieces in order, each with the time at which it arrives. */
+struct world_pipe {
+    struct twi_bytes bytes;
+    struct {
+        int64_t at_ms;
+        size_t end; /* in bytes of the pipe, counted from its beginning */
+    } pieces[256];
+    size_t piece_first, piece_count;
+    size_t passed; /* bytes delivered since the beginning */
+    size_t total;
+    bool cut;      /* nothing more gets through */
+};
+
+struct world_connection {
+    bool used;        /* the slot: until both ends are done with it */
+    bool client_open; /* the client has not closed it */
+    int node;
+    int64_t up_at_ms;     /* connect() succeeds */
+    int64_t broken_at_ms; /* the client is told; INT64_MAX: never */
+    struct world_pipe to_redis, to_client;
+    struct twi_bytes request; /* delivered, not yet whole */
+};
+
+struct world_node {
+    struct world *world;
+    int index;
+    struct world_connection *connection;
+    char why[40];
+};
+
+/* Chances in 10,000, of one event each; zero all: a kind world. */
+struct world_faults {
+    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow; /* at each connect, send or reply */
+    uint32_t restart, flush_scripts, refuse_writes, roll_back, wipe, evict_ledgers, poison;  /* at each step */
+};
+
+enum world_fault {
+    WORLD_REFUSED_CONNECT, WORLD_BLACK_HOLE, WORLD_CUT_REQUEST, WORLD_CUT_REPLY, WORLD_GARBAGE, WORLD_LATE_EXECUTION, WORLD_RESTART,
+    WORLD_FLUSHED_SCRIPTS, WORLD_REFUSED_WRITE, WORLD_ROLLED_BACK, WORLD_WIPED, WORLD_EVICTED, WORLD_POISONED, WORLD_FAULTS
+};
+
+struct world {
+    struct test_prng prng;
+    struct redis_model redis;
+    struct world_faults faults;
+    uint64_t happened[WORLD_FAULTS];
+    int64_t now_ms;         /* monotonic */
+    int64_t wall_offset_ms; /* wall minus monotonic, of the nodes */
+    int64_t redis_skew_ms;  /* Redis's clock minus the nodes' */
+    int64_t down_until_ms;  /* Redis does not run until then */
+    int64_t refuses_until_ms;
+    int64_t poison_until_ms;
+    struct model_store before; /* a snapshot to go back to */
+    int64_t before_at_ms;
+    bool has_before;
+    struct world_connection connections[WORLD_CONNECTIONS];
+    struct world_node nodes[WORLD_NODES];
+    struct twi_bytes scratch;
+};
+
+extern const struct twi_transport world_transport; /* its ctx is a struct world_node */
+
+void world_init(struct world *world, uint64_t seed);
+/* Time passes by some milliseconds; whatever arrives, arrives; whatever is to fail, fails. */
+void world_step(struct world *world);
+void world_calm(struct world *world); /* faults stop: what is broken stays broken until it is told, Redis runs */
+void world_free(struct world *world);
+int64_t world_wall_ms(const struct world *world);
+
+#endif
