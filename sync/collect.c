@@ -46,7 +46,7 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
         twi_port_collect_begin(sync->engine);
         return true;
     }
-    if (sync->collecting) return true;
+    if (sync->collecting || sync->tickets.collecting) return true;
     if (now_ms < sync->collect_at_ms || !twi_port_is_dirty(sync->engine)) return false;
     /* Jittered, so that nodes that began together do not stay together: 3/4 to 5/4 of the interval. */
     int64_t interval_ms = sync->interval_ms;
@@ -69,6 +69,6 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
             return;
         }
     }
-    if (!sync->collecting) twi_ticket_collected(&sync->tickets, sync->ledger.last);
+    if (!sync->collecting && twi_port_collect_is_done(sync->engine)) twi_ticket_collected(&sync->tickets, sync->ledger.last);
     twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked); /* there may have been nothing to send */
 }

@@ -22,7 +22,7 @@ struct twi_tickets {
     uint64_t round; /* rounds settled so far */
     uint64_t until; /* the round's last ticket */
     uint64_t number; /* awaited: acknowledged up to there */
-    bool active, collecting, refused;
+    bool active, collecting, refused; /* collecting: only while active */
 };
 
 uint64_t twi_ticket_take(struct twi_tickets *tickets);                                  /* any thread */

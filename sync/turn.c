@@ -185,6 +185,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
     if (sync->collecting || sync->begin_again || (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
         return now_ms;
+    if (sync->tickets.collecting) return now_ms + 1; /* adders of before are setting their marks */
     /* Due, but nothing was marked: look again soon; marks raise no alarm (P9). */
     int64_t look_ms = sync->collect_at_ms > now_ms ? sync->collect_at_ms : now_ms + sync->interval_ms / 4 + 1;
     return earlier(wake_ms, look_ms);
