@@ -1,0 +1,171 @@
+/* arena.c -- see arena.h. The door to mmap and madvise.
+ *
+ * A class keeps a stack of free pieces and one segment that is being carved. A stack word carries a count that rises with
+ * every change, so that a pop that slept through a pop and a push of the same piece fails (A1). Carving is one fetch-and-add
+ * on {segment, next}, so a fresh segment is touched piece by piece as it is used, and no thread waits for another. */
+#include "engine/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define LOW32(word) ((uint32_t)(word))
+#define HIGH32(word) ((uint32_t)((word) >> 32))
+#define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
+
+static const uint16_t small_lines[TWI_ARENA_SMALL_CLASSES] = {1,  2,  3,  4,  6,   8,   12,  16,  24,  32,
+                                                               48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+
+static uint32_t bin_of(uint32_t lines) {
+    for (uint32_t bin = 0; bin < TWI_ARENA_SMALL_CLASSES; bin++)
+        if (lines <= small_lines[bin]) return bin;
+    uint32_t bin = TWI_ARENA_SMALL_CLASSES;
+    for (uint64_t size = 2 * TWI_SEGMENT_LINES; size < lines; size *= 2) bin++;
+    return bin;
+}
+
+static uint32_t bin_lines(uint32_t bin) {
+    if (bin < TWI_ARENA_SMALL_CLASSES) return small_lines[bin];
+    return TWI_SEGMENT_LINES << (bin - TWI_ARENA_SMALL_CLASSES + 1);
+}
+
+uint32_t twi_arena_round(uint32_t lines) {
+    return bin_lines(bin_of(lines));
+}
+
+bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
+    memset(arena, 0, sizeof *arena);
+    arena->bytes_max = bytes_max;
+    arena->segments_max = (uint32_t)(bytes_max / TWI_SEGMENT_BYTES);
+    arena->map_bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
+    void *map = mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return false;
+    /* Counts may be somebody's traffic: they stay out of core files. A kernel without the advice changes nothing. */
+    (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
+    arena->base = map;
+    return true;
+}
+
+void twi_arena_unmake(struct twi_arena *arena) {
+    if (arena->base != NULL) munmap(arena->base, arena->map_bytes);
+    arena->base = NULL;
+}
+
+static _Atomic uint64_t *link_of(const struct twi_arena *arena, uint32_t line) {
+    return (_Atomic uint64_t *)twi_arena_at(arena, line);
+}
+
+static uint32_t pop_free(struct twi_arena *arena, struct twi_arena_class *bin) {
+    uint64_t head = twi_load_acquire(&bin->free); /* A2, pairs with A3: the piece's link and zeroes are seen */
+    while (LOW32(head) != 0) {
+        _Atomic uint64_t *link = link_of(arena, LOW32(head));
+        uint64_t next = twi_load_relaxed(link); /* garbage if another thread took the piece; then the swap below fails */
+        if (twi_cas_weak_acqrel(&bin->free, &head, PAIR(HIGH32(head) + 1, next))) { /* A1 */
+            twi_store_relaxed(link, 0);
+            (void)twi_sub_relaxed(&bin->free_pieces, 1);
+            return LOW32(head);
+        }
+    }
+    return 0;
+}
+
+static void push_free(struct twi_arena *arena, struct twi_arena_class *bin, uint32_t line) {
+    uint64_t head = twi_load_relaxed(&bin->free);
+    do {
+        twi_store_relaxed(link_of(arena, line), LOW32(head));
+    } while (!twi_cas_weak_acqrel(&bin->free, &head, PAIR(HIGH32(head) + 1, line))); /* A3 */
+    (void)twi_add_relaxed(&bin->free_pieces, 1);
+}
+
+/* `count` segments in a row that were never used, or 0. Segment 0 is the head: line 0 means none. */
+static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken);
+    do {
+        if (count > arena->segments_max - taken) return 0;
+    } while (!twi_cas_relaxed(&arena->segments_taken, &taken, taken + count));
+    return taken + 1;
+}
+
+static uint32_t carve_small(struct twi_arena *arena, struct twi_arena_class *bin, uint32_t lines) {
+    uint32_t pieces = TWI_SEGMENT_LINES / lines;
+    for (;;) {
+        uint64_t carve = twi_load_acquire(&bin->carve);
+        if (HIGH32(carve) != 0 && LOW32(carve) < pieces) {
+            /* Overshoot is bounded by the number of threads that pass the line above at once: 32 bits do not wrap. */
+            carve = twi_add_acqrel(&bin->carve, 1);
+            if (HIGH32(carve) != 0 && LOW32(carve) < pieces)
+                return HIGH32(carve) * TWI_SEGMENT_LINES + LOW32(carve) * lines;
+            continue;
+        }
+        uint32_t segment = fresh_segments(arena, 1), spent = HIGH32(carve);
+        if (segment == 0) return 0;
+        while (HIGH32(carve) == spent) /* others may still overshoot the spent segment */
+            if (twi_cas_weak_acqrel(&bin->carve, &carve, PAIR(segment, 1))) return segment * TWI_SEGMENT_LINES;
+        /* Another thread brought a segment first: this one serves as single pieces. */
+        for (uint32_t piece = 1; piece < pieces; piece++)
+            push_free(arena, bin, segment * TWI_SEGMENT_LINES + piece * lines);
+        return segment * TWI_SEGMENT_LINES;
+    }
+}
+
+static void account(struct twi_arena *arena, int64_t bytes) {
+    int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
+    int64_t high = twi_load_relaxed(&arena->bytes_high);
+    while (used > high && !twi_cas_relaxed(&arena->bytes_high, &high, used)) continue;
+}
+
+uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
+    uint32_t number = bin_of(lines);
+    twi_check(number < TWI_ARENA_CLASSES);
+    struct twi_arena_class *bin = &arena->classes[number];
+    uint32_t line = pop_free(arena, bin);
+    if (line == 0) {
+        lines = bin_lines(number);
+        if (number < TWI_ARENA_SMALL_CLASSES)
+            line = carve_small(arena, bin, lines);
+        else
+            line = fresh_segments(arena, lines / TWI_SEGMENT_LINES) * TWI_SEGMENT_LINES;
+    }
+    if (line != 0) account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
+    return line;
+}
+
+void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    uint32_t number = bin_of(lines);
+    lines = bin_lines(number);
+    /* The first word is skipped: a pop that is about to fail may still read it. push_free() writes it as an atomic. */
+    unsigned char *piece = twi_arena_at(arena, line);
+    memset(piece + sizeof(uint64_t), 0, (size_t)lines * TWI_LINE_BYTES - sizeof(uint64_t));
+    push_free(arena, &arena->classes[number], line);
+    account(arena, -(int64_t)lines * TWI_LINE_BYTES);
+}
+
+static void touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    unsigned char *piece = twi_arena_at(arena, line);
+    for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096)
+        (void)twi_or_relaxed((_Atomic uint8_t *)(piece + at), 0); /* a write that changes nothing: the page becomes ours */
+}
+
+bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
+    uint32_t number = bin_of(lines);
+    struct twi_arena_class *bin = &arena->classes[number];
+    twi_check(number < TWI_ARENA_SMALL_CLASSES);
+    lines = bin_lines(number);
+    while (twi_load_relaxed(&bin->free_pieces) < (int32_t)pieces && *work >= lines) {
+        uint32_t line = carve_small(arena, bin, lines);
+        if (line == 0) return false;
+        touch(arena, line, lines);
+        push_free(arena, bin, line);
+        *work -= lines;
+    }
+    return true;
+}
+
+int64_t twi_arena_bytes_used(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->bytes_used);
+}
+int64_t twi_arena_bytes_high(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->bytes_high);
+}
+int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
+    return (int64_t)twi_load_relaxed(&arena->segments_taken) * TWI_SEGMENT_BYTES;
+}

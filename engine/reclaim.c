@@ -1,0 +1,166 @@
+/* reclaim.c -- see reclaim.h.
+ *
+ * Thread records come in blocks from the kernel, marked to be wiped upon fork. The list of all records only grows; a
+ * record of a thread that has exited is taken again by the next thread that registers.
+ * After a fork the child's records are zero, its list head (in ordinary memory) still points at them: the first thread
+ * to register there forgets the list, and with it every section that some thread of the parent had open. */
+#include "engine/reclaim.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES 65536u
+
+_Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
+_Atomic uint64_t twi_reclaim_epoch = 1;
+bool twi_reclaim_asymmetric;
+
+/* A word that the kernel wipes upon fork. */
+enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
+struct process_mark {
+    _Atomic uint32_t begun;
+};
+static _Atomic(struct process_mark *) mark;
+static _Atomic uint32_t process_number;
+static _Atomic(struct twi_thread *) threads; /* all records */
+static _Atomic uint32_t threads_made;
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
+static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t exit_key;
+static void (*on_fork)(void);
+static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
+
+void twi_reclaim_set_on_fork(void (*renew)(void)) {
+    pthread_mutex_lock(&process_lock);
+    on_fork = renew;
+    pthread_mutex_unlock(&process_lock);
+}
+
+uint32_t twi_reclaim_process(void) {
+    return twi_load_acquire(&process_number);
+}
+
+static void *wiped_pages(size_t bytes) {
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return NULL;
+    if (madvise(map, bytes, MADV_WIPEONFORK) != 0) {
+        munmap(map, bytes);
+        return NULL;
+    }
+    return map;
+}
+
+static void thread_exits(void *record) {
+    struct twi_thread *self = record;
+    twi_thread_self = NULL;
+    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belongs to the parent's past */
+    self->depth = 0;
+    twi_store_release(&self->epoch, 0);
+    twi_store_release(&self->taken, false);
+}
+
+static bool begin_process(void) {
+    struct process_mark *here = twi_load_acquire(&mark);
+    if (here == NULL) {
+        here = wiped_pages(4096);
+        if (here == NULL) return false;
+        if (pthread_key_create(&exit_key, thread_exits) != 0) return false;
+        long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+        if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+            twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        twi_store_relaxed(&here->begun, BEGUN);
+        twi_store_release(&mark, here);
+    } else if (twi_reclaim_asymmetric) {
+        /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    }
+    twi_store_relaxed(&threads, NULL);
+    twi_store_relaxed(&threads_made, 0);
+    twi_store_release(&process_number, twi_load_relaxed(&process_number) + 1);
+    return true;
+}
+
+static struct twi_thread *reuse_record(void) {
+    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
+        bool taken = false;
+        if (!twi_load_relaxed(&each->taken) && twi_cas_acqrel(&each->taken, &taken, true)) return each;
+    }
+    return NULL;
+}
+
+static struct twi_thread *new_records(void) {
+    struct twi_thread *block = wiped_pages(BLOCK_BYTES);
+    if (block == NULL) return NULL;
+    uint32_t count = BLOCK_BYTES / sizeof *block;
+    for (uint32_t i = 0; i < count; i++) {
+        block[i].mark = TWI_THREAD_MARK;
+        block[i].index = twi_add_relaxed(&threads_made, 1);
+        block[i].next = i + 1 < count ? &block[i + 1] : twi_load_relaxed(&threads);
+    }
+    twi_store_relaxed(&block[0].taken, true);
+    twi_store_release(&threads, block); /* R7, pairs with the acquire in reuse_record() and reached() */
+    return block;
+}
+
+/* A thread of the parent may have held the lock at the fork: in the child the first to come makes it new. */
+static void renew_lock_after_fork(void) {
+    struct process_mark *here = twi_load_acquire(&mark);
+    uint32_t found = NOT_BEGUN;
+    if (here == NULL || renewing) return;
+    if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
+        renewing = true;
+        process_lock = fresh_lock;
+        bool begun = begin_process();
+        if (begun && on_fork != NULL) on_fork();
+        renewing = false;
+        twi_store_release(&here->begun, BEGUN);
+    }
+    while (twi_load_acquire(&here->begun) == BEGINNING) sched_yield();
+}
+
+struct twi_thread *twi_thread_register(void) {
+    struct twi_thread *self = NULL;
+    renew_lock_after_fork();
+    pthread_mutex_lock(&process_lock);
+    if (twi_load_acquire(&mark) != NULL)
+        self = reuse_record();
+    else if (!begin_process())
+        goto out;
+    if (self == NULL) self = new_records();
+    if (self == NULL) goto out;
+    self->depth = 0;
+    self->in_hook = false;
+    self->spare_line = 0;
+    pthread_setspecific(exit_key, self);
+    twi_thread_self = self;
+out:
+    pthread_mutex_unlock(&process_lock);
+    return self;
+}
+
+uint64_t twi_reclaim_stamp(void) {
+    return twi_add_acqrel(&twi_reclaim_epoch, 1); /* R4, pairs with R3 */
+}
+
+uint64_t twi_reclaim_oldest(void) {
+    uint64_t oldest = UINT64_MAX;
+    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
+        uint64_t epoch = twi_load_seqcst(&each->epoch); /* R6, pairs with R5 */
+        if (epoch != 0 && epoch < oldest) oldest = epoch;
+    }
+    return oldest;
+}
+
+uint64_t twi_reclaim_reached(void) {
+    uint64_t now = twi_load_seqcst(&twi_reclaim_epoch);
+    if (TWI_RECLAIM_SEES_FENCES && twi_reclaim_asymmetric)
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); /* R2, pairs with R1 */
+    else
+        (void)twi_add_acqrel(&twi_reclaim_epoch, 0);
+    uint64_t oldest = twi_reclaim_oldest();
+    return oldest < now ? oldest : now;
+}
