@@ -1,0 +1,362 @@
+/* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
+ *
+ * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot uses the
+ * winner's cell and keeps its record for its next insert. A record is in a walker's sight once PUBLISHED is set, by the inserter
+ * or by whoever finds the cell first: so an add that has returned is never missed by a walk, although the
+ * inserter may still stand between its swap and its mark (T9). */
+#include "engine/table.h"
+
+#include "engine/reclaim.h"
+
+static _Atomic uint64_t stamps = 1; /* generations of all engines, ever: a spare record finds its own again */
+
+struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected, bool synced) {
+    uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
+    uint32_t line = twi_arena_take(arena, lines);
+    if (line == 0) return NULL;
+    struct twi_generation *generation = twi_arena_at(arena, line);
+    (void)twi_add_relaxed(&quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    (void)twi_add_relaxed(&generation->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    generation->quota = quota;
+    generation->synced = synced;
+    generation->stamp = twi_add_relaxed(&stamps, 1);
+    twi_store_relaxed(&generation->overflow.meta, TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
+    uint64_t root = twi_index_begin(arena, generation, keys_expected);
+    uint32_t next = 0, work = UINT32_MAX;
+    if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
+        work = UINT32_MAX;
+        (void)twi_table_unmake(arena, generation, &work);
+        return NULL;
+    }
+    twi_store_relaxed(&generation->root, root);
+    return generation;
+}
+
+/* ---- records ---- */
+
+static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
+    if (kind == 0 && synced) return (count + 1) / 2 * 3;
+    return count * twi_kinds[kind].lines;
+}
+
+/* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. */
+static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t older) {
+    bool synced = generation->synced;
+    uint64_t keys = twi_load_relaxed(&generation->keys);
+    uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
+    uint32_t lines = 1 + record_lines(kind, synced, wanted);
+    uint32_t most = synced ? 384 : 1024; /* with marks, at most 4 * 64 records */
+    lines = twi_arena_round(lines > most ? most : lines);
+    uint32_t line = twi_piece_take(arena, generation, lines);
+    if (line == 0 && wanted > 1) { /* little is left: a chunk of one record may still fit */
+        lines = twi_arena_round(1 + record_lines(kind, synced, 1));
+        line = twi_piece_take(arena, generation, lines);
+    }
+    if (line == 0) return NULL;
+    struct twi_chunk *chunk = twi_arena_at(arena, line);
+    uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
+    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
+    chunk->kind = (uint8_t)kind;
+    chunk->lines = (uint16_t)lines;
+    chunk->older = older;
+    chunk->generation = twi_arena_line(arena, generation);
+    uint32_t found = older;
+    if (twi_cas_acqrel(&generation->chunks[kind], &found, line)) return chunk; /* T10, pairs with T11 */
+    twi_piece_give(arena, generation, line, lines);
+    return twi_arena_at(arena, found);
+}
+
+static struct twi_cell *take_record(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint64_t *meta) {
+    for (;;) {
+        uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
+        struct twi_chunk *chunk = twi_arena_at(arena, line);
+        if (line != 0 && twi_load_relaxed(&chunk->used) < chunk->capacity) {
+            uint32_t index = twi_add_relaxed(&chunk->used, 1);
+            if (index < chunk->capacity) {
+                *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT |
+                        (generation->synced ? TWI_META_COLD : 0);
+                return twi_chunk_cell(chunk, index, generation->synced);
+            }
+        }
+        if (add_chunk(arena, generation, kind, line) == NULL) return NULL;
+    }
+}
+
+/* A complete record for the key, not yet published. NULL: no memory. */
+static struct twi_cell *prepare_record(const struct twi_insert *insert) {
+    struct twi_thread *self = insert->self;
+    uint32_t kind = twi_kind_for(insert->wanted.key.size, insert->generation->synced);
+    struct twi_cell *cell;
+    uint64_t meta;
+    if (self->spare_line != 0 && self->spare_generation == insert->generation->stamp && self->spare_kind == kind) {
+        cell = twi_arena_at(insert->arena, self->spare_line);
+        meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE);
+        self->spare_line = 0;
+    } else {
+        cell = take_record(insert->arena, insert->generation, kind, &meta);
+        if (cell == NULL) return NULL;
+    }
+    memcpy(cell->key, insert->wanted.key.data, insert->wanted.key.size);
+    twi_store_relaxed(&cell->end_ms, insert->end_ms);
+    twi_store_relaxed(&cell->meta, meta | insert->wanted.meta); /* seen with the slot, T6 */
+    return cell;
+}
+
+static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
+    struct twi_thread *self = insert->self;
+    self->spare_line = twi_arena_line(insert->arena, cell);
+    self->spare_generation = insert->generation->stamp;
+    self->spare_kind = twi_cell_kind(twi_load_relaxed(&cell->meta));
+}
+
+/* ---- inserting ---- */
+
+static bool leaf_is_filled(struct twi_leaf *leaf) {
+    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
+    return twi_load_relaxed(&leaf->used) >= slots - slots / 5; /* 80 %: a walk for a new key looks at 13 slots there */
+}
+
+/* Room for one more key in the generation's account. */
+static bool count_key(struct twi_generation *generation) {
+    uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
+    uint64_t keys = twi_add_relaxed(&generation->keys, 1);
+    if (most == 0 || keys < most) return true;
+    (void)twi_sub_relaxed(&generation->keys, 1);
+    return false;
+}
+
+/* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
+static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at, struct twi_cell *record) {
+    uint64_t slot = (uint64_t)insert->wanted.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
+    TWI_RACE_POINT(record_ready_not_claimed);
+    if (!twi_cas_acqrel(&leaf->slots[at], &found, slot)) return false; /* T6, pairs with T5 */
+    TWI_RACE_POINT(claimed_not_published);
+    (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
+    (void)twi_add_relaxed(&leaf->used, 1);
+    return true;
+}
+
+enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
+                                struct twi_cell **cell) {
+    struct twi_arena *arena = insert->arena;
+    struct twi_generation *generation = insert->generation;
+    struct twi_cell *record = NULL;
+    uint32_t tag = insert->wanted.tag;
+    bool may_grow = true;
+    enum twi_found answer;
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), &insert->wanted, &stop, &at);
+        answer = TWI_FOUND;
+        if (*cell != NULL) break;
+        bool all_full = at == twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+        if (stop == TWI_SLOT_CLOSED && !all_full) {
+            answer = TWI_CLOCK_MOVED;
+            if (!still_current(ctx)) break;
+        }
+        if (stop == TWI_SLOT_CLOSED || (may_grow && leaf_is_filled(leaf))) {
+            enum twi_grown grown = twi_leaf_grow(arena, generation, entry);
+            answer = TWI_GONE_SEALED;
+            if (grown == TWI_GROW_SEALED) break;
+            answer = TWI_NO_ROOM;
+            if (grown == TWI_GROW_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
+            may_grow = grown == TWI_GREW; /* no memory for a copy: fill what is left of this leaf */
+            continue;
+        }
+        if (record == NULL) {
+            answer = TWI_NO_ROOM;
+            if (!count_key(generation)) break;
+            record = prepare_record(insert);
+            if (record == NULL) {
+                (void)twi_sub_relaxed(&generation->keys, 1);
+                break;
+            }
+        }
+        if (claim_slot(insert, leaf, at, record)) {
+            *cell = record;
+            return TWI_INSERTED;
+        }
+    }
+    if (record != NULL) {
+        keep_spare(insert, record);
+        (void)twi_sub_relaxed(&generation->keys, 1);
+    }
+    return answer;
+}
+
+struct twi_cell *twi_table_find_further(struct twi_arena *arena, struct twi_generation *generation,
+                                        const struct twi_wanted *wanted) {
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
+        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the copy. */
+        uint64_t next = twi_load_acquire(&leaf->next);
+        if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
+    }
+}
+
+struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
+                                       const struct twi_wanted *wanted) {
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        if (cell != NULL) return cell;
+        uint64_t found = TWI_SLOT_EMPTY;
+        if (stop == TWI_SLOT_EMPTY) {
+            if (twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED)) return NULL;
+            continue; /* somebody took or closed it: look again */
+        }
+        /* A copy may be under way; whoever made it read the clock before us. It must not come into being with room for the key. */
+        uint64_t next = TWI_ENTRY_NONE;
+        if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
+            return NULL;
+    }
+}
+
+/* ---- walking, sealing, giving back ---- */
+
+void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
+                    bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx) {
+    while (cursor->kind < TWI_KINDS) {
+        if (!cursor->begun) {
+            cursor->chunk = twi_load_acquire(&generation->chunks[cursor->kind]); /* T11 */
+            cursor->begun = true;
+            cursor->index = 0;
+        }
+        while (cursor->chunk != 0) {
+            struct twi_chunk *chunk = twi_arena_at(arena, cursor->chunk);
+            uint32_t used = twi_load_acquire(&chunk->used);
+            if (used > chunk->capacity) used = chunk->capacity;
+            while (cursor->index < used) {
+                struct twi_cell *cell = twi_chunk_cell(chunk, cursor->index++, generation->synced);
+                uint64_t meta = twi_load_acquire(&cell->meta); /* T12, pairs with T9 */
+                if ((meta & TWI_META_PUBLISHED) != 0 && !visit(ctx, cell, meta)) return;
+            }
+            cursor->chunk = chunk->older;
+            cursor->index = 0;
+        }
+        cursor->kind++;
+        cursor->begun = false;
+    }
+    cursor->done = true;
+}
+
+static void close_slots(struct twi_leaf *leaf, uint32_t slots) {
+    for (uint32_t i = 0; i < slots; i++) {
+        uint64_t found = TWI_SLOT_EMPTY;
+        (void)twi_cas_acqrel(&leaf->slots[i], &found, TWI_SLOT_CLOSED);
+    }
+}
+
+bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
+                    void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
+    while (*work > 0) {
+        uint64_t entry = twi_index_leaf(arena, generation, generation->seal_tag), next = TWI_ENTRY_NONE;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+        close_slots(leaf, slots);
+        TWI_RACE_POINT(closed_not_sealed);
+        if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
+            TWI_ENTRY_KIND(next) != TWI_ENTRY_SEALED)
+            continue; /* a copy was published first: its leaf is sealed next */
+        for (uint32_t i = 0; i < slots; i++) {
+            uint64_t slot = twi_load_acquire(&leaf->slots[i]);
+            if (slot <= TWI_SLOT_CLOSED) continue;
+            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
+            uint64_t meta = twi_cell_publish(cell);
+            frozen(ctx, cell, meta, twi_cell_freeze(cell, meta));
+        }
+        *work = *work > slots ? *work - slots : 0;
+        uint32_t step = leaf->depth == 0 ? 0 : UINT32_C(1) << (TWI_TAG_BITS - leaf->depth);
+        generation->seal_tag += step;
+        if (generation->seal_tag == 0) {
+            uint64_t meta = twi_load_relaxed(&generation->overflow.meta);
+            int64_t final = twi_cell_freeze(&generation->overflow, meta);
+            if (final != 0) frozen(ctx, &generation->overflow, meta, final);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool give_chunks(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    for (uint32_t kind = 0; kind < TWI_KINDS; kind++) {
+        uint32_t line = twi_load_acquire(&generation->chunks[kind]);
+        while (line != 0) {
+            struct twi_chunk *chunk = twi_arena_at(arena, line);
+            uint32_t older = chunk->older, lines = chunk->lines;
+            if (*work < lines) return false;
+            *work -= lines;
+            twi_store_relaxed(&generation->chunks[kind], older);
+            twi_piece_give(arena, generation, line, lines);
+            line = older;
+        }
+    }
+    return true;
+}
+
+static uint64_t piece_entry(struct twi_arena *arena, uint32_t line) {
+    if (line == 0) return 0;
+    struct twi_leaf *leaf = twi_arena_at(arena, line);
+    if (twi_leaf_log2(leaf) != 0) return TWI_ENTRY(TWI_ENTRY_LEAF, twi_leaf_log2(leaf), line);
+    struct twi_node *node = twi_arena_at(arena, line);
+    return TWI_ENTRY(TWI_ENTRY_NODE, node->log2, line);
+}
+
+static bool give_index(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint64_t entry = twi_load_acquire(&generation->pieces);
+    while (entry != 0) {
+        uint32_t lines = twi_entry_lines(entry);
+        if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
+        *work -= lines < *work ? lines : *work;
+        struct twi_leaf *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint64_t older = piece_entry(arena, piece->piece_link);
+        twi_store_relaxed(&generation->pieces, older);
+        twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), lines);
+        entry = older;
+    }
+    return true;
+}
+
+bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (!give_chunks(arena, generation, work) || !give_index(arena, generation, work)) return false;
+    uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
+    (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    twi_arena_give(arena, twi_arena_line(arena, generation), lines);
+    return true;
+}
+
+struct valid {
+    struct twi_arena *arena;
+    struct twi_generation *generation;
+    const struct twi_hash_secret *secret;
+    uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t);
+    uint64_t cells;
+    bool ok;
+};
+
+static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct valid *valid = ctx;
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    uint64_t hash = valid->hash(valid->secret, key.data, key.size);
+    struct twi_wanted wanted = twi_wanted(hash, key);
+    if ((meta & TWI_META_LIFE) != 0) wanted = twi_wanted_again(wanted);
+    valid->cells++;
+    valid->ok = valid->ok && twi_table_find(valid->arena, valid->generation, &wanted) == cell;
+    return valid->ok;
+}
+
+bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation, const struct twi_hash_secret *secret,
+                        uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t)) {
+    struct valid valid = {arena, generation, secret, hash, 0, true};
+    struct twi_cursor cursor = {0};
+    twi_table_walk(arena, generation, &cursor, check_cell, &valid);
+    return valid.ok && valid.cells == twi_load_relaxed(&generation->keys);
+}
