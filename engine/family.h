@@ -1,0 +1,88 @@
+/* family.h -- a family: which window a moment belongs to, and the generations it holds.
+ *
+ *   current ─▶ the generation of now (a short cut)        map ─▶ all generations that are reachable, by start
+ *
+ * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED), and its memory
+ * outlives every section in which it could be reached. The map is replaced, never changed, when it loses or lacks room. */
+#ifndef TWI_FAMILY_H
+#define TWI_FAMILY_H
+
+#include "engine/calendar.h"
+#include "engine/engine.h"
+#include "engine/template.h"
+
+struct tw_family {
+    /* hot, written at opening and at roll-over */
+    tw_engine *engine;
+    _Atomic(struct twi_generation *) current;
+    bool synced, from_first, has_starts;
+    struct twi_window_rule rule;
+
+    /* policies: tw_family_set() changes them one by one */
+    _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
+    _Atomic uint32_t on_full, on_full_limit;
+    struct twi_quota quota;
+
+    _Atomic uint32_t map;      /* line of the map of windows; 0: none yet */
+    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
+
+    /* the turn's own */
+    uint32_t generations; /* by next_all */
+    int64_t due_ms;       /* engine time at which the wheel has something to do */
+    int64_t look_mono_ms; /* monotonic time at which it looks again although nothing is due */
+    uint64_t keys_last;   /* how many keys the last closed window had: the forecast */
+    struct twi_generation *prepared; /* the next window, being built; not yet reachable */
+    uint64_t prepared_root;
+    uint32_t prepared_leaves;
+    int64_t prepared_start_ms; /* the last window that was prepared for */
+    uint32_t held;             /* generations in memory, retired ones included */
+    _Atomic bool close_asked;  /* tw_family_close(): drains, then goes */
+
+    /* under the engine's lock */
+    tw_family_options options; /* strings are ours */
+    uint32_t opened;           /* how often */
+    struct twi_template template;
+    _Atomic(struct tw_family *) next;
+};
+
+/* Frees a family that holds no generation and that nobody can find any more. */
+void twi_family_free(struct tw_family *family);
+
+/* The generation of a window, or NULL: not held. Inside a section. */
+struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
+/* The same, made if it is not held. NULL: no memory. Lock-free. Inside a section. */
+struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
+/* Publishes a prepared generation. False: the window was opened by somebody else. */
+bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
+/* Makes unreachable every generation whose phase is DROPPED. By the turn. False: no memory for the new map; try later. */
+bool twi_window_unlink_dropped(struct tw_family *family);
+
+/* Adds the family's windows and keys. Inside a section. */
+void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
+
+TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
+    return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
+}
+
+/* The generation of now, if it is held. */
+TWI_INLINE struct twi_generation *twi_window_now(struct tw_family *family, int64_t now_ms) {
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
+    if (twi_likely(generation != NULL && twi_generation_holds(generation, now_ms))) return generation;
+    struct twi_span span = twi_calendar_span(&family->rule, now_ms);
+    generation = twi_window_find(family, span.start_ms);
+    if (generation != NULL) twi_store_release(&family->current, generation); /* W2 */
+    return generation;
+}
+
+/* For the turn: the next of a retired map, and its size in lines. */
+uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
+uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
+/* A generation of that span that nobody can reach yet. */
+struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
+
+/* Marks a counter for the collector: its last add returned a word without DIRTY. */
+void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Lists an already taken or returned counter again; by the turn. */
+void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+
+#endif

@@ -1,0 +1,342 @@
+/* wheel.c -- roll-over: what becomes of a generation when its time is over, and the one that comes next.
+ *
+ *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped ─grace▶ reused
+ *
+ * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the turn's work,
+ * in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next (due_ms), so windows that
+ * have nothing to do cost nothing.
+ * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has answered true,
+ * and nobody walks it; its memory is reused one grace period after it was unlinked. */
+#include "engine/family.h"
+
+#include <stdlib.h>
+
+#define HOOK_AGAIN_MS 100
+#define DRAIN_LOOK_MS 20      /* how soon a sealed window that still owes is looked at again */
+#define HOOK_LOCAL_MS 60000   /* Redis away for this long after sealing: the hook gets the local figures */
+
+struct wheel {
+    tw_engine *engine;
+    struct tw_family *family;
+    uint32_t work;    /* what is left of this turn's */
+    int64_t due_ms;   /* engine time */
+    int64_t look_ms;  /* monotonic */
+    bool dropped;
+};
+
+static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
+    return line != 0 ? twi_arena_at(&engine->arena, line) : NULL;
+}
+
+static void due(struct wheel *wheel, int64_t at_ms) {
+    if (at_ms < wheel->due_ms) wheel->due_ms = at_ms;
+}
+static void look(struct wheel *wheel, int64_t after_ms) {
+    int64_t at_ms = wheel->engine->turn_mono_ms + after_ms;
+    if (at_ms < wheel->look_ms) wheel->look_ms = at_ms;
+}
+static void enter_phase(struct twi_generation *generation, enum twi_phase phase) {
+    twi_store_release(&generation->phase, (uint32_t)phase);
+}
+
+static bool is_ending(const struct wheel *wheel) {
+    return wheel->engine->closing || twi_load_relaxed(&wheel->family->close_asked);
+}
+
+/* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very end. */
+static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    int64_t more = family->from_first ? family->rule.window_ms : twi_load_relaxed(&family->lateness_ms);
+    return twi_time_add(generation->end_ms, more);
+}
+static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    return twi_time_add(seal_at_ms(family, generation), family->from_first ? 0 : twi_load_relaxed(&family->history_ms));
+}
+
+static bool has_counted(struct twi_generation *generation) {
+    return twi_load_relaxed(&generation->keys) != 0 ||
+           twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
+}
+
+static bool is_drained(struct twi_generation *generation) {
+    return !generation->synced ||
+           (generation->outstanding == 0 && !generation->pending && generation->taken == 0 &&
+            twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
+}
+
+/* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap E8). */
+static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
+    struct wheel *wheel = ctx;
+    struct twi_generation *generation =
+        (meta & TWI_META_OVERFLOW) != 0
+            ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
+            : generation_at(wheel->engine, twi_cell_chunk(cell, meta)->generation);
+    if (!generation->synced) return;
+    struct twi_cold *cold = (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
+    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_list(wheel->engine, generation, cell, meta);
+}
+
+/* Calls the user's hook; true: it need not be called again. */
+static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
+    tw_engine *engine = wheel->engine;
+    struct twi_thread *self = twi_thread_here();
+    pthread_mutex_lock(&engine->lock);
+    tw_family_options options = wheel->family->options;
+    pthread_mutex_unlock(&engine->lock);
+    if (options.on_window_closed == NULL || !has_counted(generation) || twi_load_relaxed(&wheel->family->close_asked)) return true;
+    if (engine->turn_mono_ms < generation->hook_after_ms) return false;
+    if (engine->turn_ms < generation->end_ms) flags |= TW_CLOSED_PARTIAL;
+    /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
+    if (self != NULL) self->in_hook = true;
+    twi_clock_direct(&engine->clock, true);
+    bool told = options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
+    twi_clock_direct(&engine->clock, false);
+    if (self != NULL) self->in_hook = false;
+    if (!told) {
+        generation->hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
+        twi_port_count(engine, hooks_again, 1);
+    }
+    return told;
+}
+
+static void seal(struct wheel *wheel, struct twi_generation *generation) {
+    if (!twi_table_seal(&wheel->engine->arena, generation, &wheel->work, note_frozen, wheel)) {
+        look(wheel, 0);
+        return;
+    }
+    enter_phase(generation, TWI_SEALED);
+    generation->sealed_mono_ms = wheel->engine->turn_mono_ms;
+    wheel->family->keys_last = twi_load_relaxed(&generation->keys);
+    if (has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
+}
+
+static void drain(struct wheel *wheel, struct twi_generation *generation) {
+    if (is_drained(generation)) {
+        enter_phase(generation, TWI_DRAINED);
+        return;
+    }
+    bool away = wheel->engine->turn_mono_ms - generation->sealed_mono_ms >= HOOK_LOCAL_MS || wheel->engine->hooks_partial;
+    if (!generation->hook_done && away) generation->hook_done = tell(wheel, generation, TW_CLOSED_LOCAL);
+    look(wheel, DRAIN_LOOK_MS);
+}
+
+static void finish(struct wheel *wheel, struct twi_generation *generation) {
+    if (!generation->hook_done) generation->hook_done = tell(wheel, generation, 0);
+    if (generation->hook_done)
+        enter_phase(generation, TWI_HISTORY);
+    else
+        look(wheel, DRAIN_LOOK_MS);
+}
+
+static void drop(struct wheel *wheel, struct twi_generation *generation) {
+    int64_t at_ms = drop_at_ms(wheel->family, generation);
+    if (wheel->engine->closing) return; /* the arena goes as a whole */
+    if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
+        enter_phase(generation, TWI_DROPPED);
+        wheel->dropped = true;
+    } else {
+        due(wheel, at_ms);
+    }
+}
+
+/* As many steps as can be done now. */
+static void step(struct wheel *wheel, struct twi_generation *generation) {
+    int64_t now_ms = wheel->engine->turn_ms;
+    if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
+        if (now_ms < generation->end_ms && !is_ending(wheel)) return due(wheel, generation->end_ms);
+        enter_phase(generation, TWI_CLOSED);
+    }
+    if (twi_load_relaxed(&generation->phase) == TWI_CLOSED) {
+        int64_t at_ms = seal_at_ms(wheel->family, generation);
+        if (now_ms < at_ms && !is_ending(wheel)) return due(wheel, at_ms);
+        enter_phase(generation, TWI_SEALING);
+    }
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALING) seal(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALED) drain(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_DRAINED) finish(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
+}
+
+static void take_arrivals(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (twi_load_relaxed(&family->arrivals) == 0) return;
+    uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
+    while (line != 0) {
+        struct twi_generation *generation = generation_at(wheel->engine, line);
+        uint32_t next = twi_load_relaxed(&generation->next_arrival);
+        generation->next_all = family->generations;
+        family->generations = line;
+        family->held++;
+        family->due_ms = INT64_MIN; /* looked at now */
+        line = next;
+    }
+}
+
+/* Unlinked generations wait on the engine's list for their grace period. */
+static void retire_dropped(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    tw_engine *engine = wheel->engine;
+    if (!twi_window_unlink_dropped(family)) return look(wheel, DRAIN_LOOK_MS);
+    uint64_t stamp = twi_reclaim_stamp();
+    uint32_t *link = &family->generations;
+    while (*link != 0) {
+        struct twi_generation *generation = generation_at(engine, *link);
+        uint32_t line = *link;
+        if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
+            link = &generation->next_all;
+            continue;
+        }
+        *link = generation->next_all;
+        generation->retired = stamp;
+        generation->next_all = engine->retired;
+        engine->retired = line;
+    }
+}
+
+/* ---- the next window ---- */
+
+static void abandon_prepared(struct wheel *wheel) {
+    uint32_t work = UINT32_MAX;
+    if (wheel->family->prepared != NULL) (void)twi_table_unmake(&wheel->engine->arena, wheel->family->prepared, &work);
+    wheel->family->prepared = NULL;
+}
+
+/* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory ready,
+ * so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
+static void prepare(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    tw_engine *engine = wheel->engine;
+    int64_t now_ms = engine->turn_ms;
+    struct twi_span span = twi_calendar_span(&family->rule, now_ms);
+    if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(wheel); /* too late */
+    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2) return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
+    if (family->prepared_start_ms == span.end_ms) return;
+    struct twi_generation *now = twi_window_find(family, span.start_ms);
+    uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
+    if (forecast == 0) return;
+    if (family->keys_last > forecast) forecast = family->keys_last;
+    if (family->prepared == NULL) {
+        family->prepared = twi_window_make(family, twi_calendar_span(&family->rule, span.end_ms), 0);
+        family->prepared_leaves = 0;
+        family->prepared_root = family->prepared == NULL ? 0 : twi_index_begin(&engine->arena, family->prepared, forecast);
+    }
+    bool filled = false;
+    if (family->prepared_root != 0) {
+        filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves, &wheel->work);
+        if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
+    }
+    /* No memory for all of it: the window starts small, as any other. */
+    if (filled) twi_store_relaxed(&family->prepared->root, family->prepared_root);
+    uint64_t records = forecast / 1000 + 1;
+    if (filled && forecast > 1000 &&
+        twi_arena_stock(&engine->arena, family->synced ? 384 : 1024, records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
+        wheel->work < TWI_SEGMENT_LINES)
+        return look(wheel, 0);
+    family->prepared_start_ms = span.end_ms;
+    if (family->prepared == NULL) return;
+    if (twi_window_publish(family, family->prepared))
+        family->prepared = NULL;
+    else
+        abandon_prepared(wheel);
+}
+
+/* ---- a family's turn ---- */
+
+static void family_turn(tw_engine *engine, struct tw_family *family) {
+    struct wheel wheel = {engine, family, TWI_WORK_TURN, INT64_MAX, INT64_MAX, false};
+    take_arrivals(&wheel);
+    if (engine->turn_ms < family->due_ms && engine->turn_mono_ms < family->look_mono_ms && !is_ending(&wheel)) return;
+    for (uint32_t line = family->generations; line != 0;) {
+        struct twi_generation *generation = generation_at(engine, line);
+        line = generation->next_all;
+        step(&wheel, generation);
+    }
+    if (wheel.dropped) retire_dropped(&wheel);
+    if (family->has_starts && !is_ending(&wheel)) prepare(&wheel);
+    if (is_ending(&wheel)) abandon_prepared(&wheel);
+    family->due_ms = wheel.due_ms;
+    family->look_mono_ms = wheel.look_ms;
+}
+
+static void free_family(tw_engine *engine, struct tw_family *family) {
+    pthread_mutex_lock(&engine->lock);
+    _Atomic(struct tw_family *) *link = &engine->families;
+    while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next;
+    twi_store_release(link, twi_load_relaxed(&family->next));
+    pthread_mutex_unlock(&engine->lock);
+    twi_family_free(family);
+}
+
+void twi_wheel_turn(tw_engine *engine) {
+    struct tw_family *next;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = next) {
+        next = twi_load_acquire(&family->next);
+        family_turn(engine, family);
+        if (twi_load_acquire(&family->close_asked) && family->held == 0 && twi_load_relaxed(&family->arrivals) == 0 &&
+            !engine->closing)
+            free_family(engine, family);
+    }
+}
+
+static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+        if (twi_load_relaxed(&family->arrivals) != 0) return false;
+        for (uint32_t line = family->generations; line != 0;) {
+            struct twi_generation *generation = generation_at(engine, line);
+            if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
+            line = generation->next_all;
+        }
+    }
+    return true;
+}
+bool twi_wheel_is_done(tw_engine *engine) {
+    return all_have_reached(engine, TWI_HISTORY);
+}
+bool twi_wheel_is_sealed(tw_engine *engine) {
+    return all_have_reached(engine, TWI_SEALED);
+}
+
+/* ---- memory that nobody can reach any more ---- */
+
+/* A thread that looked a window up may have made it `current` after it was unlinked: then it is cleared, and waits once more. */
+static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    struct tw_family *family = generation->family;
+    if (twi_load_acquire(&family->current) == generation) {
+        twi_store_release(&family->current, NULL);
+        generation->retired = twi_reclaim_stamp();
+        return false;
+    }
+    if (twi_load_acquire(&generation->readers) != 0) return false;
+    if (!twi_table_unmake(&engine->arena, generation, work)) return false;
+    family->held--;
+    return true;
+}
+
+static void reclaim_maps(tw_engine *engine, uint64_t reached) {
+    if (engine->maps != 0 && engine->maps_stamp < reached) {
+        for (uint32_t line = engine->maps; line != 0;) {
+            uint32_t next = twi_window_map_next(engine, line);
+            twi_arena_give(&engine->arena, line, twi_window_map_lines(engine, line));
+            line = next;
+        }
+        engine->maps = 0;
+    }
+    if (engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) != 0) {
+        engine->maps = twi_swap_acqrel(&engine->retired_maps, 0);
+        engine->maps_stamp = twi_reclaim_stamp();
+    }
+}
+
+void twi_wheel_reclaim(tw_engine *engine) {
+    if (engine->retired == 0 && engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) == 0) return;
+    uint64_t reached = twi_reclaim_reached();
+    uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
+    while (*link != 0 && work != 0) {
+        struct twi_generation *generation = generation_at(engine, *link);
+        uint32_t next = generation->next_all;
+        if (generation->retired < reached && give_back(engine, generation, &work))
+            *link = next;
+        else
+            link = &generation->next_all;
+    }
+    reclaim_maps(engine, reached);
+}
