@@ -1,13 +1,14 @@
 /* clock.c -- see clock.h. The one file that asks the system for the time.
  *
- * States of the distrust (offset_ms is wall minus monotonic as believed; drift is how far the wall is from that line now):
+ * States of the distrust (offset_ms is wall minus monotonic as believed; drift is how far the wall is from that line
+ * now):
  *   AGREED   leap == 0          drift beyond 5 s, either way  -> WATCHED, since now
  *   WATCHED  leap = since, size drift small again             -> AGREED (a glitch, forgotten)
  *                               drift of another size         -> WATCHED, since now
  *                               drift stood for 5 s           -> AGREED, with the new offset
- * In every state engine time = max(engine time, min(wall, monotonic + offset)). So it never passes a line nobody believes
- * in, and it stands still while the wall is behind it. A leap backwards is watched too: if the wall comes back within 5 s
- * the old line still holds, and the return is no leap.
+ * In every state engine time = max(engine time, min(wall, monotonic + offset)). So it never passes a line nobody
+ * believes in, and it stands still while the wall is behind it. A leap backwards is watched too: if the wall comes
+ * back within 5 s the old line still holds, and the return is no leap.
  * Always true: `word` only grows (compare-and-swap for the greater). Everything else here is advice to that one rule:
  * a thread that sleeps between its reading of the clocks and its verdict can at worst delay or restart a watch. */
 #include "engine/clock.h"
@@ -43,20 +44,24 @@ static int64_t wall_ms(const struct twi_clock *clock) {
     return system_ms(CLOCK_REALTIME_COARSE);
 }
 
+void twi_clock_system_monotonic(struct timespec *out) {
+    (void)clock_gettime(CLOCK_MONOTONIC, out);
+}
+
 int64_t twi_clock_mono_ms(struct twi_clock *clock) {
     if (clock->hook != NULL) return floor_ms(clock->hook(clock->ctx, TW_CLOCK_MONOTONIC));
     return system_ms(CLOCK_MONOTONIC_COARSE);
 }
 
-/* ---- the word: engine time, and whether callers read for themselves ---------------------------------------------------- */
+/* ---- the word: engine time, and whether callers read for themselves ---------------------------------------------- */
 
 static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;
 }
 
-/* Moves engine time forward to `now_ms` unless it is there already; returns what it is then. Relaxed throughout: one word, and
- * nobody takes anything else from having seen it; all modifications of one word have one order, which is all that
- * "never goes back" needs. Lock-free: a failed exchange means that another thread has moved it. */
+/* Moves engine time forward to `now_ms` unless it is there already; returns what it is then. Relaxed throughout: one
+ * word, and nobody takes anything else from having seen it; all modifications of one word have one order, which is
+ * all that "never goes back" needs. Lock-free: a failed exchange means that another thread has moved it. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
     while ((word >> 1) < now_ms)
@@ -64,7 +69,7 @@ static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     return word >> 1;
 }
 
-/* ---- leaps ------------------------------------------------------------------------------------------------------------- */
+/* ---- leaps ------------------------------------------------------------------------------------------------------- */
 
 static int64_t leap_size(int64_t drift_ms) {
     int64_t size = drift_ms / LEAP_STEP_MS;
@@ -115,7 +120,7 @@ static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     return wall < mono + offset ? wall : mono + offset;
 }
 
-/* ---- how long it was held: a statistic, relaxed --------------------------------------------------------------------------- */
+/* ---- how long it was held: a statistic, relaxed ------------------------------------------------------------------ */
 
 static int64_t held_by(struct twi_clock *clock, int64_t held_since, int64_t mono) {
     int64_t held = held_since == 0 ? 0 : mono - clock->mono_origin_ms - (held_since - 1);
@@ -136,7 +141,7 @@ int64_t twi_clock_held_ms(struct twi_clock *clock) {
     return since == 0 ? held : held + held_by(clock, since, twi_clock_mono_ms(clock));
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
     int64_t now = advance(clock, allowed_ms(clock, wall, mono));
@@ -147,8 +152,8 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
 int64_t twi_clock_read(struct twi_clock *clock) {
     int64_t wall = wall_ms(clock);
     int64_t now = twi_load_relaxed(&clock->word) >> 1;
-    /* Most reads of a coarse clock fall into a tick that somebody has seen: nothing can move, and one reading was enough. A hook
-     * is asked for both, as promised: a test may move one of them alone. */
+    /* Most reads of a coarse clock fall into a tick that somebody has seen: nothing can move, and one reading was
+     * enough. A hook is asked for both, as promised: a test may move one of them alone. */
     if (wall == now && clock->hook == NULL) return now;
     return read_at(clock, wall, twi_clock_mono_ms(clock));
 }
@@ -157,7 +162,7 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
     return wall_ms(clock) - twi_clock_read(clock);
 }
 
-/* ---- the background thread --------------------------------------------------------------------------------------------------- */
+/* ---- the background thread --------------------------------------------------------------------------------------- */
 
 void twi_clock_refresh(struct twi_clock *clock) {
     int64_t mono = twi_clock_mono_ms(clock);

@@ -3,19 +3,21 @@
  * Always true: engine time never goes back, for any two reads of which one happens before the other, in any threads.
  * How it follows the wall clock (traps E30, E31):
  *   - the wall goes with the monotonic clock, or steps forward by up to 5 s against it: followed at once;
- *   - it leaps forward by more: engine time runs by the monotonic clock alone until the leap has stood for 5 s of monotonic
+ *   - it leaps forward by more: engine time runs by the monotonic clock alone until the leap has stood for 5 s of
+ *   monotonic
  *     time, then it is believed; a leap that goes away before that was a glitch and is forgotten;
  *   - it goes back: engine time stands still until the wall has caught up.
  * A suspended machine is such a leap: CLOCK_MONOTONIC stops while it sleeps, the wall does not, so for the first 5 s
  * after waking engine time goes on from where it was, then it leaps to the present.
  *
  * The hot word holds engine time and one flag, "read for yourself". Who reads it (three kinds of engine):
- *   cached        own thread, system clock: the thread refreshes the word at least every 10 ms; callers only load it. While
+ *   cached        own thread, system clock: the thread refreshes the word at least every 10 ms; callers only load it.
+ *   While
  *                 the thread is busy elsewhere (a hook, a long round) twi_clock_direct() sets the flag.
- *   host-driven   the flag is always set: callers read the coarse system clocks (no system call: they come from the vDSO).
- *   with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
- * Threads: every function but init may be called by any thread at any time and waits for none; refresh and direct are for
- * the background thread alone. This is the one door to the system clock. */
+ *   host-driven   the flag is always set: callers read the coarse system clocks (no system call: they come from the
+ *   vDSO). with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
+ * Threads: every function but init may be called by any thread at any time and waits for none; refresh and direct are
+ * for the background thread alone. This is the one door to the system clock. */
 #ifndef TWI_CLOCK_H
 #define TWI_CLOCK_H
 
@@ -25,9 +27,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TWI_CLOCK_REFRESH_MS 10  /* the background thread calls twi_clock_refresh() at least this often */
-#define TWI_CLOCK_LEAP_MS 5000   /* a step of more than this against the monotonic clock is a leap ... */
-#define TWI_CLOCK_STAND_MS 5000  /* ... and believed when it has stood for this long */
+#define TWI_CLOCK_REFRESH_MS 10 /* the background thread calls twi_clock_refresh() at least this often */
+#define TWI_CLOCK_LEAP_MS 5000  /* a step of more than this against the monotonic clock is a leap ... */
+#define TWI_CLOCK_STAND_MS 5000 /* ... and believed when it has stood for this long */
 
 struct twi_clock {
     /* Set by init, then read by all. */
@@ -49,8 +51,8 @@ struct twi_clock {
     _Atomic int64_t lag_max_ms;
 };
 
-/* `hook` may be NULL. `cached`: callers read the word and a background thread refreshes it; ignored with a hook. The word is
- * fresh when this returns. */
+/* `hook` may be NULL. `cached`: callers read the word and a background thread refreshes it; ignored with a hook. The
+ * word is fresh when this returns. */
 void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind), void *ctx, bool cached);
 
 /* Reads the clocks, moves engine time forward, returns it. Never waits. */
@@ -66,16 +68,21 @@ TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
 /* The monotonic clock (the hook's, or the system's coarse one), never cached. */
 int64_t twi_clock_mono_ms(struct twi_clock *clock);
 
+/* The system's monotonic clock, whatever the hook says: for sleeping (signal.c). */
+struct timespec;
+void twi_clock_system_monotonic(struct timespec *out);
+
 /* Background thread, at least every TWI_CLOCK_REFRESH_MS. Harmless in engines that are not cached. */
 void twi_clock_refresh(struct twi_clock *clock);
-/* Background thread: from now on callers read for themselves (on), or rely on refreshes again (off, which refreshes). No
- * effect in engines that are not cached. */
+/* Background thread: from now on callers read for themselves (on), or rely on refreshes again (off, which refreshes).
+ * No effect in engines that are not cached. */
 void twi_clock_direct(struct twi_clock *clock, bool on);
 
-/* How long engine time has stood still or run alone because the wall clock leapt, all such times added up, the present one
- * included. */
+/* How long engine time has stood still or run alone because the wall clock leapt, all such times added up, the
+ * present one included. */
 int64_t twi_clock_held_ms(struct twi_clock *clock);
-/* Wall clock minus engine time, now: above TWI_CLOCK_LEAP_MS or below its negative while the two disagree in earnest. */
+/* Wall clock minus engine time, now: above TWI_CLOCK_LEAP_MS or below its negative while the two disagree in earnest.
+ * */
 int64_t twi_clock_drift_ms(struct twi_clock *clock);
 /* The longest that a cached word was not refreshed while callers relied on it. */
 int64_t twi_clock_lag_max_ms(struct twi_clock *clock);

@@ -40,9 +40,11 @@ struct twi_item {
  * into its item (`handed` advances). Closed windows first, a quarter kept for open ones. Returns how many; fewer than
  * count_max means that a full collection has been completed. */
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
-/* Begins a new full collection: the next twi_port_collect() calls see every delta whose add had returned before this
- * call, as soon as one of them returns fewer than it was asked for. (The ticket of tw_flush.) */
+/* The ticket of tw_flush: begins a full collection of every delta whose add had returned before this call. An adder may be
+ * between its add and its mark, so a grace period must pass first (trap E10): go on collecting turn by turn until
+ * twi_port_collect_is_done() says true; then all of them are in items that have been returned by twi_port_collect(). */
 void twi_port_collect_begin(tw_engine *engine);
+bool twi_port_collect_is_done(tw_engine *engine);
 /* True if a counter has been marked since the last full collection (cheap; may be true for nothing). */
 bool twi_port_is_dirty(tw_engine *engine);
 /* The Redis key of an item (prefix and template rendered), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */

@@ -1,0 +1,359 @@
+/* api.c -- counting and reading: the calls of tallywheel.h. Step 1 of the flow in docs/ARCHITECTURE.md.
+ * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out to be frozen
+ * (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
+ * Always true: a call that answers an error has changed nothing. */
+#include "engine/count.h"
+
+#include <stdlib.h>
+
+/* ---- adding ---- */
+
+static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_t delta, int64_t *view) {
+    if (twi_load_relaxed(&call->family->on_full) == TW_FULL_REJECT || place->generation == NULL) {
+        twi_port_count(call->engine, rejected_increments, 1);
+        return TW_ERR_FULL;
+    }
+    uint64_t before;
+    place->cell = &place->generation->overflow;
+    place->meta = twi_load_relaxed(&place->cell->meta);
+    switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
+        case TWI_ADD_FROZEN: return TW_PENDING;
+        case TWI_ADD_RANGE: return TW_ERR_RANGE;
+        default: break;
+    }
+    twi_place_mark(call, place, before);
+    *view = twi_word_value(before) + delta;
+    twi_port_count(call->engine, overflow_increments, 1);
+    return TW_OVERFLOWED;
+}
+
+/* One attempt: TW_PENDING means that the window changed under it. */
+static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
+    struct twi_place place;
+    if (twi_unlikely(!twi_place_find(call, &place))) {
+        tw_status status = twi_place_make(call, &place);
+        if (status == TW_ERR_FULL) return overflow(call, &place, delta, view);
+        if (status != TW_OK) return status;
+    }
+    uint64_t before;
+    enum twi_added added = twi_cell_add(place.cell, place.meta, delta, &before);
+    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+    twi_place_mark(call, &place, before);
+    *view = twi_word_value(before) + delta;
+    if (call->family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
+    return TW_OK;
+}
+
+/* Whether the window of call->unix_ms takes counts at call->now_ms. */
+static tw_status check_event_time(const struct twi_call *call) {
+    struct tw_family *family = call->family;
+    struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+    if (twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)) <= call->now_ms) return TW_ERR_LATE;
+    if (span.start_ms > call->now_ms && twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
+        return TW_ERR_EARLY;
+    return TW_OK;
+}
+
+/* Inside a section: the window of the clock, or of event time. */
+static tw_status add_inside(struct twi_call *call, int64_t delta, int64_t *view) {
+    for (;;) {
+        tw_status status = twi_call_now(call);
+        if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
+        if (twi_likely(status == TW_OK)) status = add_once(call, delta, view);
+        if (twi_likely(status == TW_OK || status == TW_OVERFLOWED)) {
+            twi_count_increments(call->engine, call->self, 1);
+            return status;
+        }
+        if (status == TW_ERR_LATE) twi_port_count(call->engine, late_increments, 1);
+        if (status != TW_PENDING) return status;
+        /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even if
+         * the clock we read is a little behind the turn's. */
+        if (call->at) {
+            struct twi_generation *generation = twi_window_find(call->family, twi_calendar_span(&call->family->rule, call->unix_ms).start_ms);
+            if (generation != NULL && twi_load_acquire(&generation->phase) >= TWI_SEALING) {
+                twi_port_count(call->engine, late_increments, 1);
+                return TW_ERR_LATE;
+            }
+        }
+    }
+}
+
+static bool delta_is_out_of_range(int64_t delta) {
+    return delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX;
+}
+
+tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    struct twi_call call;
+    int64_t seen;
+    if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (twi_unlikely(status != TW_OK)) return status;
+    status = add_inside(&call, delta, &seen);
+    twi_call_end(&call);
+    if (view != NULL && status >= 0) *view = seen;
+    return status;
+}
+
+static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {
+    if (!family->has_starts) return TW_ERR_MODE;
+    if (!twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
+    tw_status status = twi_call_begin(call, family, key);
+    call->at = true;
+    call->unix_ms = unix_ms;
+    return status;
+}
+
+tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view) {
+    struct twi_call call;
+    int64_t seen;
+    if (delta_is_out_of_range(delta)) return TW_ERR_RANGE;
+    tw_status status = begin_at(&call, family, key, unix_ms);
+    if (status != TW_OK) return status;
+    status = add_inside(&call, delta, &seen);
+    twi_call_end(&call);
+    if (view != NULL && status >= 0) *view = seen;
+    return status;
+}
+
+/* The lowest negative status, else the highest positive one, else TW_OK. */
+static tw_status worse(tw_status a, tw_status b) {
+    if (a < 0 || b < 0) return a < b ? a : b;
+    return a > b ? a : b;
+}
+
+static tw_status add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms, size_t count,
+                          int64_t *views, tw_status *each) {
+    tw_status worst = TW_OK;
+    for (size_t i = 0; i < count; i++) {
+        int64_t delta = deltas != NULL ? deltas[i] : 1, seen = 0;
+        tw_status status = unix_ms != NULL ? tw_add_at(family, keys[i], delta, unix_ms[i], &seen) : tw_add(family, keys[i], delta, &seen);
+        if (views != NULL && status >= 0) views[i] = seen;
+        if (each != NULL) each[i] = status;
+        worst = worse(worst, status);
+    }
+    return worst;
+}
+
+tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views, tw_status *each) {
+    return add_many(family, keys, deltas, NULL, count, views, each);
+}
+
+tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms, size_t count,
+                         tw_status *each) {
+    return add_many(family, keys, deltas, unix_ms, count, NULL, each);
+}
+
+tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    int64_t taken = 0;
+    do {
+        struct twi_place place;
+        status = twi_call_now(&call);
+        if (status != TW_OK || !twi_place_find(&call, &place)) break; /* unknown: 0 already */
+        taken = twi_cell_view(place.cell, place.meta);
+        uint64_t before;
+        enum twi_added added = twi_cell_add_careful(place.cell, -taken, &before);
+        if (added == TWI_ADDED) {
+            twi_place_mark(&call, &place, before);
+            twi_count_increments(call.engine, call.self, 1);
+        }
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+    } while (status == TW_PENDING);
+    twi_call_end(&call);
+    if (last != NULL && status == TW_OK) *last = taken;
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* Below this use of memory and keys, asking for an unknown key may make a counter for it (trap E41). */
+static bool may_take_interest(const struct twi_call *call) {
+    struct twi_arena *arena = &call->engine->arena;
+    uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
+    struct twi_generation *generation = twi_window_now(call->family, call->now_ms);
+    if (most != 0 && generation != NULL && twi_load_relaxed(&generation->keys) >= most - most / 4) return false;
+    return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
+}
+
+/* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY stays until then. */
+static void take_interest(const struct twi_call *call, const struct twi_place *place) {
+    uint64_t word = twi_load_relaxed(&place->cell->local);
+    if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0) twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
+}
+
+static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
+    bool found = twi_place_find(call, place);
+    if (!call->family->synced) return found;
+    if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) return false;
+    take_interest(call, place);
+    return true;
+}
+
+tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
+    struct twi_call call;
+    struct twi_place place;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (twi_unlikely(status != TW_OK)) return status;
+    int64_t seen = 0;
+    status = twi_call_now(&call);
+    if (twi_likely(status == TW_OK) && find_with_interest(&call, &place)) seen = twi_cell_view(place.cell, place.meta);
+    twi_call_end(&call);
+    if (view != NULL && status == TW_OK) *view = seen;
+    return status;
+}
+
+/* A window that is not held: over for good, or merely empty? */
+static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
+    struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
+    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)), twi_load_relaxed(&family->history_ms));
+    return now_ms >= until_ms ? TW_ERR_LATE : TW_OK;
+}
+
+tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
+    struct twi_call call;
+    tw_status status = begin_at(&call, family, key, unix_ms);
+    if (status != TW_OK) return status;
+    int64_t seen = 0;
+    status = twi_call_now(&call);
+    struct twi_generation *generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
+    if (status == TW_OK && generation != NULL) {
+        struct twi_cell *cell = twi_table_find(&call.engine->arena, generation, &call.wanted);
+        if (cell != NULL) seen = twi_cell_view(cell, twi_cell_publish(cell));
+    } else if (status == TW_OK) {
+        status = status_of_absent_window(family, unix_ms, call.now_ms);
+    }
+    twi_call_end(&call);
+    if (view != NULL && status == TW_OK) *view = seen;
+    return status;
+}
+
+tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
+    struct twi_call call;
+    struct twi_place place;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    tw_reading seen = {.known = !family->synced, .age_ms = TW_UNBOUNDED, .error_bound = family->synced ? TW_UNBOUNDED : 0};
+    status = twi_call_now(&call);
+    if (status == TW_OK && find_with_interest(&call, &place)) {
+        seen.local = twi_cell_local(place.cell, place.meta);
+        seen.view = seen.local;
+        if (family->synced) {
+            struct twi_cold *cold = twi_cell_cold(place.cell, place.meta);
+            int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
+            int64_t asked = twi_load_relaxed(&cold->asked);
+            seen.view = twi_saturated_sum(seen.local, base);
+            seen.unsent = seen.local - acked;
+            seen.known = asked != 0;
+            seen.total = seen.known ? twi_saturated_sum(base, acked) : 0;
+            if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - (asked >> 1);
+        }
+    }
+    twi_call_end(&call);
+    if (status == TW_OK && reading != NULL) *reading = seen;
+    return status;
+}
+
+/* ---- walking ---- */
+
+#define EACH_BYTES 8192
+
+/* Counts are copied into a buffer inside a section, and shown to the visitor outside of it: a visitor that takes its time
+ * holds up nothing but this one generation. */
+struct each {
+    struct twi_generation *generation;
+    struct twi_cursor cursor;
+    int64_t now_ms;
+    bool lives_only;
+    size_t used;
+    alignas(8) unsigned char buffer[EACH_BYTES];
+};
+struct each_record {
+    int64_t view, local, end_ms;
+    uint64_t size;
+};
+static_assert(sizeof(struct each_record) + TW_KEY_SIZE_MAX <= EACH_BYTES, "the longest key fits");
+
+static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct each *each = ctx;
+    struct each_record record = {.view = twi_cell_view(cell, meta), .local = twi_cell_local(cell, meta),
+                                 .end_ms = twi_load_relaxed(&cell->end_ms), .size = meta & TWI_META_SIZE};
+    if (each->lives_only && record.end_ms <= each->now_ms) return true;
+    size_t size = sizeof record + ((record.size + 7) & ~(size_t)7);
+    if (each->used + size > EACH_BYTES) {
+        each->cursor.index--; /* again with an empty buffer */
+        return false;
+    }
+    memcpy(each->buffer + each->used, &record, sizeof record);
+    memcpy(each->buffer + each->used + sizeof record, cell->key, record.size);
+    each->used += size;
+    return true;
+}
+
+static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+    for (size_t at = 0; at < each->used;) {
+        struct each_record record;
+        memcpy(&record, each->buffer + at, sizeof record);
+        tw_count count = {.key = tw_bytes(each->buffer + at + sizeof record, record.size), .view = record.view, .local = record.local};
+        count.start_ms = each->generation->start_ms;
+        count.end_ms = each->lives_only ? record.end_ms : each->generation->end_ms;
+        if (!visit(ctx, &count)) return false;
+        at += sizeof record + ((record.size + 7) & ~(size_t)7);
+    }
+    return true;
+}
+
+/* The generation stays because of `readers`, also between two sections. */
+static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *each,
+                    bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+    bool more = true;
+    while (more && !each->cursor.done) {
+        each->used = 0;
+        twi_section_enter(self);
+        twi_table_walk(&engine->arena, each->generation, &each->cursor, copy_count, each);
+        twi_section_leave(self);
+        more = show_buffer(each, visit, ctx);
+    }
+    struct twi_cell *spill = &each->generation->overflow;
+    uint64_t meta = twi_load_relaxed(&spill->meta);
+    if (more && twi_cell_local(spill, meta) != 0) {
+        tw_count count = {.view = twi_cell_local(spill, meta), .local = twi_cell_local(spill, meta),
+                          .start_ms = each->generation->start_ms, .end_ms = each->generation->end_ms};
+        more = visit(ctx, &count);
+    }
+    return more;
+}
+
+static bool each_window(struct twi_thread *self, tw_family *family, int64_t start_ms, int64_t now_ms, tw_status *status,
+                        bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+    struct each each = {.now_ms = now_ms, .lives_only = family->from_first};
+    twi_section_enter(self);
+    each.generation = twi_window_find(family, start_ms);
+    if (each.generation != NULL) (void)twi_add_acqrel(&each.generation->readers, 1);
+    twi_section_leave(self);
+    if (each.generation == NULL) {
+        if (family->has_starts) *status = status_of_absent_window(family, start_ms, now_ms);
+        return true;
+    }
+    bool more = each_of(self, family->engine, &each, visit, ctx);
+    (void)twi_sub_acqrel(&each.generation->readers, 1);
+    return more;
+}
+
+tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+    twi_check(family != NULL && visit != NULL);
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return TW_ERR_MEMORY;
+    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
+    if (twi_load_relaxed(&engine->stopped) && !self->in_hook) return TW_ERR_CLOSED;
+    int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
+    if (unix_ms != TW_NOW && !family->has_starts && family->from_first) return TW_ERR_MODE;
+    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
+    tw_status status = TW_OK;
+    bool more = each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);
+    if (more && family->from_first)
+        (void)each_window(self, family, twi_calendar_previous_start(&family->rule, at_ms), now_ms, &status, visit, ctx);
+    return status;
+}

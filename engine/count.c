@@ -1,0 +1,98 @@
+/* count.c -- see count.h: beginning a call, lives, and first inserts. */
+#include "engine/count.h"
+
+#include "tallywheel.h"
+
+tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key) {
+    twi_check(family != NULL);
+    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return TW_ERR_KEY;
+    call->self = twi_thread_here();
+    if (twi_unlikely(call->self == NULL)) return TW_ERR_MEMORY;
+    call->family = family;
+    call->engine = family->engine;
+    if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
+    if (twi_unlikely(family->template.guard_reserved) && family->synced && twi_template_key_is_reserved(&family->template, key))
+        return TW_ERR_KEY;
+    call->at = false;
+    call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);
+    twi_section_enter(call->self);
+    return TW_OK;
+}
+
+/* ---- lives (families from first) ---- */
+
+static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place, struct twi_generation *generation) {
+    if (cell == NULL || twi_load_relaxed(&cell->end_ms) <= call->now_ms) return false;
+    place->generation = generation;
+    place->cell = cell;
+    place->meta = twi_cell_publish(cell);
+    return true;
+}
+
+static bool find_life_in(const struct twi_call *call, struct twi_generation *generation, struct twi_place *place) {
+    struct twi_arena *arena = &call->engine->arena;
+    if (generation == NULL) return false;
+    struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+    if (cell == NULL || lives(call, cell, place, generation)) return cell != NULL;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    return lives(call, twi_table_find(arena, generation, &again), place, generation);
+}
+
+static struct twi_generation *generation_before(const struct twi_call *call) {
+    return twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
+}
+
+bool twi_place_find_life(const struct twi_call *call, struct twi_place *place) {
+    struct twi_generation *now = place->generation;
+    if (find_life_in(call, now, place) || find_life_in(call, generation_before(call), place)) return true;
+    place->generation = now;
+    return false;
+}
+
+/* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more (trap E22). */
+static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
+    struct twi_generation *before = generation_before(call);
+    if (before == NULL) return false;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    return lives(call, twi_table_close_probe(&call->engine->arena, before, &call->wanted), place, before) ||
+           lives(call, twi_table_close_probe(&call->engine->arena, before, &again), place, before);
+}
+
+/* ---- first inserts ---- */
+
+struct currency {
+    struct twi_call *call;
+    struct twi_generation *generation;
+};
+
+/* Asked by an insert that met a closed slot: does the clock still point here? */
+static bool still_current(void *ctx) {
+    struct currency *currency = ctx;
+    if (currency->call->at) return true;
+    return twi_generation_holds(currency->generation, twi_clock_now_ms(&currency->call->engine->clock));
+}
+
+static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
+    struct twi_insert insert = {&call->engine->arena, place->generation, call->self, *wanted,
+                                call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
+                                                         : place->generation->end_ms};
+    struct currency currency = {call, place->generation};
+    switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
+        case TWI_FOUND:
+        case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
+        case TWI_NO_ROOM: return TW_ERR_FULL;
+        default: return TW_PENDING;
+    }
+}
+
+tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
+    struct tw_family *family = call->family;
+    struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+    if (family->from_first && still_lives_before(call, place)) return TW_OK;
+    place->generation = twi_window_open(family, span, 0);
+    if (place->generation == NULL) return TW_ERR_FULL;
+    tw_status status = insert(call, place, &call->wanted);
+    if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    return insert(call, place, &again);
+}

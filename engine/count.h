@@ -1,0 +1,66 @@
+/* count.h -- from a family and a key to the cell to count in: what tw_add, tw_get and tw_acquire have in common.
+ * Always true: all of it runs inside a section; a cell that is answered has been published (table.h, T9). */
+#ifndef TWI_COUNT_H
+#define TWI_COUNT_H
+
+#include "engine/family.h"
+
+/* Where to count. */
+struct twi_place {
+    struct twi_generation *generation;
+    struct twi_cell *cell;
+    uint64_t meta;
+};
+
+/* One call's arguments and what was derived from them once. */
+struct twi_call {
+    struct tw_family *family;
+    tw_engine *engine;
+    struct twi_thread *self;
+    struct twi_wanted wanted;
+    bool at;         /* event time is given: unix_ms decides the window, not the clock */
+    int64_t unix_ms; /* the moment that decides the window */
+    int64_t now_ms;  /* engine time */
+};
+
+/* Checks the key, registers the thread, enters a section, and hashes. On any answer but TW_OK no section is open. */
+tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
+TWI_INLINE void twi_call_end(const struct twi_call *call) {
+    twi_section_leave(call->self);
+}
+/* Reads the clock, and says if the engine is closed. Before each decision about windows. */
+TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
+    if (twi_unlikely(twi_load_relaxed(&call->engine->stopped))) {
+        if (!call->self->in_hook) return TW_ERR_CLOSED;
+    }
+    call->now_ms = twi_clock_now_ms(&call->engine->clock);
+    if (!call->at) call->unix_ms = call->now_ms;
+    return TW_OK;
+}
+
+/* The live cell of families from first: this generation's, or the one before's, or a later life (table.h). */
+bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);
+
+/* The key's cell in the call's window, or false. place->generation is the window's, or NULL if it is not held. */
+TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *place) {
+    struct tw_family *family = call->family;
+    place->generation = twi_window_now(family, call->unix_ms);
+    if (twi_unlikely(family->from_first)) return twi_place_find_life(call, place);
+    if (twi_unlikely(place->generation == NULL)) return false;
+    place->cell = twi_table_find(&call->engine->arena, place->generation, &call->wanted);
+    if (twi_unlikely(place->cell == NULL)) return false;
+    place->meta = twi_cell_publish(place->cell);
+    return true;
+}
+
+/* Makes the key's cell (or finds that somebody has). TW_OK; TW_ERR_FULL (place->generation may be set: its overflow counter
+ * can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
+tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
+
+/* After an add that returned `before`. */
+TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_place *place, uint64_t before) {
+    if ((before & TWI_DIRTY) == 0 && call->family->synced)
+        twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
+}
+
+#endif

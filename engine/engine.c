@@ -1,0 +1,448 @@
+/* engine.c -- the life of an engine: opening, the turn and the thread that runs it, flushing, closing, forking.
+ * Always true: one thread owns the turn at a time; tw_open() waits for nothing; after tw_stop() no call counts. */
+#include "engine/engine.h"
+
+#include "engine/family.h"
+#include "engine/options.h"
+#include "engine/random.h"
+#include "engine/stats.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EPOCH_STEP_MS 20      /* how often the epoch rises on its own: what the stall gauge can tell apart */
+#define STALL_LOG_MS 10000
+#define SYNC_MEMORY_SHARE 8   /* with Redis, an eighth of memory_bytes_max is for batches and buffers outside the arena */
+
+/* ---- the turn ---- */
+
+bool twi_engine_take_turn(tw_engine *engine) {
+    return !twi_swap_acqrel(&engine->turn_owned, true); /* E1, pairs with E2: what the last owner left is ours to read */
+}
+void twi_engine_leave_turn(tw_engine *engine) {
+    twi_store_release(&engine->turn_owned, false); /* E2 */
+    twi_signal_raise(&engine->turned);
+}
+
+static void watch_sections(tw_engine *engine) {
+    uint64_t oldest = twi_reclaim_oldest();
+    if (oldest != engine->epoch_seen) {
+        engine->epoch_seen = oldest;
+        engine->epoch_seen_ms = engine->turn_mono_ms;
+    }
+    if (engine->turn_mono_ms - engine->epoch_raised_ms >= EPOCH_STEP_MS) {
+        engine->epoch_raised_ms = engine->turn_mono_ms;
+        (void)twi_reclaim_stamp();
+    }
+    int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn_mono_ms - engine->epoch_seen_ms;
+    twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
+    if (lasted_ms >= STALL_LOG_MS)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL, "a thread has been in a read section for %lld ms; memory waits for it",
+                     (long long)lasted_ms);
+}
+
+static void watch_memory(tw_engine *engine) {
+    int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
+    if (used >= most - most / 5)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY, "counting memory: %lld of %lld bytes in use", (long long)used,
+                     (long long)most);
+}
+
+static void watch_clock(tw_engine *engine) {
+    int64_t drift_ms = twi_clock_drift_ms(&engine->clock);
+    if (drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK, "the wall clock is %lld ms away from engine time", (long long)drift_ms);
+}
+
+/* When something is next to be done, for tw_timeout_ms() and the background thread. */
+static void plan_next(tw_engine *engine) {
+    int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+        if (family->look_mono_ms < next_ms) next_ms = family->look_mono_ms;
+        if (family->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
+            next_ms = engine->turn_mono_ms + (family->due_ms > engine->turn_ms ? family->due_ms - engine->turn_ms : 0);
+    }
+    if (engine->retired != 0 || engine->maps != 0) next_ms = engine->turn_mono_ms;
+    if (engine->sync != NULL) {
+        int64_t wake_ms = engine->driver->wake_ms(engine->sync);
+        if (wake_ms < next_ms) next_ms = wake_ms;
+    }
+    twi_store_relaxed(&engine->next_turn_ms, next_ms);
+}
+
+void twi_engine_turn(tw_engine *engine) {
+    twi_clock_refresh(&engine->clock);
+    engine->turn_ms = twi_clock_read(&engine->clock);
+    engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
+    twi_wheel_turn(engine);
+    if (engine->sync != NULL) engine->driver->turn(engine->sync);
+    twi_wheel_reclaim(engine);
+    watch_sections(engine);
+    watch_memory(engine);
+    watch_clock(engine);
+    plan_next(engine);
+}
+
+/* ---- the background thread ---- */
+
+static void sleep_until_next(tw_engine *engine) {
+    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    int tick_ms = left_ms <= 0 ? 0 : left_ms < TWI_TICK_MS ? (int)left_ms : (int)TWI_TICK_MS;
+    bool wants_write = false;
+    int fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
+    struct pollfd fds[2] = {{.fd = engine->wake_fd, .events = POLLIN},
+                            {.fd = fd, .events = (short)(POLLIN | (wants_write ? POLLOUT : 0))}};
+    if (tick_ms == 0) {
+        sched_yield();
+    } else if (poll(fds, 2, tick_ms) > 0 && (fds[0].revents & POLLIN) != 0) {
+        uint64_t value;
+        (void)!read(engine->wake_fd, &value, sizeof value);
+    }
+}
+
+void twi_engine_wake(tw_engine *engine) {
+    uint64_t one = 1;
+    if (engine->wake_fd >= 0) (void)!write(engine->wake_fd, &one, sizeof one);
+}
+
+static void *run_turns(void *arg) {
+    tw_engine *engine = arg;
+    while (!twi_load_acquire(&engine->thread_stop)) {
+        if (twi_engine_take_turn(engine)) {
+            twi_engine_turn(engine);
+            twi_engine_leave_turn(engine);
+        }
+        sleep_until_next(engine);
+        twi_clock_refresh(&engine->clock);
+    }
+    return NULL;
+}
+
+static tw_status start_thread(tw_engine *engine) {
+    if (engine->host_driven) return TW_OK;
+    sigset_t all, before;
+    sigfillset(&all);
+    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->wake_fd < 0) return TW_ERR_MEMORY;
+    twi_store_relaxed(&engine->thread_stop, false);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
+    engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return engine->thread_runs ? TW_OK : TW_ERR_MEMORY;
+}
+
+static void stop_thread(tw_engine *engine) {
+    if (engine->thread_runs) {
+        twi_store_release(&engine->thread_stop, true);
+        twi_engine_wake(engine);
+        pthread_join(engine->thread, NULL);
+        engine->thread_runs = false;
+        twi_clock_direct(&engine->clock, true); /* nobody refreshes any more */
+    }
+    if (engine->wake_fd >= 0) close(engine->wake_fd);
+    engine->wake_fd = -1;
+}
+
+/* ---- all engines of the process: a forked child makes each anew ---- */
+
+static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
+static tw_engine *engines;
+
+static void enlist(tw_engine *engine) {
+    pthread_mutex_lock(&engines_lock);
+    engine->next_engine = engines;
+    engines = engine;
+    pthread_mutex_unlock(&engines_lock);
+}
+
+static void delist(tw_engine *engine) {
+    pthread_mutex_lock(&engines_lock);
+    tw_engine **link = &engines;
+    while (*link != NULL && *link != engine) link = &(*link)->next_engine;
+    if (*link != NULL) *link = engine->next_engine;
+    pthread_mutex_unlock(&engines_lock);
+}
+
+static tw_status start_sync(tw_engine *engine) {
+    if (!engine->has_redis) return TW_OK;
+    engine->driver = twi_driver_find();
+    if (engine->driver == NULL) {
+        (void)twi_options_refuse(engine->options.error_text, engine->options.error_size,
+                                 "redis_url: this library was built without Redis");
+        return TW_ERR_STORE;
+    }
+    return engine->driver->create(engine, &engine->options, engine->transport, engine->transport_ctx, &engine->sync);
+}
+
+static void empty_family(struct tw_family *family) {
+    twi_store_relaxed(&family->current, NULL);
+    twi_store_relaxed(&family->map, 0);
+    twi_store_relaxed(&family->arrivals, 0);
+    twi_store_relaxed(&family->quota.bytes, 0);
+    family->generations = 0;
+    family->due_ms = INT64_MAX;
+    family->look_mono_ms = INT64_MAX;
+    family->keys_last = 0;
+    family->prepared = NULL;
+    family->prepared_start_ms = INT64_MIN;
+    family->held = 0;
+}
+
+/* Nothing of the parent's counts, leases, batches or socket may be used here: they are the parent's (trap E37). */
+static void renew(tw_engine *engine) {
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_mutex_init(&engine->text_lock, NULL);
+    for (size_t i = 0; i < sizeof engine->stats / sizeof engine->stats[0]; i++) twi_store_relaxed(&engine->stats[i], 0);
+    memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
+    twi_store_relaxed(&engine->marked, 0);
+    twi_store_relaxed(&engine->retired_maps, 0);
+    twi_store_relaxed(&engine->turn_owned, false);
+    engine->pending = engine->retired = engine->maps = engine->delayed_count = 0;
+    engine->collect_asked = engine->collect_running = false;
+    twi_signal_make(&engine->turned);
+    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL; family = twi_load_relaxed(&family->next))
+        empty_family(family);
+    uint64_t bytes_max = engine->arena.bytes_max;
+    twi_arena_unmake(&engine->arena);
+    bool made = twi_arena_make(&engine->arena, bytes_max);
+    if (engine->sync != NULL) engine->driver->abandon(engine->sync);
+    engine->sync = NULL;
+    made = made && start_sync(engine) == TW_OK;
+    if (engine->wake_fd >= 0) close(engine->wake_fd);
+    engine->wake_fd = -1;
+    if (engine->thread_runs) {
+        engine->thread_runs = false;
+        made = made && start_thread(engine) == TW_OK;
+    }
+    if (!made) twi_store_release(&engine->broken, true);
+}
+
+static void renew_all(void) {
+    pthread_mutex_init(&engines_lock, NULL);
+    for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine)
+        if (!twi_load_relaxed(&engine->stopped)) renew(engine);
+}
+
+/* ---- opening ---- */
+
+static void free_engine(tw_engine *engine) {
+    twi_arena_unmake(&engine->arena);
+    free((void *)(uintptr_t)engine->options.redis_prefix);
+    free((void *)(uintptr_t)engine->options.redis_url);
+    free(engine->delayed);
+    free(engine->shards);
+    pthread_mutex_destroy(&engine->lock);
+    pthread_mutex_destroy(&engine->text_lock);
+    free(engine);
+}
+
+static bool copy_text(const char **text) {
+    if (*text == NULL) return true;
+    *text = strdup(*text);
+    return *text != NULL;
+}
+
+static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
+    engine->wake_fd = -1;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_mutex_init(&engine->text_lock, NULL);
+    twi_signal_make(&engine->turned);
+    engine->options = *options;
+    bool copied = copy_text(&engine->options.redis_url);
+    copied = copy_text(&engine->options.redis_prefix) && copied;
+    engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
+    if (!copied || engine->shards == NULL) return TW_ERR_MEMORY;
+    memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
+    engine->host_driven = options->threads == TW_HOST_DRIVEN;
+    engine->has_redis = options->redis_url != NULL;
+    twi_store_relaxed(&engine->random_state, random_seed);
+    unsigned char secret[TWI_HASH_SECRET_BYTES];
+    if (!twi_random_bytes(secret, sizeof secret)) return TW_ERR_MEMORY;
+    twi_hash_secret_make(&engine->secret, secret);
+    engine->hash = twi_hash_choose();
+    twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->host_driven);
+    engine->epoch_seen = UINT64_MAX;
+    twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
+    uint64_t bytes = options->memory_bytes_max;
+    if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
+    return twi_arena_make(&engine->arena, bytes) ? TW_OK : TW_ERR_MEMORY;
+}
+
+tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
+                        uint64_t random_seed, tw_engine **out) {
+    tw_options checked;
+    tw_status status = twi_options_check(options, &checked);
+    if (status != TW_OK) return status;
+    if (twi_thread_here() == NULL) return TW_ERR_MEMORY;
+    twi_reclaim_set_on_fork(renew_all);
+    tw_engine *engine = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *engine + 127) & ~(size_t)127);
+    if (engine == NULL) return TW_ERR_MEMORY;
+    memset((void *)engine, 0, sizeof *engine);
+    engine->transport = transport;
+    engine->transport_ctx = transport_ctx;
+    status = fill_engine(engine, &checked, random_seed);
+    if (status == TW_OK) status = start_sync(engine);
+    if (status == TW_OK) {
+        engine->options.error_text = NULL; /* the caller's buffer may be gone from here on */
+        if (engine->host_driven) twi_engine_turn(engine); /* so that tw_timeout_ms() knows */
+        status = start_thread(engine);
+    }
+    if (status != TW_OK) {
+        stop_thread(engine);
+        if (engine->sync != NULL) engine->driver->destroy(engine->sync);
+        free_engine(engine);
+        return status;
+    }
+    enlist(engine);
+    *out = engine;
+    return TW_OK;
+}
+
+tw_status tw_open(const tw_options *options, tw_engine **engine) {
+    twi_check(options != NULL && engine != NULL);
+    return twi_open_with(options, NULL, NULL, 0, engine);
+}
+
+/* ---- host-driven ---- */
+
+bool twi_thread_may_wait(const struct twi_thread *self) {
+    return self != NULL && !self->in_hook && self->depth == 0;
+}
+
+tw_status tw_turn(tw_engine *engine) {
+    twi_check(engine != NULL);
+    if (!engine->host_driven || !twi_thread_may_wait(twi_thread_here())) return TW_ERR_MODE;
+    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (!twi_engine_take_turn(engine)) return TW_PENDING;
+    twi_engine_turn(engine);
+    twi_engine_leave_turn(engine);
+    return TW_OK;
+}
+
+int tw_fd(const tw_engine *engine) {
+    bool wants_write;
+    return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
+}
+
+uint32_t tw_timeout_ms(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+        if (twi_load_relaxed(&family->arrivals) != 0 || twi_load_relaxed(&family->close_asked)) return 0;
+    bool wants_write = false;
+    if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
+    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+}
+
+void tw_enter(tw_engine *engine) {
+    (void)engine;
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL) twi_section_enter(self);
+}
+
+void tw_leave(tw_engine *engine) {
+    (void)engine;
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL && self->depth != 0) twi_section_leave(self); /* 0: forked inside the section; the child is outside */
+}
+
+void twi_engine_nap(tw_engine *engine, uint32_t ms) {
+    bool wants_write = false;
+    struct pollfd fd = {.fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1};
+    fd.events = (short)(POLLIN | (wants_write ? POLLOUT : 0));
+    (void)poll(&fd, 1, (int)ms);
+}
+
+/* ---- closing ---- */
+
+tw_status tw_stop(tw_engine *engine) {
+    twi_check(engine != NULL);
+    twi_store_release(&engine->stopped, true);
+    return TW_OK;
+}
+
+static bool has_hooks(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+        if (family->options.on_window_closed != NULL) return true;
+    return false;
+}
+
+/* Seals every window, sends what is owed, tells the hooks. False: not all of it within the time. */
+static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    if (engine->sync == NULL && !has_hooks(engine)) return true;
+    engine->closing = true;
+    for (;;) {
+        twi_engine_turn(engine);
+        if (twi_wheel_is_done(engine)) return true;
+        int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+        if (now_ms >= deadline_ms) break;
+        int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);
+        if (next_ms > now_ms) twi_engine_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
+    }
+    /* Out of time: the hooks get what is known here. Sealing goes on until the figures are final. */
+    engine->hooks_partial = true;
+    while (!twi_wheel_is_sealed(engine)) twi_engine_turn(engine);
+    twi_engine_turn(engine);
+    return twi_wheel_is_done(engine);
+}
+
+tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
+    twi_check(engine != NULL);
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL && !twi_thread_may_wait(self)) return TW_ERR_MODE;
+    (void)tw_stop(engine);
+    stop_thread(engine);
+    delist(engine);
+    bool drained = twi_load_relaxed(&engine->broken) || drain_engine(engine, timeout_ms);
+    if (engine->sync != NULL) engine->driver->destroy(engine->sync);
+    engine->sync = NULL;
+    if (!drained) twi_wheel_report_unsent(engine);
+    for (struct tw_family *family = twi_load_relaxed(&engine->families), *next; family != NULL; family = next) {
+        next = twi_load_relaxed(&family->next);
+        twi_family_free(family);
+    }
+    free_engine(engine);
+    return drained ? TW_OK : TW_ERR_TIMEOUT;
+}
+
+/* ---- statistics ---- */
+
+static void gather_windows(tw_engine *engine, tw_stats *stats) {
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return;
+    twi_section_enter(self);
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+        twi_window_count(family, &stats->generations, &stats->entries);
+    twi_section_leave(self);
+}
+
+tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
+    twi_check(engine != NULL && stats != NULL);
+    memset(stats, 0, sizeof *stats);
+    int64_t *fields = (int64_t *)stats;
+    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++) fields[i] = twi_load_relaxed(&engine->stats[i]);
+    for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
+    stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
+    stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
+    stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
+    stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
+    stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
+    stats->redis_configured = engine->has_redis;
+    gather_windows(engine, stats);
+    if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
+    pthread_mutex_lock(&engine->text_lock);
+    memcpy(stats->last_error, engine->last_error, sizeof stats->last_error);
+    pthread_mutex_unlock(&engine->text_lock);
+    return TW_OK;
+}
+
+tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
+    twi_check(write != NULL);
+    tw_stats stats;
+    (void)tw_stats_read(engine, &stats);
+    return twi_stats_write(&stats, write, ctx);
+}

@@ -1,0 +1,132 @@
+/* engine.h -- the engine: one per process as a rule, owner of the arena, the clock, the families and the turn.
+ *
+ * The TURN is the background work, in bounded rounds: clock, roll-over (wheel.c), sync (through port.h), reclamation. It has one
+ * owner at a time (turn_owner): the background thread, or whoever calls tw_turn(), tw_flush() or tw_close() in a host-driven engine.
+ * Always true: what is said to be the turn's own is touched by the owner of the turn alone; a user's hook runs inside a turn
+ * and never inside a section. */
+#ifndef TWI_ENGINE_H
+#define TWI_ENGINE_H
+
+#include "engine/arena.h"
+#include "engine/clock.h"
+#include "engine/hash.h"
+#include "engine/port.h"
+#include "engine/reclaim.h"
+#include "engine/signal.h"
+#include "engine/table.h"
+
+#include <pthread.h>
+
+#define TWI_SHARDS 256u   /* statistics: threads beyond share the last one */
+#define TWI_TICK_MS 5u    /* the background thread looks at the clock this often, idle too */
+#define TWI_IDLE_MS 1000u /* the longest that a host may leave an engine alone */
+#define TWI_WORK_TURN 16384u /* units of work (slots, lines) in one turn for each kind of work: some 100 microseconds */
+
+struct twi_shard {
+    alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
+};
+
+/* A counter to be collected again later. */
+struct twi_delayed {
+    struct twi_item item;
+    int64_t due_ms; /* monotonic */
+};
+#define TWI_DELAYED_MAX 65536u
+
+struct tw_engine {
+    /* set before sharing, then read by all */
+    twi_hash_fn *hash;
+    struct twi_hash_secret secret;
+    struct twi_shard *shards;
+    bool host_driven, has_redis;
+    _Atomic bool stopped;      /* calls answer TW_ERR_CLOSED */
+    _Atomic bool broken;       /* a forked child whose engine could not be made anew */
+    alignas(TWI_LINE_BYTES) struct twi_clock clock;
+    struct twi_arena arena;
+
+    /* any thread, lock-free */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* generations with marked counters: newest; taken by the turn */
+    _Atomic uint32_t retired_maps;                   /* replaced maps of windows, for the turn to retire */
+    _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
+    struct twi_signal turned; /* who waits for turns sleeps on it */
+    _Atomic bool turn_owned;
+    _Atomic int64_t next_turn_ms; /* monotonic: when there is something to do */
+
+    /* under `lock`: opening and closing families */
+    pthread_mutex_t lock;
+    _Atomic(struct tw_family *) families; /* all; the turn reads without the lock, only the turn unlinks */
+
+    /* the turn's own */
+    uint32_t pending;          /* generations being collected */
+    bool collect_asked;        /* a full collection was begun and waits for its grace period */
+    bool collect_running;      /* its grace period is over; done when one collection has come to its end */
+    _Atomic bool collect_done;
+    uint64_t collect_stamp;
+    bool closing;              /* tw_close(): every window is treated as over */
+    bool hooks_partial;
+    struct twi_delayed *delayed;
+    uint32_t delayed_count, delayed_room;
+    uint32_t retired;          /* unlinked generations, by next_all */
+    uint32_t maps;             /* unlinked maps waiting for their stamp to be reached */
+    uint64_t maps_stamp;
+    int64_t turn_ms;           /* engine time of this turn */
+    int64_t turn_mono_ms;
+    int64_t epoch_raised_ms;   /* monotonic */
+    int64_t epoch_seen_ms;     /* since when the oldest section has been what it is */
+    uint64_t epoch_seen;
+    int64_t logged_ms[32];     /* per event: when it was last logged, and how many lines were left out since */
+    uint32_t log_left_out[32];
+
+    /* sync */
+    const struct twi_driver *driver; /* NULL: none */
+    struct twi_sync *sync;
+    const struct twi_transport *transport; /* a simulator's */
+    void *transport_ctx;
+    _Atomic uint64_t random_state; /* 0: the system's */
+
+    /* the background thread */
+    pthread_t thread;
+    bool thread_runs;
+    int wake_fd; /* wakes it; -1: none */
+    _Atomic bool thread_stop;
+
+    tw_options options; /* strings are ours */
+    char last_error[128];
+    pthread_mutex_t text_lock; /* last_error */
+    struct tw_engine *next_engine;
+};
+
+/* One bounded round, by the owner of the turn. */
+void twi_engine_turn(tw_engine *engine);
+bool twi_engine_take_turn(tw_engine *engine);
+void twi_engine_leave_turn(tw_engine *engine);
+
+/* Ends the background thread's sleep. */
+void twi_engine_wake(tw_engine *engine);
+/* Sleeps until the socket is ready, or so many ms. */
+void twi_engine_nap(tw_engine *engine, uint32_t ms);
+/* Outside of hooks and sections. */
+bool twi_thread_may_wait(const struct twi_thread *self);
+
+/* wheel.c: roll-over of all families; hooks run here. */
+void twi_wheel_turn(tw_engine *engine);
+/* True when every window has been sealed, drained and told (closing), or nothing is left to do but wait. */
+bool twi_wheel_is_done(tw_engine *engine);
+/* Closing: every window has been sealed. */
+bool twi_wheel_is_sealed(tw_engine *engine);
+void twi_wheel_reclaim(tw_engine *engine);
+/* What tw_close() could not send, by key, to on_lost. */
+void twi_wheel_report_unsent(tw_engine *engine);
+
+/* window.c: a map that was replaced, for the turn to give back once nobody can see it. */
+void twi_engine_retire_map(tw_engine *engine, uint32_t line);
+
+TWI_INLINE void twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
+    _Atomic int64_t *count = &engine->shards[self->index < TWI_SHARDS ? self->index : TWI_SHARDS - 1].increments;
+    if (twi_likely(self->index < TWI_SHARDS - 1))
+        twi_store_relaxed(count, twi_load_relaxed(count) + n); /* its only writer */
+    else
+        (void)twi_add_relaxed(count, n);
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* family.c -- opening, finding, changing and closing families. Rare calls, under the engine's lock; nothing that counts takes it.
+ * Always true: a family in the list has checked options and a template that no other open family can be confused with. */
+#include "engine/family.h"
+
+#include "engine/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void twi_family_free(struct tw_family *family) {
+    free((void *)(uintptr_t)family->options.name);
+    free((void *)(uintptr_t)family->options.redis_key);
+    free(family);
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* What tw_family_set() may not change. */
+static const char *different_identity(const tw_family_options *a, const tw_family_options *b) {
+    if (!same_text(a->name, b->name)) return "name";
+    if (a->window != b->window) return "window";
+    if (a->window_ms != b->window_ms) return "window_ms";
+    if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
+    if (a->week_start != b->week_start) return "week_start";
+    if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
+    return NULL;
+}
+
+static const char *different_policy(const tw_family_options *a, const tw_family_options *b) {
+    if (a->lateness_ms != b->lateness_ms) return "lateness_ms";
+    if (a->earliness_ms != b->earliness_ms) return "earliness_ms";
+    if (a->history_ms != b->history_ms) return "history_ms";
+    if (a->retention_ms != b->retention_ms) return "retention_ms";
+    if (a->keys_max != b->keys_max) return "keys_max";
+    if (a->memory_share != b->memory_share) return "memory_share";
+    if (a->on_full != b->on_full) return "on_full";
+    if (a->on_full_limit != b->on_full_limit) return "on_full_limit";
+    if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
+    if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
+    return NULL;
+}
+
+static struct tw_family *find_open(tw_engine *engine, const char *name) {
+    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL; each = twi_load_acquire(&each->next))
+        if (!twi_load_relaxed(&each->close_asked) && strcmp(each->options.name, name) == 0) return each;
+    return NULL;
+}
+
+static void apply_policies(struct tw_family *family, const tw_family_options *options) {
+    twi_store_relaxed(&family->lateness_ms, options->lateness_ms);
+    twi_store_relaxed(&family->earliness_ms, options->earliness_ms);
+    twi_store_relaxed(&family->history_ms, options->history_ms);
+    twi_store_relaxed(&family->retention_ms, options->retention_ms);
+    twi_store_relaxed(&family->on_full, options->on_full);
+    twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
+    twi_store_relaxed(&family->quota.keys_max, options->keys_max);
+    twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
+}
+
+static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options, const struct twi_template *template) {
+    struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, sizeof *family);
+    if (family == NULL) return NULL;
+    memset(family, 0, sizeof *family);
+    family->engine = engine;
+    family->synced = engine->has_redis;
+    family->rule = twi_options_rule(options);
+    family->from_first = options->window == TW_FROM_FIRST;
+    family->has_starts = twi_calendar_has_starts(&family->rule);
+    family->due_ms = INT64_MAX;
+    family->look_mono_ms = INT64_MAX;
+    family->prepared_start_ms = INT64_MIN;
+    family->opened = 1;
+    family->template = *template;
+    family->options = *options;
+    family->options.name = strdup(options->name);
+    family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;
+    family->options.error_text = NULL;
+    apply_policies(family, options);
+    if (family->options.name == NULL || (options->redis_key != NULL && family->options.redis_key == NULL)) {
+        twi_family_free(family);
+        return NULL;
+    }
+    return family;
+}
+
+/* Refuses a template that another open family could be confused with: their counts would meet in one Redis key. */
+static tw_status check_collisions(tw_engine *engine, const tw_family_options *options, const struct twi_template *template) {
+    if (!engine->has_redis) return TW_OK;
+    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL; each = twi_load_acquire(&each->next))
+        if (!twi_load_relaxed(&each->close_asked) && twi_templates_collide(&each->template, template))
+            return twi_options_refuse(options->error_text, options->error_size,
+                                      "redis_key: some keys would have the same name in Redis as some of family \"%s\"",
+                                      each->options.name);
+    return TW_OK;
+}
+
+static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
+    struct tw_family *family = find_open(engine, options->name);
+    if (family != NULL) {
+        const char *field = different_identity(&family->options, options);
+        if (field == NULL) field = different_policy(&family->options, options);
+        if (field != NULL)
+            return twi_options_refuse(options->error_text, options->error_size,
+                                      "%s: family \"%s\" is open already with another value", field, options->name);
+        family->opened++;
+        *out = family;
+        return TW_OK;
+    }
+    struct twi_template template;
+    struct twi_window_rule rule = twi_options_rule(options);
+    tw_status status = twi_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine), &rule,
+                                          options->error_text, options->error_size);
+    if (status == TW_OK) status = check_collisions(engine, options, &template);
+    if (status != TW_OK) return status;
+    family = make_family(engine, options, &template);
+    if (family == NULL) return TW_ERR_MEMORY;
+    twi_store_relaxed(&family->next, twi_load_relaxed(&engine->families));
+    twi_store_release(&engine->families, family);
+    *out = family;
+    return TW_OK;
+}
+
+static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
+    struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max};
+    return twi_family_options_check(options, checked, &context);
+}
+
+tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
+    twi_check(engine != NULL && options != NULL && family != NULL);
+    if (twi_thread_here() == NULL) return TW_ERR_MEMORY; /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
+    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    tw_family_options checked;
+    tw_status status = check(engine, options, &checked);
+    if (status != TW_OK) return status;
+    pthread_mutex_lock(&engine->lock);
+    status = open_locked(engine, &checked, family);
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+tw_family *tw_family_find(tw_engine *engine, const char *name) {
+    twi_check(engine != NULL);
+    if (name == NULL || twi_thread_here() == NULL) return NULL;
+    pthread_mutex_lock(&engine->lock);
+    tw_family *family = find_open(engine, name);
+    pthread_mutex_unlock(&engine->lock);
+    return family;
+}
+
+tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
+    twi_check(family != NULL && options != NULL);
+    tw_engine *engine = family->engine;
+    if (twi_thread_here() == NULL) return TW_ERR_MEMORY;
+    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    tw_family_options checked;
+    tw_status status = check(engine, options, &checked);
+    if (status != TW_OK) return status;
+    pthread_mutex_lock(&engine->lock);
+    const char *field = different_identity(&family->options, &checked);
+    if (field != NULL) {
+        status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
+    } else {
+        checked.name = family->options.name;
+        checked.redis_key = family->options.redis_key;
+        checked.error_text = NULL;
+        family->options = checked;
+        apply_policies(family, &checked);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+tw_status tw_family_close(tw_family *family) {
+    twi_check(family != NULL);
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL && self->in_hook) return TW_ERR_MODE;
+    tw_engine *engine = family->engine;
+    pthread_mutex_lock(&engine->lock);
+    twi_check(family->opened != 0);
+    if (--family->opened == 0) twi_store_release(&family->close_asked, true); /* the turn does the rest */
+    pthread_mutex_unlock(&engine->lock);
+    return TW_OK;
+}

@@ -1,0 +1,338 @@
+/* port.c -- the engine's side of port.h: collecting what is owed, and settling it. By the owner of the turn.
+ *
+ * The collector takes lists whole, generation by generation, chunk by chunk, and reads each marked counter's word with the operation
+ * that clears its DIRTY (D2). What it freezes into an item is `handed`: delta = local - handed. See dirty.c for the marks.
+ * Always true: an item counts in its generation's `outstanding` from its collection until it is settled, and a delta that
+ * goes back waits there too, so that no window is dropped that still owes. */
+#include "engine/port.h"
+
+#include "engine/family.h"
+#include "engine/random.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
+    return twi_arena_at(&engine->arena, line);
+}
+
+static struct twi_cold *cold_of(struct twi_generation *generation, struct twi_cell *cell) {
+    if (cell == &generation->overflow) return &generation->overflow_cold;
+    return twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
+}
+
+/* ---- collecting ---- */
+
+static void take_marked_generations(tw_engine *engine) {
+    if (twi_load_relaxed(&engine->marked) == 0) return;
+    uint32_t line = twi_swap_acqrel(&engine->marked, 0);
+    while (line != 0) {
+        struct twi_generation *generation = generation_at(engine, line);
+        uint32_t next = generation->next_marked;
+        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: marks made from here on list it again */
+        if (!generation->pending) {
+            generation->pending = true;
+            generation->next_pending = engine->pending;
+            engine->pending = line;
+        }
+        line = next;
+    }
+}
+
+/* One counter's item; false: nothing to say of it. */
+static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, struct twi_item *item) {
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    struct twi_cold *cold = cold_of(generation, cell);
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
+    int64_t value = (word & TWI_FROZEN) != 0 ? twi_load_relaxed(&cold->final) : twi_word_value(word);
+    int64_t delta = value - twi_load_relaxed(&cold->handed);
+    if (delta == 0 && ((word & TWI_FROZEN) != 0 || cell == &generation->overflow)) return false;
+    twi_store_relaxed(&cold->handed, value);
+    *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
+    item->expiry_ms = generation->expiry_ms;
+    if (generation->family->from_first) {
+        item->expiry_ms = cell == &generation->overflow ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)
+                                                        : twi_load_relaxed(&cell->end_ms);
+        item->flags |= TWI_ITEM_FROM_FIRST;
+    }
+    if (twi_load_relaxed(&cold->asked) == 0) item->flags |= TWI_ITEM_FIRST;
+    if ((meta & TWI_META_OVERFLOW) != 0) item->flags |= TWI_ITEM_OVERFLOW;
+    generation->outstanding++;
+    (void)engine;
+    return true;
+}
+
+/* The marked counters of a chunk that was taken off its list; what does not fit is marked again. */
+static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk, struct twi_item *items,
+                            size_t room) {
+    size_t count = 0;
+    for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++) {
+        uint64_t bits = twi_load_relaxed(&chunk->marks[word]) != 0 ? twi_swap_acqrel(&chunk->marks[word], 0) : 0;
+        for (; bits != 0; bits &= bits - 1) {
+            uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct twi_cell *cell = twi_chunk_cell(chunk, index, true);
+            if (count < room)
+                count += make_item(engine, generation, cell, &items[count]);
+            else
+                twi_dirty_list(engine, generation, cell, twi_load_relaxed(&cell->meta));
+        }
+    }
+    return count;
+}
+
+static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items, size_t room) {
+    size_t count = 0;
+    if (room != 0 && twi_swap_acqrel(&generation->overflow_marked, 0) != 0)
+        count += make_item(engine, generation, &generation->overflow, &items[0]);
+    while (count < room) {
+        if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
+            generation->taken = twi_swap_acqrel(&generation->marked, 0);
+        if (generation->taken == 0) break;
+        struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->taken);
+        generation->taken = chunk->next_marked; /* still listed: nobody touches the link */
+        (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+        count += collect_chunk(engine, generation, chunk, items + count, room - count);
+    }
+    return count;
+}
+
+static bool is_exhausted(struct twi_generation *generation) {
+    return generation->taken == 0 && twi_load_relaxed(&generation->marked) == 0 &&
+           twi_load_relaxed(&generation->overflow_marked) == 0;
+}
+
+/* One pass over the pending generations, the closed ones or the open ones. */
+static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room) {
+    size_t count = 0;
+    for (uint32_t *link = &engine->pending; *link != 0 && count < room;) {
+        struct twi_generation *generation = generation_at(engine, *link);
+        if ((twi_load_relaxed(&generation->phase) >= TWI_CLOSED) != closed) {
+            link = &generation->next_pending;
+            continue;
+        }
+        count += collect_generation(engine, generation, items + count, room - count);
+        if (!is_exhausted(generation)) break;
+        generation->pending = false;
+        *link = generation->next_pending;
+    }
+    return count;
+}
+
+static void bring_back_delayed(tw_engine *engine) {
+    for (uint32_t i = 0; i < engine->delayed_count;) {
+        struct twi_delayed *delayed = &engine->delayed[i];
+        if (delayed->due_ms > engine->turn_mono_ms && !engine->closing) {
+            i++;
+            continue;
+        }
+        struct twi_cell *cell = delayed->item.cell;
+        twi_dirty_list(engine, delayed->item.generation, cell, twi_load_relaxed(&cell->meta));
+        delayed->item.generation->outstanding--;
+        *delayed = engine->delayed[--engine->delayed_count];
+    }
+}
+
+size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
+    bring_back_delayed(engine);
+    if (engine->collect_asked && engine->collect_stamp < twi_reclaim_reached()) {
+        engine->collect_asked = false; /* every adder of before has set its last mark */
+        engine->collect_running = true;
+    }
+    take_marked_generations(engine);
+    /* A quarter is kept for open windows: their totals are what limits are decided on. */
+    size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
+    count += collect_pass(engine, false, items + count, count_max - count);
+    count += collect_pass(engine, true, items + count, count_max - count);
+    if (count < count_max && engine->collect_running) {
+        engine->collect_running = false;
+        twi_store_release(&engine->collect_done, true);
+    }
+    return count;
+}
+
+void twi_port_collect_begin(tw_engine *engine) {
+    twi_store_release(&engine->collect_done, false);
+    engine->collect_running = false;
+    engine->collect_asked = true;
+    engine->collect_stamp = twi_reclaim_stamp();
+}
+bool twi_port_collect_is_done(tw_engine *engine) {
+    return twi_load_acquire(&engine->collect_done);
+}
+bool twi_port_is_dirty(tw_engine *engine) {
+    return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 || engine->delayed_count != 0;
+}
+
+/* ---- names ---- */
+
+size_t twi_port_render(const struct twi_item *item, char *out) {
+    int64_t start_ms = item->generation->start_ms;
+    if ((item->flags & TWI_ITEM_OVERFLOW) != 0) return twi_template_render_overflow(&item->family->template, start_ms, out);
+    return twi_template_render(&item->family->template, twi_port_key(item), start_ms, out);
+}
+tw_key twi_port_key(const struct twi_item *item) {
+    return tw_bytes(item->cell->key, twi_load_relaxed(&item->cell->meta) & TWI_META_SIZE);
+}
+int64_t twi_port_start_ms(const struct twi_item *item) {
+    return item->generation->start_ms;
+}
+
+/* ---- settling ---- */
+
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
+    struct twi_cold *cold = cold_of(item->generation, item->cell);
+    tw_engine *engine = item->family->engine;
+    int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
+    twi_store_relaxed(&cold->acked, acked);
+    if (answer->has_total) {
+        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked)); /* one store: view never tears (trap E6) */
+        twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
+    }
+    if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0) twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
+    twi_check(item->generation->outstanding != 0);
+    item->generation->outstanding--;
+}
+
+static bool delay(tw_engine *engine, const struct twi_item *item, uint32_t after_ms) {
+    if (engine->delayed_count == engine->delayed_room) {
+        uint32_t room = engine->delayed_room == 0 ? 64 : engine->delayed_room * 2;
+        if (room > TWI_DELAYED_MAX) return false;
+        struct twi_delayed *more = realloc(engine->delayed, room * sizeof *more);
+        if (more == NULL) return false;
+        engine->delayed = more;
+        engine->delayed_room = room;
+    }
+    engine->delayed[engine->delayed_count++] = (struct twi_delayed){*item, engine->turn_mono_ms + after_ms};
+    return true;
+}
+
+void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
+    tw_engine *engine = item->family->engine;
+    struct twi_cold *cold = cold_of(item->generation, item->cell);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
+    if (after_ms != 0 && delay(engine, item, after_ms)) return;
+    twi_dirty_list(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
+    twi_check(item->generation->outstanding != 0);
+    item->generation->outstanding--;
+}
+
+static void report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
+    int64_t units = delta < 0 ? -delta : delta;
+    if (units == 0) return;
+    if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);
+    if (reason == TW_LOST_EXPIRED) twi_port_count(engine, expired_unsynced, units);
+    if (reason == TW_LOST_UNCERTAIN)
+        twi_port_count(engine, uncertain, units);
+    else
+        twi_port_count(engine, lost, units);
+    if (engine->options.on_lost == NULL) return;
+    struct twi_thread *self = twi_thread_here();
+    bool was = self != NULL && self->in_hook;
+    if (self != NULL) self->in_hook = true;
+    engine->options.on_lost(engine->options.lost_ctx, family, key, start_ms, delta, reason);
+    if (self != NULL) self->in_hook = was;
+}
+
+void twi_port_give_up(const struct twi_item *item, int reason) {
+    struct twi_cold *cold = cold_of(item->generation, item->cell);
+    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
+    twi_check(item->generation->outstanding != 0);
+    item->generation->outstanding--;
+    report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms, item->delta, reason);
+}
+
+struct report {
+    tw_engine *engine;
+    struct twi_generation *generation;
+};
+
+static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct report *report = ctx;
+    struct twi_generation *generation = report->generation;
+    struct twi_cold *cold = cold_of(generation, cell);
+    int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
+    report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE), generation->start_ms, delta,
+                TW_LOST_CLOSED);
+    return true;
+}
+
+void twi_wheel_report_unsent(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+        for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
+            struct report report = {engine, generation_at(engine, line)};
+            struct twi_cursor cursor = {0};
+            twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
+            (void)report_cell(&report, &report.generation->overflow, twi_load_relaxed(&report.generation->overflow.meta));
+            line = report.generation->next_all;
+        }
+    }
+}
+
+/* ---- the rest of the world ---- */
+
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
+    if (engine->options.log_write == NULL) return;
+    uint32_t slot = (uint32_t)event % 32;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    if (engine->logged_ms[slot] != 0 && now_ms - engine->logged_ms[slot] < 1000) {
+        engine->log_left_out[slot]++;
+        return;
+    }
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (engine->log_left_out[slot] != 0 && size >= 0 && (size_t)size < sizeof text)
+        (void)snprintf(text + size, sizeof text - (size_t)size, " (%u more like this left out)", engine->log_left_out[slot]);
+    engine->log_left_out[slot] = 0;
+    engine->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    engine->options.log_write(engine->options.log_ctx, level, event, text);
+}
+
+const char *twi_port_prefix(tw_engine *engine) {
+    return engine->options.redis_prefix != NULL ? engine->options.redis_prefix : "";
+}
+int64_t twi_port_wall_ms(tw_engine *engine) {
+    return engine->turn_ms;
+}
+int64_t twi_port_mono_ms(tw_engine *engine) {
+    return twi_clock_mono_ms(&engine->clock);
+}
+
+/* splitmix64: in a simulator all that is random follows from the seed. */
+static uint64_t seeded(tw_engine *engine) {
+    uint64_t z = twi_add_relaxed(&engine->random_state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
+}
+
+void twi_port_random(tw_engine *engine, void *out, size_t size) {
+    if (twi_load_relaxed(&engine->random_state) == 0) {
+        twi_check(twi_random_bytes(out, size)); /* worked at tw_open() */
+        return;
+    }
+    for (unsigned char *at = out; size != 0;) {
+        uint64_t word = seeded(engine);
+        size_t part = size < sizeof word ? size : sizeof word;
+        memcpy(at, &word, part);
+        at += part;
+        size -= part;
+    }
+}
+
+void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
+    (void)twi_add_relaxed(&engine->stats[offset / sizeof(int64_t)], n);
+}
+void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
+    twi_store_relaxed(&engine->stats[offset / sizeof(int64_t)], value);
+}
+
+void twi_port_last_error(tw_engine *engine, const char *text) {
+    pthread_mutex_lock(&engine->text_lock);
+    (void)snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
+    pthread_mutex_unlock(&engine->text_lock);
+}
