@@ -1,10 +1,12 @@
-/* calendar.c -- see calendar.h. Civil arithmetic in the proleptic Gregorian calendar, leap seconds unknown, as in Unix time. */
+/* calendar.c -- see calendar.h. Civil arithmetic in the proleptic Gregorian calendar, leap seconds unknown, as in
+ * Unix time. */
 #include "engine/calendar.h"
 
 #include "engine/check.h"
 
-/* Years are counted from March, so that the leap day is the last of its year: then a month's beginning depends on the month
- * alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01; the 400 years that hold it began on 1600-03-01. */
+/* Years are counted from March, so that the leap day is the last of its year: then a month's beginning depends on the
+ * month alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01; the 400 years that hold it began on
+ * 1600-03-01. */
 #define DAYS_400_YEARS 146097
 #define DAYS_100_YEARS 36524
 #define DAYS_4_YEARS 1461
@@ -57,12 +59,15 @@ struct twi_civil twi_calendar_civil(int64_t unix_ms, int64_t utc_offset_ms) {
     int64_t day = floor_div(local_ms, TW_DAY);
     uint32_t second = (uint32_t)((local_ms - day * TW_DAY) / 1000);
     struct date date = date_of_day(day);
-    return (struct twi_civil){.year = (int32_t)date.year, .month = (uint8_t)date.month, .day = (uint8_t)date.day,
-                              .hour = (uint8_t)(second / 3600), .minute = (uint8_t)(second / 60 % 60),
+    return (struct twi_civil){.year = (int32_t)date.year,
+                              .month = (uint8_t)date.month,
+                              .day = (uint8_t)date.day,
+                              .hour = (uint8_t)(second / 3600),
+                              .minute = (uint8_t)(second / 60 % 60),
                               .second = (uint8_t)(second % 60)};
 }
 
-/* ---- windows ----------------------------------------------------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
 
 static struct twi_span days_span(int64_t begin_day, int64_t end_day, int64_t utc_offset_ms) {
     return (struct twi_span){begin_day * TW_DAY - utc_offset_ms, end_day * TW_DAY - utc_offset_ms};
@@ -91,19 +96,12 @@ struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t un
     unix_ms = clamp(unix_ms);
     int64_t day = floor_div(unix_ms + rule->utc_offset_ms, TW_DAY);
     switch (rule->window) {
-    case TW_ALIGNED:
-        return aligned_span(unix_ms, rule->window_ms, rule->utc_offset_ms);
-    case TW_FROM_FIRST:
-        return aligned_span(unix_ms, rule->window_ms, 0);
-    case TW_CALENDAR_DAY:
-        return days_span(day, day + 1, rule->utc_offset_ms);
-    case TW_CALENDAR_WEEK:
-        return week_span(day, rule);
-    case TW_CALENDAR_MONTH:
-        return month_span(day, rule);
-    default:
-        twi_check(rule->window == TW_FOREVER);
-        return (struct twi_span){0, INT64_MAX};
+    case TW_ALIGNED: return aligned_span(unix_ms, rule->window_ms, rule->utc_offset_ms);
+    case TW_FROM_FIRST: return aligned_span(unix_ms, rule->window_ms, 0);
+    case TW_CALENDAR_DAY: return days_span(day, day + 1, rule->utc_offset_ms);
+    case TW_CALENDAR_WEEK: return week_span(day, rule);
+    case TW_CALENDAR_MONTH: return month_span(day, rule);
+    default: twi_check(rule->window == TW_FOREVER); return (struct twi_span){0, INT64_MAX};
     }
 }
 
@@ -114,15 +112,10 @@ int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t 
 
 int64_t twi_calendar_longest_ms(const struct twi_window_rule *rule) {
     switch (rule->window) {
-    case TW_FOREVER:
-        return INT64_MAX;
-    case TW_CALENDAR_DAY:
-        return TW_DAY;
-    case TW_CALENDAR_WEEK:
-        return 7 * TW_DAY;
-    case TW_CALENDAR_MONTH:
-        return 31 * TW_DAY;
-    default:
-        return rule->window_ms;
+    case TW_FOREVER: return INT64_MAX;
+    case TW_CALENDAR_DAY: return TW_DAY;
+    case TW_CALENDAR_WEEK: return 7 * TW_DAY;
+    case TW_CALENDAR_MONTH: return 31 * TW_DAY;
+    default: return rule->window_ms;
     }
 }

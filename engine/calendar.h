@@ -1,9 +1,10 @@
 /* calendar.h -- from a moment to the window that holds it, and to its civil date. Pure functions; any thread.
  *
- * Always true: start_ms <= moment < end_ms; the next window starts where one ends; all arithmetic floors, before 1970 too.
- * Moments lie within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS]; those outside are taken as the nearest one inside, so
- * callers ask twi_calendar_holds() first (too old: TW_ERR_LATE, too far ahead: TW_ERR_EARLY). Years then have four digits, and
- * no sum of a moment, a window and a lateness can overflow; TW_UNBOUNDED goes through twi_time_add(). */
+ * Always true: start_ms <= moment < end_ms; the next window starts where one ends; all arithmetic floors, before 1970
+ * too. Moments lie within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS]; those outside are taken as the nearest one
+ * inside, so callers ask twi_calendar_holds() first (too old: TW_ERR_LATE, too far ahead: TW_ERR_EARLY). Years then
+ * have four digits, and no sum of a moment, a window and a lateness can overflow; TW_UNBOUNDED goes through
+ * twi_time_add(). */
 #ifndef TWI_CALENDAR_H
 #define TWI_CALENDAR_H
 
@@ -28,8 +29,8 @@ struct twi_span {
     int64_t end_ms; /* the first moment that is outside */
 };
 
-/* The window that holds the moment. TW_FOREVER: {0, INT64_MAX}. TW_FROM_FIRST: the generation in which a key that begins then
- * is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
+/* The window that holds the moment. TW_FOREVER: {0, INT64_MAX}. TW_FROM_FIRST: the generation in which a key that
+ * begins then is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
 /* The start of the window before the one that holds the moment; in an endless family 0. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);

@@ -4,18 +4,16 @@
  * How it follows the wall clock (traps E30, E31):
  *   - the wall goes with the monotonic clock, or steps forward by up to 5 s against it: followed at once;
  *   - it leaps forward by more: engine time runs by the monotonic clock alone until the leap has stood for 5 s of
- *   monotonic
- *     time, then it is believed; a leap that goes away before that was a glitch and is forgotten;
+ *     monotonic time, then it is believed; a leap that goes away before that was a glitch and is forgotten;
  *   - it goes back: engine time stands still until the wall has caught up.
  * A suspended machine is such a leap: CLOCK_MONOTONIC stops while it sleeps, the wall does not, so for the first 5 s
  * after waking engine time goes on from where it was, then it leaps to the present.
  *
  * The hot word holds engine time and one flag, "read for yourself". Who reads it (three kinds of engine):
  *   cached        own thread, system clock: the thread refreshes the word at least every 10 ms; callers only load it.
- *   While
- *                 the thread is busy elsewhere (a hook, a long round) twi_clock_direct() sets the flag.
- *   host-driven   the flag is always set: callers read the coarse system clocks (no system call: they come from the
- *   vDSO). with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
+ *                 While the thread is busy elsewhere (a hook, a long round) twi_clock_direct() sets the flag.
+ *   host-driven   the flag is always set: callers read the coarse system clocks (the vDSO's: no system call).
+ *   with a hook   the flag is always set: each call asks the hook, for WALL and for MONOTONIC.
  * Threads: every function but init may be called by any thread at any time and waits for none; refresh and direct are
  * for the background thread alone. This is the one door to the system clock. */
 #ifndef TWI_CLOCK_H
@@ -81,8 +79,7 @@ void twi_clock_direct(struct twi_clock *clock, bool on);
 /* How long engine time has stood still or run alone because the wall clock leapt, all such times added up, the
  * present one included. */
 int64_t twi_clock_held_ms(struct twi_clock *clock);
-/* Wall clock minus engine time, now: above TWI_CLOCK_LEAP_MS or below its negative while the two disagree in earnest.
- * */
+/* Wall clock minus engine time, now: beyond TWI_CLOCK_LEAP_MS either way while the two disagree in earnest. */
 int64_t twi_clock_drift_ms(struct twi_clock *clock);
 /* The longest that a cached word was not refreshed while callers relied on it. */
 int64_t twi_clock_lag_max_ms(struct twi_clock *clock);

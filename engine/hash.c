@@ -1,15 +1,16 @@
-/* hash.c -- see hash.h. Two hashes of our own making behind one type; which one runs is decided once, by what the processor has.
+/* hash.c -- see hash.h. Two hashes of our own making behind one type; which one runs is decided once, by what the
+ * processor has.
  *
- * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret, the size mixed into the second; each takes in
- * every second block of the key (exclusive or) and goes through two rounds, so that one lane's blocks never meet the
- * other's before both are scrambled; the lanes are joined and go through three more rounds:
+ * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret, the size mixed into the second; each
+ * takes in every second block of the key (exclusive or) and goes through two rounds, so that one lane's blocks never
+ * meet the other's before both are scrambled; the lanes are joined and go through three more rounds:
  *
  *   a = half 0            ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R-R-+
  *   b = half 1 ^ size     ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---^-R-R- fold to 64 bits
  *
- * One byte of difference is spread over all 16 by two rounds, and passes two rounds in a foreseeable way for at most one
- * secret in about 2^28 (five active S-boxes): so nobody can prepare keys that collide. The last blocks may overlap those
- * before them, which spares the reading of bytes beyond the key; the size tells such keys apart.
+ * One byte of difference is spread over all 16 by two rounds, and passes two rounds in a foreseeable way for at most
+ * one secret in about 2^28 (five active S-boxes): so nobody can prepare keys that collide. The last blocks may
+ * overlap those before them, which spares the reading of bytes beyond the key; the size tells such keys apart.
  * Keys of up to 16 bytes are one block in lane a alone: two of one size never agree in all 128 bits before the fold.
  *
  * SipHash-1-3 as specified by Aumasson and Bernstein, with the first half of the secret as its key.
@@ -31,7 +32,7 @@ static inline uint64_t load_64(const unsigned char *bytes) {
     return word;
 }
 
-/* ---- SipHash-1-3 --------------------------------------------------------------------------------------------------------- */
+/* ---- SipHash-1-3 ------------------------------------------------------------------------------------------------- */
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define LITTLE_64(word) __builtin_bswap64(word)
@@ -95,7 +96,7 @@ uint64_t twi_hash_sip_2_4(const struct twi_hash_secret *secret, const void *data
     return sip(secret->words, data, size, 2, 4);
 }
 
-/* ---- the AES hash: one algorithm over four words that each processor spells its own way ------------------------------------- */
+/* ---- the AES hash: one algorithm over four words that each processor spells its own way -------------------------- */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -112,8 +113,8 @@ static bool processor_has_aes(void) {
 }
 #define WITH_AES 1
 #elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto): decided by the build, since not every
- * compiler offers these words to a function that asks for them alone. */
+/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto): decided by the build, since not
+ * every compiler offers these words to a function that asks for them alone. */
 #include <arm_neon.h>
 #define AES_CODE
 typedef uint8x16_t lane;
@@ -138,7 +139,8 @@ static inline uint64_t load_32(const unsigned char *bytes) {
     return word;
 }
 
-/* A key of up to 16 bytes as one block. Of one size, no two keys make the same block: together the loads cover every byte. */
+/* A key of up to 16 bytes as one block. Of one size, no two keys make the same block: together the loads cover every
+ * byte. */
 AES_CODE static inline lane block_small(const unsigned char *bytes, size_t size) {
     if (size >= 8) return lane_of(load_64(bytes), load_64(bytes + size - 8));
     if (size >= 4) return lane_of(load_32(bytes), load_32(bytes + size - 4));
@@ -157,8 +159,8 @@ AES_CODE static uint64_t hash_aes(const struct twi_hash_secret *secret, const vo
             a = lane_round(lane_round(lane_xor(a, lane_load(bytes)), key_b), key_a);
             b = lane_round(lane_round(lane_xor(b, lane_load(bytes + 16)), key_a), key_b);
         }
-        /* 1 to 32 bytes are left, of which the first of these two blocks may lie before `bytes` (sizes above 32), or both may
-         * overlap (17 to 31). */
+        /* 1 to 32 bytes are left, of which the first of these two blocks may lie before `bytes` (sizes above 32), or
+         * both may overlap (17 to 31). */
         const unsigned char *end = (const unsigned char *)data + size;
         a = lane_xor(a, lane_load(size > 32 ? end - 32 : bytes));
         b = lane_xor(b, lane_load(end - 16));

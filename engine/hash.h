@@ -1,9 +1,9 @@
 /* hash.h -- the keyed hash that places keys in the table.
  *
- * Always true: equal bytes under equal secrets hash alike on this machine, in this process; no byte outside the key is read;
- * nobody who does not know the secret can prepare keys that collide (no pair collides whatever the secret is, and the
- * likeliest differences do so for about one secret in 2^28). A hash places keys, it never identifies them: a hit in the
- * table compares bytes. All 64 bits are equally good. Pure functions: any thread. */
+ * Always true: equal bytes under equal secrets hash alike on this machine, in this process; no byte outside the key
+ * is read; nobody who does not know the secret can prepare keys that collide (no pair collides whatever the secret
+ * is, and the likeliest differences do so for about one secret in 2^28). A hash places keys, it never identifies
+ * them: a hit in the table compares bytes. All 64 bits are equally good. Pure functions: any thread. */
 #ifndef TWI_HASH_H
 #define TWI_HASH_H
 
@@ -21,12 +21,12 @@ typedef uint64_t twi_hash_fn(const struct twi_hash_secret *secret, const void *d
 /* `bytes`: TWI_HASH_SECRET_BYTES of them, from twi_random_bytes(). */
 void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes);
 
-/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer within
- * one process. */
+/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer
+ * within one process. */
 twi_hash_fn *twi_hash_choose(void);
 
-twi_hash_fn twi_hash_sip;     /* runs everywhere */
-twi_hash_fn twi_hash_sip_2_4; /* for tests: the variant whose answers are published */
+twi_hash_fn twi_hash_sip;        /* runs everywhere */
+twi_hash_fn twi_hash_sip_2_4;    /* for tests: the variant whose answers are published */
 twi_hash_fn *twi_hash_aes(void); /* NULL where the processor has no AES rounds */
 
 #endif

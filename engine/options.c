@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A struct of a later header may be longer, by some fields. More than this is no size but an uninitialised word, and looking
- * through that many bytes would read what is not ours. */
+/* A struct of a later header may be longer, by some fields. More than this is no size but an uninitialised word, and
+ * looking through that many bytes would read what is not ours. */
 #define STRUCT_BYTES_MAX 4096
 
 /* The sizes of the first version: smaller ones never existed. */
@@ -27,7 +27,7 @@ void tw_family_options_init_sized(tw_family_options *options, size_t size) {
     options->size = size;
 }
 
-/* ---- refusing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- refusing ---------------------------------------------------------------------------------------------------- */
 
 tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
     if (error != NULL && error_size > 0) {
@@ -73,7 +73,7 @@ static tw_status check_size(const void *options, size_t first, size_t known) {
     return TW_OK;
 }
 
-/* ---- the engine's ------------------------------------------------------------------------------------------------------------ */
+/* ---- the engine's ------------------------------------------------------------------------------------------------ */
 
 static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
     if (value <= max) return TW_OK;
@@ -92,7 +92,8 @@ static tw_status check_memory(const tw_options *in) {
 }
 
 static tw_status check_prefix(const tw_options *in) {
-    if (in->redis_prefix == NULL || strnlen(in->redis_prefix, TWI_PREFIX_BYTES_MAX + 1) <= TWI_PREFIX_BYTES_MAX) return TW_OK;
+    if (in->redis_prefix == NULL || strnlen(in->redis_prefix, TWI_PREFIX_BYTES_MAX + 1) <= TWI_PREFIX_BYTES_MAX)
+        return TW_OK;
     return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
 }
 
@@ -102,7 +103,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_options options = {0};
     memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
     options.size = sizeof options;
-    if (options.threads > TW_HOST_DRIVEN) status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
+    if (options.threads > TW_HOST_DRIVEN)
+        status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);
     if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
@@ -115,11 +117,11 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     return TW_OK;
 }
 
-/* ---- a family's -------------------------------------------------------------------------------------------------------------- */
+/* ---- a family's -------------------------------------------------------------------------------------------------- */
 
 static bool name_byte_is_good(char byte) {
-    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || byte == '.' ||
-           byte == '_' || byte == '-';
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '.' || byte == '_' || byte == '-';
 }
 
 static tw_status check_name(const tw_family_options *in) {
@@ -144,15 +146,16 @@ static bool has_starts(const tw_family_options *options) {
 }
 
 static tw_status check_window(tw_family_options *options) {
-    if (options->window > TW_CALENDAR_MONTH) return refuse(options, "window: %u is no TW_ value of this field", options->window);
+    if (options->window > TW_CALENDAR_MONTH)
+        return refuse(options, "window: %u is no TW_ value of this field", options->window);
     if (!has_length(options)) {
         if (options->window_ms == 0) return TW_OK;
         return refuse(options, "window_ms: endless and calendar windows take none");
     }
     if (options->window_ms == 0) options->window_ms = TW_HOUR;
     if (options->window_ms < 0) return refuse(options, "window_ms: negative");
-    if (options->window_ms % 1000 != 0) return refuse(options, "window_ms: %lld is no multiple of 1000",
-                                                      (long long)options->window_ms);
+    if (options->window_ms % 1000 != 0)
+        return refuse(options, "window_ms: %lld is no multiple of 1000", (long long)options->window_ms);
     if (options->window_ms > TWI_WINDOW_MS_MAX) return refuse(options, "window_ms: more than ten years");
     return TW_OK;
 }
@@ -160,7 +163,8 @@ static tw_status check_window(tw_family_options *options) {
 static tw_status check_civil(const tw_family_options *in) {
     int64_t offset_ms = in->utc_offset_ms;
     if (offset_ms < -14 * TW_HOUR || offset_ms > 14 * TW_HOUR) return refuse(in, "utc_offset_ms: not within 14 hours");
-    if (offset_ms % TW_MINUTE != 0) return refuse(in, "utc_offset_ms: %lld is not in whole minutes", (long long)offset_ms);
+    if (offset_ms % TW_MINUTE != 0)
+        return refuse(in, "utc_offset_ms: %lld is not in whole minutes", (long long)offset_ms);
     if (in->week_start > 6) return refuse(in, "week_start: %u is not in 0 (Monday) .. 6 (Sunday)", in->week_start);
     return TW_OK;
 }
@@ -182,7 +186,8 @@ static tw_status check_retention(const tw_family_options *in) {
     struct twi_window_rule rule = twi_options_rule(in);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
     if (in->window == TW_FOREVER || in->retention_ms >= window_ms) return TW_OK;
-    return refuse(in, "retention_ms: %lld is less than one window (%lld)", (long long)in->retention_ms, (long long)window_ms);
+    return refuse(in, "retention_ms: %lld is less than one window (%lld)", (long long)in->retention_ms,
+                  (long long)window_ms);
 }
 
 static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
@@ -191,7 +196,8 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
                       (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
     }
     if (in->on_full > TW_FULL_REJECT) return refuse(in, "on_full: %u is no TW_FULL_ value", in->on_full);
-    if (in->on_full_limit > TW_DENY) return refuse(in, "on_full_limit: %u is neither TW_ADMIT nor TW_DENY", in->on_full_limit);
+    if (in->on_full_limit > TW_DENY)
+        return refuse(in, "on_full_limit: %u is neither TW_ADMIT nor TW_DENY", in->on_full_limit);
     return TW_OK;
 }
 
@@ -216,8 +222,10 @@ static void fill_family_defaults(tw_family_options *options) {
 }
 
 struct twi_window_rule twi_options_rule(const tw_family_options *checked) {
-    return (struct twi_window_rule){.window = checked->window, .window_ms = checked->window_ms,
-                                    .utc_offset_ms = checked->utc_offset_ms, .week_start = checked->week_start};
+    return (struct twi_window_rule){.window = checked->window,
+                                    .window_ms = checked->window_ms,
+                                    .utc_offset_ms = checked->utc_offset_ms,
+                                    .week_start = checked->week_start};
 }
 
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,

@@ -1,6 +1,6 @@
 /* race.c -- the naps of race points: widens races on purpose, in builds with -Drace_points=true only.
- * Always true: without that option this file is empty. Each thread draws its own naps; a nap is at most about 50 us, and most
- * are none at all, so that a test's schedule is disturbed and not replaced. */
+ * Always true: without that option this file is empty. Each thread draws its own naps; a nap is at most about 50 us,
+ * and most are none at all, so that a test's schedule is disturbed and not replaced. */
 #include "engine/check.h"
 
 #ifdef TWI_RACE_POINTS

@@ -1,5 +1,7 @@
-/* stats.c -- see stats.h. The format is OpenMetrics 1.0: base units, a unit is the end of the name, counters end in _total.
- * Always true: each metric is one piece of text, given to `write` once, with its TYPE, UNIT (if any) and HELP before its sample.
+/* stats.c -- see stats.h. The format is OpenMetrics 1.0: base units, a unit is the end of the name, counters end in
+ * _total.
+ * Always true: each metric is one piece of text, given to `write` once, with its TYPE, UNIT (if any) and HELP
+ * before its sample.
  *
  *   field             name                              sample
  *   increments        tallywheel_increments             tallywheel_increments_total 5

@@ -27,24 +27,20 @@
 const char *tw_status_name(tw_status status) {
     switch (status) {
 #define STATUS_NAME(number, text) \
-    case number: \
-        return #number;
+    case number: return #number;
         STATUSES(STATUS_NAME)
 #undef STATUS_NAME
-    default:
-        return "TW_STATUS_UNKNOWN";
+    default: return "TW_STATUS_UNKNOWN";
     }
 }
 
 const char *tw_status_text(tw_status status) {
     switch (status) {
 #define STATUS_TEXT(number, text) \
-    case number: \
-        return text;
+    case number: return text;
         STATUSES(STATUS_TEXT)
 #undef STATUS_TEXT
-    default:
-        return "This number is no status of this version.";
+    default: return "This number is no status of this version.";
     }
 }
 

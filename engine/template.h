@@ -1,10 +1,10 @@
 /* template.h -- from a family's redis_key template to the names its counters have in Redis.
  *
- * A name is head + key + tail: the key occurs once, and every stamp has a fixed width, so head and tail have the same size in
- * every window. Hence, always true of a template that was accepted:
+ * A name is head + key + tail: the key occurs once, and every stamp has a fixed width, so head and tail have the same
+ * size in every window. Hence, always true of a template that was accepted:
  *   - a name says which key and which window it is of (one-to-one; the stamp is as fine as the windows);
- *   - with any key that twi_template_key_is_reserved() does not refuse it stays out of the engine's own names ("tw:" after
- *     the prefix: ledgers, markers, overflow counters);
+ *   - with any key that twi_template_key_is_reserved() does not refuse it stays out of the engine's own names ("tw:"
+ *     after the prefix: ledgers, markers, overflow counters);
  *   - it fits TWI_REDIS_KEY_MAX with every key of up to TW_KEY_SIZE_MAX bytes.
  * Pure functions over an immutable struct: any thread. */
 #ifndef TWI_TEMPLATE_H
@@ -35,28 +35,29 @@ struct twi_template {
     char frame[TWI_TEMPLATE_FRAME_BYTES_MAX]; /* head, then tail; zeros where stamps go */
 };
 
-/* `text` NULL: the default ("%n:%k", and ":" and a stamp as fine as the window where windows have starts). `prefix` may be NULL.
- * Answers TW_OK; TW_ERR_OPTIONS, with "redis_key: what is wrong" in `error` (may be NULL), and *template undefined. */
-tw_status twi_template_parse(struct twi_template *template, const char *text, const char *family_name, const char *prefix,
-                             const struct twi_window_rule *rule, char *error, size_t error_size);
+/* `text` NULL: the default ("%n:%k", and ":" and a stamp as fine as the window where windows have starts). `prefix`
+ * may be NULL. Answers TW_OK; TW_ERR_OPTIONS, with "redis_key: what is wrong" in `error` (may be NULL), and *pattern
+ * undefined. */
+tw_status twi_template_parse(struct twi_template *pattern, const char *text, const char *family_name,
+                             const char *prefix, const struct twi_window_rule *rule, char *error, size_t error_size);
 
-/* The name of `key` in the window that starts at start_ms (ignored without stamps). `out` has room for TWI_REDIS_KEY_MAX
- * bytes; not terminated. Returns the size. Cost: one civil date and three copies. */
-size_t twi_template_render(const struct twi_template *template, tw_key key, int64_t start_ms, char *out);
+/* The name of `key` in the window that starts at start_ms (ignored without stamps). `out` has room for
+ * TWI_REDIS_KEY_MAX bytes; not terminated. Returns the size. Cost: one civil date and three copies. */
+size_t twi_template_render(const struct twi_template *pattern, tw_key key, int64_t start_ms, char *out);
 
 /* The same in two steps, for many keys of one window: head and tail rendered once, then two copies around each key.
  * `frame` has room for TWI_TEMPLATE_FRAME_BYTES_MAX bytes. */
-void twi_template_stamp(const struct twi_template *template, int64_t start_ms, char *frame);
-size_t twi_template_render_stamped(const struct twi_template *template, const char *frame, tw_key key, char *out);
+void twi_template_stamp(const struct twi_template *pattern, int64_t start_ms, char *frame);
+size_t twi_template_render_stamped(const struct twi_template *pattern, const char *frame, tw_key key, char *out);
 
 /* The name of the window's overflow counter: prefix, "tw:overflow:", and the rest rendered with an empty key. */
-size_t twi_template_render_overflow(const struct twi_template *template, int64_t start_ms, char *out);
+size_t twi_template_render_overflow(const struct twi_template *pattern, int64_t start_ms, char *out);
 
 /* True: this key would be given one of the engine's own names (TW_ERR_KEY). Only possible where guard_reserved. */
-bool twi_template_key_is_reserved(const struct twi_template *template, tw_key key);
+bool twi_template_key_is_reserved(const struct twi_template *pattern, tw_key key);
 
-/* True if some key in some window of one may have the same name as some key in some window of the other. Exact but for stamps,
- * which are taken as any digits. Both have the same prefix. */
+/* True if some key in some window of one may have the same name as some key in some window of the other. Exact but
+ * for stamps, which are taken as any digits. Both have the same prefix. */
 bool twi_templates_collide(const struct twi_template *one, const struct twi_template *other);
 
 #endif

@@ -44,13 +44,22 @@ static void random_moments_have_the_time_the_c_library_gives_them(void **state) 
         int64_t ms = test_prng_between(&prng, TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS);
         assert_civil_agrees(ms, offsets_ms[test_prng_below(&prng, OFFSETS)]);
     }
-    const int64_t edges_ms[] = {0, -1, 1, -1000, TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS, INT64_C(951782399999),
-                                INT64_C(951782400000), INT64_C(951868800000), INT64_C(-2203891200000), INT64_C(4107542400000)};
+    const int64_t edges_ms[] = {0,
+                                -1,
+                                1,
+                                -1000,
+                                TWI_CALENDAR_MIN_MS,
+                                TWI_CALENDAR_MAX_MS,
+                                INT64_C(951782399999),
+                                INT64_C(951782400000),
+                                INT64_C(951868800000),
+                                INT64_C(-2203891200000),
+                                INT64_C(4107542400000)};
     for (size_t index = 0; index < sizeof edges_ms / sizeof *edges_ms; index++)
         for (size_t offset = 0; offset < OFFSETS; offset++) assert_civil_agrees(edges_ms[index], offsets_ms[offset]);
 }
 
-/* ---- windows ----------------------------------------------------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
 
 static int64_t twin_day_start(int64_t unix_ms, int64_t offset_ms, int days, int month_day) {
     struct tm civil = twin_civil(unix_ms, offset_ms);
@@ -67,7 +76,8 @@ static struct twi_span twin_span(const struct twi_window_rule *rule, int64_t uni
         return (struct twi_span){twin_day_start(unix_ms, offset, 0, 0), twin_day_start(unix_ms, offset, 1, 0)};
     case TW_CALENDAR_WEEK: {
         int since = (civil.tm_wday + 6 - (int)rule->week_start + 7) % 7; /* tm_wday: 0 is Sunday */
-        return (struct twi_span){twin_day_start(unix_ms, offset, -since, 0), twin_day_start(unix_ms, offset, 7 - since, 0)};
+        return (struct twi_span){twin_day_start(unix_ms, offset, -since, 0),
+                                 twin_day_start(unix_ms, offset, 7 - since, 0)};
     }
     case TW_CALENDAR_MONTH:
         start = twin_day_start(unix_ms, offset, 0, 1);
@@ -81,7 +91,8 @@ static struct twi_span twin_span(const struct twi_window_rule *rule, int64_t uni
 }
 
 static struct twi_window_rule rule_draw(struct test_prng *prng) {
-    const int64_t windows_ms[] = {1000, 7000, TW_MINUTE, 90000, TW_HOUR, 6 * TW_HOUR, TW_DAY, 30 * TW_DAY, 3660 * TW_DAY};
+    const int64_t windows_ms[] = {1000,        7000,   TW_MINUTE,   90000,        TW_HOUR,
+                                  6 * TW_HOUR, TW_DAY, 30 * TW_DAY, 3660 * TW_DAY};
     struct twi_window_rule rule = {.window = (uint32_t)test_prng_below(prng, 6)};
     rule.window = rule.window == TW_FOREVER ? TW_ALIGNED : rule.window;
     rule.window_ms = windows_ms[test_prng_below(prng, sizeof windows_ms / sizeof *windows_ms)];
@@ -94,10 +105,8 @@ static int64_t moment_draw(struct test_prng *prng) {
     switch (test_prng_below(prng, 4)) {
     case 0: /* about a day's turn */
         return test_prng_between(prng, -40000, 60000) * TW_DAY + test_prng_between(prng, -2, 2);
-    case 1:
-        return test_prng_between(prng, -10000, 10000);
-    default:
-        return test_prng_between(prng, TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS);
+    case 1: return test_prng_between(prng, -10000, 10000);
+    default: return test_prng_between(prng, TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS);
     }
 }
 

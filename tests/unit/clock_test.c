@@ -31,7 +31,7 @@ static int64_t since_start(struct setting *setting) {
     return twi_clock_now_ms(&setting->clock) - START_MS;
 }
 
-/* ---- one step ------------------------------------------------------------------------------------------------------- */
+/* ---- one step ---------------------------------------------------------------------------------------------------- */
 
 static void time_passes_with_the_wall_clock(void **state) {
     (void)state;
@@ -119,7 +119,7 @@ static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
     assert_i64_equal(since_start(&setting), 65000 + TW_HOUR);
 }
 
-/* ---- back ------------------------------------------------------------------------------------------------------------ */
+/* ---- back -------------------------------------------------------------------------------------------------------- */
 
 static void time_stands_still_while_the_wall_is_behind(void **state) {
     (void)state;
@@ -187,9 +187,9 @@ static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **s
 }
 
 /* Goal: whatever the clocks do, time never goes back and is never led far astray by what has not stood for 5 s.
- * Method: random steps of all sizes. `line` is the furthest ahead of the monotonic clock that engine time ever was; to pass it
- * by more than 15 s (a step of 5 s and the 7.5 s by which a leap may change and still be the same one), the wall must
- * have been beyond it for 5 s. */
+ * Method: random steps of all sizes. `line` is the furthest ahead of the monotonic clock that engine time ever was;
+ * to pass it by more than 15 s (a step of 5 s and the 7.5 s by which a leap may change and still be the same one),
+ * the wall must have been beyond it for 5 s. */
 static void random_steps_never_take_time_back(void **state) {
     (void)state;
     struct test_prng prng;
@@ -252,7 +252,7 @@ static void time_before_1970_is_time(void **state) {
     assert_i64_equal(twi_clock_now_ms(&setting.clock), 500);
 }
 
-/* ---- who reads ----------------------------------------------------------------------------------------------------------- */
+/* ---- who reads --------------------------------------------------------------------------------------------------- */
 
 static int hook_calls[2];
 static int64_t counting_clock_now_ns(void *ctx, int kind) {
@@ -318,7 +318,7 @@ static void a_host_driven_clock_always_reads(void **state) {
     assert_true(behind >= -1 && behind < 1000);
 }
 
-/* ---- many threads ---------------------------------------------------------------------------------------------------------- */
+/* ---- many threads ------------------------------------------------------------------------------------------------ */
 
 struct watchers {
     struct twi_clock clock;

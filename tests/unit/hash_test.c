@@ -1,6 +1,6 @@
 /* hash_test.c -- the keyed hashes: right answers, no byte outside the key, and the quality the table relies on.
- * The AES hash is checked against a plain twin made of tables and loops; SipHash against its published answers; both against
- * what chance would do with structured keys. */
+ * The AES hash is checked against a plain twin made of tables and loops; SipHash against its published answers; both
+ * against what chance would do with structured keys. */
 #include "tests/support/support.h"
 
 #include "engine/hash.h"
@@ -24,7 +24,7 @@ static void bytes_draw(unsigned char *bytes, size_t size, struct test_prng *prng
     for (size_t index = 0; index < size; index++) bytes[index] = (unsigned char)test_prng_next(prng);
 }
 
-/* ---- right answers ---------------------------------------------------------------------------------------------------- */
+/* ---- right answers ----------------------------------------------------------------------------------------------- */
 
 /* The answers of SipHash's authors for the key 00 01 .. 0f and messages "", 00, 00 01 .. 0e. */
 static void siphash_gives_its_published_answers(void **state) {
@@ -70,9 +70,9 @@ static void plain_round(unsigned char x[16], const unsigned char key[16]) {
     for (int column = 0; column < 4; column++) {
         const unsigned char *c = shifted + column * 4;
         for (int row = 0; row < 4; row++) {
-            x[column * 4 + row] = (unsigned char)(field_times_2(c[row]) ^ field_times_2(c[(row + 1) % 4]) ^
-                                                  c[(row + 1) % 4] ^ c[(row + 2) % 4] ^ c[(row + 3) % 4] ^
-                                                  key[column * 4 + row]);
+            x[column * 4 + row] =
+                (unsigned char)(field_times_2(c[row]) ^ field_times_2(c[(row + 1) % 4]) ^ c[(row + 1) % 4] ^
+                                c[(row + 2) % 4] ^ c[(row + 3) % 4] ^ key[column * 4 + row]);
         }
     }
 }
@@ -148,7 +148,7 @@ static void the_choice_is_the_same_every_time(void **state) {
     assert_ptr_equal(twi_hash_choose(), twi_hash_aes() != NULL ? twi_hash_aes() : twi_hash_sip);
 }
 
-/* ---- what is read ------------------------------------------------------------------------------------------------------ */
+/* ---- what is read ------------------------------------------------------------------------------------------------ */
 
 /* Method: keys that end at, and begin at, the border of a page that may not be read. */
 static void no_byte_outside_the_key_is_read(void **state) {
@@ -195,7 +195,7 @@ static void every_bit_of_the_key_and_its_size_change_the_hash(void **state) {
     }
 }
 
-/* ---- quality ------------------------------------------------------------------------------------------------------------ */
+/* ---- quality ----------------------------------------------------------------------------------------------------- */
 
 /* Goal: one flipped bit of the key flips each bit of the hash half the time.
  * Method: 512 random keys and secrets for each input bit; no pair of bits is off by more than 8 standard deviations. */
@@ -245,13 +245,9 @@ static size_t collisions_of_slices(void) {
 /* Families of keys that look alike, as users make them. */
 static size_t structured_key(int kind, uint32_t number, char *out) {
     switch (kind) {
-    case 0:
-        return (size_t)sprintf(out, "app1:dev%u:10.0.%u.%u", number / 4096, number >> 6 & 63, number & 63);
-    case 1:
-        return (size_t)sprintf(out, "%u", number);
-    case 2: /* a counter in four bytes, low byte first */
-        memcpy(out, &number, 4);
-        return 4;
+    case 0: return (size_t)sprintf(out, "app1:dev%u:10.0.%u.%u", number / 4096, number >> 6 & 63, number & 63);
+    case 1: return (size_t)sprintf(out, "%u", number);
+    case 2: /* a counter in four bytes, low byte first */ memcpy(out, &number, 4); return 4;
     case 3: /* the counter at the end of much the same */
         return (size_t)sprintf(out, "https://example.com/a/rather/long/path/to/an/article/with/number/%08x", number);
     default: /* blocks that trade places */
@@ -260,8 +256,8 @@ static size_t structured_key(int kind, uint32_t number, char *out) {
     }
 }
 
-/* Goal: structured keys collide no more often than chance has it, in the upper and in the lower 32 bits and in sums of both.
- * Method: 2^17 keys make (2^17)^2 / 2 / 2^32 = 2 colliding pairs; more than 14 happen once in 10^8 runs. */
+/* Goal: structured keys collide no more often than chance has it, in the upper and in the lower 32 bits and in sums
+ * of both. Method: 2^17 keys make (2^17)^2 / 2 / 2^32 = 2 colliding pairs; more than 14 happen once in 10^8 runs. */
 static void structured_keys_collide_no_more_than_chance_has_it(void **state) {
     (void)state;
     struct test_prng prng;

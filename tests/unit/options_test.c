@@ -6,7 +6,7 @@
 static const struct twi_options_context context = {.has_redis = true, .memory_bytes_max = 1 << 20};
 static char error[200];
 
-/* ---- helpers ----------------------------------------------------------------------------------------------------------------- */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 static tw_options good_engine(void) {
     tw_options options;
@@ -27,7 +27,8 @@ static tw_family_options good_family(void) {
 
 static void assert_error_names(const char *field) {
     size_t size = strlen(field);
-    if (strncmp(error, field, size) != 0 || strncmp(error + size, ": ", 2) != 0) fail_msg("\"%s\" does not name %s", error, field);
+    if (strncmp(error, field, size) != 0 || strncmp(error + size, ": ", 2) != 0)
+        fail_msg("\"%s\" does not name %s", error, field);
 }
 
 static void assert_engine_refused(tw_options options, const char *field) {
@@ -94,7 +95,7 @@ static tw_family_options family_accepted(tw_family_options options) {
     } while (0)
 #define FAMILY_TAKES(field, value) FAMILY_TAKES_IN(TW_ALIGNED, field, value, value)
 
-/* ---- size ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- size -------------------------------------------------------------------------------------------------------- */
 
 static void init_zeroes_what_the_caller_has_and_no_more(void **state) {
     (void)state;
@@ -164,7 +165,7 @@ static void a_refusal_fits_any_buffer(void **state) {
     assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
 }
 
-/* ---- the engine's fields ---------------------------------------------------------------------------------------------------------- */
+/* ---- the engine's fields ----------------------------------------------------------------------------------------- */
 
 static void an_engine_has_the_defaults_of_the_header(void **state) {
     (void)state;
@@ -234,7 +235,7 @@ static void no_refusal_shows_a_password(void **state) {
     assert_null(strstr(error, "geheim"));
 }
 
-/* ---- a family's fields -------------------------------------------------------------------------------------------------------------- */
+/* ---- a family's fields ------------------------------------------------------------------------------------------- */
 
 static void a_family_has_the_defaults_of_the_header(void **state) {
     (void)state;

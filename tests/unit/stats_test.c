@@ -1,6 +1,6 @@
 /* stats_test.c -- the OpenMetrics text: well-formed by a small validator of our own, complete, in base units.
- * The validator knows the part of the OpenMetrics 1.0 grammar that is used: metadata lines before samples, one block per metric,
- * names, types, units, numbers, "# EOF" as the last line. */
+ * The validator knows the part of the OpenMetrics 1.0 grammar that is used: metadata lines before samples, one block
+ * per metric, names, types, units, numbers, "# EOF" as the last line. */
 #include "tests/support/support.h"
 
 #include "engine/stats.h"
@@ -33,7 +33,7 @@ static struct text text_of(const tw_stats *stats) {
     return text;
 }
 
-/* ---- the validator --------------------------------------------------------------------------------------------------------------- */
+/* ---- the validator ----------------------------------------------------------------------------------------------- */
 
 struct block {
     char name[100], type[300], unit[300];
@@ -55,7 +55,8 @@ static void block_check_whole(const struct block *block) {
     if (!block->has_sample || !block->has_help) fail_msg("%s: no sample or no HELP", block->name);
     bool named = ends_with(block->name, "_seconds") || ends_with(block->name, "_bytes");
     assert_int_equal(named, block->unit[0] != '\0');
-    if (ends_with(block->name, "_total") || ends_with(block->name, "_info")) fail_msg("%s: the suffix is the sample's", block->name);
+    if (ends_with(block->name, "_total") || ends_with(block->name, "_info"))
+        fail_msg("%s: the suffix is the sample's", block->name);
 }
 
 static void metadata_line(struct block *block, const char *line) {
@@ -85,7 +86,9 @@ static void metadata_line(struct block *block, const char *line) {
 
 static void sample_line(struct block *block, const char *line) {
     char want[120];
-    const char *suffix = strcmp(block->type, "counter") == 0 ? "_total" : strcmp(block->type, "info") == 0 ? "_info" : "";
+    const char *suffix = strcmp(block->type, "counter") == 0 ? "_total"
+                         : strcmp(block->type, "info") == 0  ? "_info"
+                                                             : "";
     snprintf(want, sizeof want, "%s%s", block->name, suffix);
     size_t size = name_size(line);
     if (size != strlen(want) || memcmp(line, want, size) != 0) fail_msg("%s does not belong to %s", line, block->name);
@@ -121,7 +124,7 @@ static size_t validate(const struct text *text) {
     return count;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 #define COUNT_ONE(name, kind, text) +1
 enum { FIELDS = 0 TW_STATS(COUNT_ONE) };
@@ -143,7 +146,8 @@ static void the_text_is_well_formed_whatever_the_values(void **state) {
         int64_t *fields = (int64_t *)(void *)&stats;
         for (size_t index = 0; index < FIELDS; index++) {
             const int64_t edges[] = {0, -1, 1, 999, 1000, INT64_MAX, INT64_MIN, -999};
-            fields[index] = test_prng_chance(&prng, 1, 2) ? edges[test_prng_below(&prng, 8)] : (int64_t)test_prng_next(&prng);
+            fields[index] =
+                test_prng_chance(&prng, 1, 2) ? edges[test_prng_below(&prng, 8)] : (int64_t)test_prng_next(&prng);
         }
         strcpy(stats.last_error, "password\n# EOF\"}");
         struct text text = text_of(&stats);
@@ -165,8 +169,16 @@ static void no_private_unit_is_left_and_eof_comes_once_and_last(void **state) {
 
 static void values_are_in_base_units(void **state) {
     (void)state;
-    tw_stats stats = {.increments = 5, .memory_bytes = 1, .memory_bytes_high = 2, .memory_bytes_max = 3, .clock_held_ms = 1250,
-                      .clock_lag_max_ms = 7, .sync_age_ms = -1, .redis_clock_offset_ms = -1, .unsent_keys = 4, .lost = 6};
+    tw_stats stats = {.increments = 5,
+                      .memory_bytes = 1,
+                      .memory_bytes_high = 2,
+                      .memory_bytes_max = 3,
+                      .clock_held_ms = 1250,
+                      .clock_lag_max_ms = 7,
+                      .sync_age_ms = -1,
+                      .redis_clock_offset_ms = -1,
+                      .unsent_keys = 4,
+                      .lost = 6};
     struct text text = text_of(&stats);
     assert_has_line(&text, "# TYPE tallywheel_increments counter");
     assert_has_line(&text, "# HELP tallywheel_increments adds that answered TW_OK or TW_OVERFLOWED");

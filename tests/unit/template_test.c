@@ -27,7 +27,8 @@ static void assert_accepted(struct twi_template *template, const char *text, con
     fail_msg("%s: %s", text != NULL ? text : "(default)", error);
 }
 
-static void assert_refused(const char *text, const char *prefix, const struct twi_window_rule *rule, const char *reason) {
+static void assert_refused(const char *text, const char *prefix, const struct twi_window_rule *rule,
+                           const char *reason) {
     struct twi_template template;
     char error[200] = "";
     assert_status(twi_template_parse(&template, text, "views", prefix, rule, error, sizeof error), TW_ERR_OPTIONS);
@@ -39,7 +40,7 @@ static void assert_refused(const char *text, const char *prefix, const struct tw
     assert_string_equal(small, "redi");
 }
 
-/* ---- rendering ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rendering --------------------------------------------------------------------------------------------------- */
 
 static void the_default_has_a_stamp_as_fine_as_the_window(void **state) {
     (void)state;
@@ -100,7 +101,8 @@ static void rendering_in_two_steps_gives_the_same(void **state) {
     test_prng_seed(&prng, test_seed());
     const char *texts[] = {NULL, "%Y%m%d%H%k", "%k%Y%m%d%H", "a%Y%mb%k%dc%H%M", "%Y:%k:%m%d%H%Y"};
     for (int step = 0; step < 2000; step++) {
-        struct twi_window_rule rule = {.window_ms = TW_HOUR, .utc_offset_ms = test_prng_between(&prng, -14, 14) * TW_HOUR};
+        struct twi_window_rule rule = {.window_ms = TW_HOUR,
+                                       .utc_offset_ms = test_prng_between(&prng, -14, 14) * TW_HOUR};
         struct twi_template template;
         assert_accepted(&template, texts[step % 5], step % 3 == 0 ? "prefix:" : NULL, &rule);
         int64_t start_ms = test_prng_between(&prng, TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS);
@@ -123,7 +125,7 @@ static void overflow_counters_have_names_of_the_engine(void **state) {
     assert_memory_equal(out, "p:tw:overflow:views::1970010100", size);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------------------ */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void templates_that_make_no_sense_are_refused_by_name(void **state) {
     (void)state;
@@ -142,7 +144,8 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
     char error[100];
     assert_status(twi_template_parse(&template, NULL, "tw", NULL, &hourly, error, sizeof error), TW_ERR_OPTIONS);
     assert_non_null(strstr(error, "reserved"));
-    assert_accepted(&template, "%k:%Y%m%d%H", "tw:", &hourly); /* a prefix of the user's: the names behind it are what is guarded */
+    assert_accepted(&template, "%k:%Y%m%d%H",
+                    "tw:", &hourly); /* a prefix of the user's: the names behind it are what is guarded */
 }
 
 static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
@@ -167,7 +170,8 @@ static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
 
 static void windows_without_a_common_start_take_no_stamp(void **state) {
     (void)state;
-    const struct twi_window_rule forever = {.window = TW_FOREVER}, from_first = {.window = TW_FROM_FIRST, .window_ms = 1000};
+    const struct twi_window_rule forever = {.window = TW_FOREVER},
+                                 from_first = {.window = TW_FROM_FIRST, .window_ms = 1000};
     assert_refused("%k:%Y", NULL, &forever, "%Y, but these windows");
     assert_refused("%k:%S", NULL, &from_first, "%S, but these windows");
 }
@@ -199,10 +203,10 @@ static void keys_that_would_make_a_reserved_name_are_found(void **state) {
         const char *text, *key;
         bool is_reserved;
     } cases[] = {
-        {"%k", "tw:", true},      {"%k", "tw:ledger", true}, {"%k", "tw", false},    {"%k", "tx:", false},
-        {"t%k", "w:x", true},     {"t%k", "w", false},       {"t%k", "tw:", false},  {"tw%k", ":", true},
-        {"tw%k", "x:", false},    {"%k:x", "tw", true},      {"%kw:", "t", true},    {"%kw:", "tw:", true},
-        {"%kw:", "tt", false},    {"a%k", "tw:", false},     {"%n%k", "tw:", false}, {"%k:", "tw", true},
+        {"%k", "tw:", true},   {"%k", "tw:ledger", true}, {"%k", "tw", false},    {"%k", "tx:", false},
+        {"t%k", "w:x", true},  {"t%k", "w", false},       {"t%k", "tw:", false},  {"tw%k", ":", true},
+        {"tw%k", "x:", false}, {"%k:x", "tw", true},      {"%kw:", "t", true},    {"%kw:", "tw:", true},
+        {"%kw:", "tt", false}, {"a%k", "tw:", false},     {"%n%k", "tw:", false}, {"%k:", "tw", true},
     };
     const struct twi_window_rule forever = {.window = TW_FOREVER};
     for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
@@ -222,11 +226,11 @@ static void keys_that_would_make_a_reserved_name_are_found(void **state) {
     assert_false(twi_template_key_is_reserved(&stamped, plain("tw")));
 }
 
-/* ---- one to one ------------------------------------------------------------------------------------------------------------------ */
+/* ---- one to one -------------------------------------------------------------------------------------------------- */
 
 /* Goal: S22. Whatever is accepted names neighbouring windows differently.
- * Method: all subsets of the fields, many rules, named by strftime; 1000 windows in a row from random times, and about the
- * turn of a year and of a leap month. */
+ * Method: all subsets of the fields, many rules, named by strftime; 1000 windows in a row from random times, and
+ * about the turn of a year and of a leap month. */
 static bool has_equal_neighbours(const struct twi_window_rule *rule, unsigned fields, int64_t from_ms, int windows) {
     char last[64] = "";
     int64_t at_ms = from_ms;
@@ -251,8 +255,8 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
     (void)state;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    const int64_t windows_ms[] = {1000,        7000,         TW_MINUTE,    90000,       TW_HOUR,      5400000,
-                                  12 * TW_HOUR, TW_DAY,       25 * TW_HOUR, 30 * TW_DAY, 31 * TW_DAY, 366 * TW_DAY};
+    const int64_t windows_ms[] = {1000,         7000,   TW_MINUTE,    90000,       TW_HOUR,     5400000,
+                                  12 * TW_HOUR, TW_DAY, 25 * TW_HOUR, 30 * TW_DAY, 31 * TW_DAY, 366 * TW_DAY};
     const size_t lengths = sizeof windows_ms / sizeof *windows_ms;
     for (size_t which = 0; which < lengths + 3; which++) {
         struct twi_window_rule rule = {.utc_offset_ms = test_prng_between(&prng, -14 * 60, 14 * 60) * TW_MINUTE};
@@ -278,8 +282,8 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
     }
 }
 
-/* Goal: two templates said to be apart never give one name; said to meet, they can. Method: small alphabets, so that equal names
- * are frequent; all keys of up to three bytes. */
+/* Goal: two templates said to be apart never give one name; said to meet, they can. Method: small alphabets, so that
+ * equal names are frequent; all keys of up to three bytes. */
 static void templates_that_are_said_to_be_apart_never_meet(void **state) {
     (void)state;
     struct test_prng prng;
@@ -290,9 +294,11 @@ static void templates_that_are_said_to_be_apart_never_meet(void **state) {
         struct twi_template templates[2];
         for (int side = 0; side < 2; side++) {
             char text[16] = "";
-            for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--) strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
+            for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--)
+                strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
             strcat(text, "%k");
-            for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--) strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
+            for (uint64_t left = test_prng_below(&prng, 3); left > 0; left--)
+                strcat(text, test_prng_below(&prng, 2) ? "a" : "b");
             assert_accepted(&templates[side], text, NULL, &forever);
         }
         bool meet = false;
@@ -322,15 +328,11 @@ static void templates_of_two_families_are_told_apart(void **state) {
         const char *one, *other;
         bool collide;
     } cases[] = {
-        {"a:%k:%Y%m%d%H", "b:%k:%Y%m%d%H", false},
-        {"a:%k:%Y%m%d%H", "a:%k:%Y%m%d%H", true},
+        {"a:%k:%Y%m%d%H", "b:%k:%Y%m%d%H", false},   {"a:%k:%Y%m%d%H", "a:%k:%Y%m%d%H", true},
         {"a:%k:%Y%m%d%H", "a:%k:%Y%m%d%H%M", false}, /* a colon where the other has a digit */
-        {"%k:%Y%m%d%H", "a:%k:%Y%m%d%H", true},
-        {"%k:%Y%m%d%H:a", "%k:%Y%m%d%H:b", false},
-        {"%Y%m%d%H:%k", "%Y-%m%d%H:%k", false},
-        {"%Y%m%d%H:%k", "2024010100:%Y%m%d%H%k", true},
-        {"a:%k:%Y%m%d%H", "a:x:%k:%Y%m%d%H", true},
-        {"a%k:%Y%m%d%H", "ab%k:%Y%m%d%H", true},
+        {"%k:%Y%m%d%H", "a:%k:%Y%m%d%H", true},      {"%k:%Y%m%d%H:a", "%k:%Y%m%d%H:b", false},
+        {"%Y%m%d%H:%k", "%Y-%m%d%H:%k", false},      {"%Y%m%d%H:%k", "2024010100:%Y%m%d%H%k", true},
+        {"a:%k:%Y%m%d%H", "a:x:%k:%Y%m%d%H", true},  {"a%k:%Y%m%d%H", "ab%k:%Y%m%d%H", true},
     };
     for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
         struct twi_template one, other;
