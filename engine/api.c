@@ -172,7 +172,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
 static bool may_take_interest(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
     uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
-    struct twi_generation *generation = twi_window_now(call->family, call->now_ms);
+    struct twi_generation *generation = twi_window_at(call->family, call->now_ms, true);
     if (most != 0 && generation != NULL && twi_load_relaxed(&generation->keys) >= most - most / 4) return false;
     return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
 }

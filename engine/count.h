@@ -44,7 +44,7 @@ bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);
 /* The key's cell in the call's window, or false. place->generation is the window's, or NULL if it is not held. */
 TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
-    place->generation = twi_window_now(family, call->unix_ms);
+    place->generation = twi_window_at(family, call->unix_ms, !call->at);
     if (twi_unlikely(family->from_first)) return twi_place_find_life(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
     place->cell = twi_table_find(&call->engine->arena, place->generation, &call->wanted);

@@ -328,9 +328,19 @@ int tw_fd(const tw_engine *engine) {
     return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
 }
 
-uint32_t tw_timeout_ms(tw_engine *engine) {
+static bool has_news(tw_engine *engine) {
+    bool news = false;
+    pthread_mutex_lock(&engine->lock);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
-        if (twi_load_relaxed(&family->arrivals) != 0 || twi_load_relaxed(&family->close_asked)) return 0;
+        news = news || twi_load_relaxed(&family->arrivals) != 0 ||
+               (twi_load_relaxed(&family->close_asked) && !twi_load_relaxed(&family->close_seen));
+    pthread_mutex_unlock(&engine->lock);
+    return news;
+}
+
+uint32_t tw_timeout_ms(tw_engine *engine) {
+    twi_check(engine != NULL);
+    if (has_news(engine)) return 0;
     bool wants_write = false;
     if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
     int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
@@ -414,10 +424,12 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
 static void gather_windows(tw_engine *engine, tw_stats *stats) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return;
-    twi_section_enter(self);
+    pthread_mutex_lock(&engine->lock); /* families stay */
+    twi_section_enter(self);           /* their windows stay */
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {

@@ -37,6 +37,7 @@ struct tw_family {
     int64_t prepared_start_ms; /* the last window that was prepared for */
     uint32_t held;             /* generations in memory, retired ones included */
     _Atomic bool close_asked;  /* tw_family_close(): drains, then goes */
+    _Atomic bool close_seen;   /* the turn has begun with that */
 
     /* under the engine's lock */
     tw_family_options options; /* strings are ours */
@@ -64,13 +65,13 @@ TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, in
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
 }
 
-/* The generation of now, if it is held. */
-TWI_INLINE struct twi_generation *twi_window_now(struct tw_family *family, int64_t now_ms) {
+/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many threads
+ * would pass its line between them. */
+TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
-    if (twi_likely(generation != NULL && twi_generation_holds(generation, now_ms))) return generation;
-    struct twi_span span = twi_calendar_span(&family->rule, now_ms);
-    generation = twi_window_find(family, span.start_ms);
-    if (generation != NULL) twi_store_release(&family->current, generation); /* W2 */
+    if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;
+    generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
+    if (generation != NULL && is_now) twi_store_release(&family->current, generation); /* W2 */
     return generation;
 }
 

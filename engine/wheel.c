@@ -156,9 +156,10 @@ static void step(struct wheel *wheel, struct twi_generation *generation) {
     if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
 }
 
-static void take_arrivals(struct wheel *wheel) {
+/* New generations join the family's list and are looked at once: their number must not make the wheel look at all others. */
+static bool take_arrivals(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
-    if (twi_load_relaxed(&family->arrivals) == 0) return;
+    if (twi_load_relaxed(&family->arrivals) == 0) return false;
     uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
     while (line != 0) {
         struct twi_generation *generation = generation_at(wheel->engine, line);
@@ -166,8 +167,17 @@ static void take_arrivals(struct wheel *wheel) {
         generation->next_all = family->generations;
         family->generations = line;
         family->held++;
-        family->due_ms = INT64_MIN; /* looked at now */
+        step(wheel, generation);
         line = next;
+    }
+    return true;
+}
+
+static void look_at_all(struct wheel *wheel) {
+    for (uint32_t line = wheel->family->generations; line != 0;) {
+        struct twi_generation *generation = generation_at(wheel->engine, line);
+        line = generation->next_all;
+        step(wheel, generation);
     }
 }
 
@@ -243,16 +253,22 @@ static void prepare(struct wheel *wheel) {
 
 static void family_turn(tw_engine *engine, struct tw_family *family) {
     struct wheel wheel = {engine, family, TWI_WORK_TURN, INT64_MAX, INT64_MAX, false};
-    take_arrivals(&wheel);
-    if (engine->turn_ms < family->due_ms && engine->turn_mono_ms < family->look_mono_ms && !is_ending(&wheel)) return;
-    for (uint32_t line = family->generations; line != 0;) {
-        struct twi_generation *generation = generation_at(engine, line);
-        line = generation->next_all;
-        step(&wheel, generation);
+    bool arrived = take_arrivals(&wheel);
+    if (engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms || is_ending(&wheel)) {
+        wheel.due_ms = wheel.look_ms = INT64_MAX;
+        look_at_all(&wheel);
+    } else if (arrived) {
+        due(&wheel, family->due_ms);
+        if (family->look_mono_ms < wheel.look_ms) wheel.look_ms = family->look_mono_ms;
+    } else {
+        return;
     }
     if (wheel.dropped) retire_dropped(&wheel);
     if (family->has_starts && !is_ending(&wheel)) prepare(&wheel);
-    if (is_ending(&wheel)) abandon_prepared(&wheel);
+    if (is_ending(&wheel)) {
+        abandon_prepared(&wheel);
+        twi_store_relaxed(&family->close_seen, true);
+    }
     family->due_ms = wheel.due_ms;
     family->look_mono_ms = wheel.look_ms;
 }
@@ -262,7 +278,7 @@ static void free_family(tw_engine *engine, struct tw_family *family) {
     _Atomic(struct tw_family *) *link = &engine->families;
     while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next;
     twi_store_release(link, twi_load_relaxed(&family->next));
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
     twi_family_free(family);
 }
 
