@@ -198,6 +198,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
             return;
         }
         twi_ledger_identify(&sync->ledger, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
+        twi_poison_renumber(&sync->poison, sync->ledger.last);
         sync->opening->nonce = twi_sync_random(sync);
         sync->sent_number = 0;
         if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */

@@ -16,15 +16,17 @@ struct twi_poison {
         const struct twi_generation *generation;
         const struct twi_cell *cell;
         int64_t until_ms; /* forgotten after that */
+        uint64_t number; /* batches up to there were frozen before it went back: they do not contain what waits */
         uint32_t wait_ms;
     } entries[TWI_POISON_ENTRIES];
     size_t count;
 };
 
-/* Refused: returns how long it is to wait; `*first` whether this is news. */
-uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, int64_t now_ms, bool *first);
-/* Settled: returns whether it stood here. */
-bool twi_poison_remove(struct twi_poison *poison, const struct twi_item *item);
+/* Refused, while `last` was the last batch frozen: returns how long it is to wait; `*first` whether this is news. */
+uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms, bool *first);
+/* Settled as a part of batch `number`: returns whether it stood here. It goes on standing here if that batch is older. */
+bool twi_poison_remove(struct twi_poison *poison, const struct twi_item *item, uint64_t number);
+void twi_poison_renumber(struct twi_poison *poison, uint64_t last); /* batches have new numbers, up to `last` */
 /* How many are refused now; forgets those that did not come back. */
 size_t twi_poison_count(struct twi_poison *poison, int64_t now_ms);
 

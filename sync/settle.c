@@ -21,10 +21,11 @@
 
 /* ---- one item ---------------------------------------------------------------------------------------------------------- */
 
-static void acknowledge(struct twi_sync *sync, const struct twi_item *item, const struct twi_item_answer *said, bool take_total) {
+static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number, const struct twi_item_answer *said,
+                        bool take_total) {
     struct twi_answer answer = {.total = said->total, .has_total = take_total && said->kind == TWI_ITEM_TOTAL};
     if (said->end_ms) answer.end_ms = said->end_ms - sync->offset_ms;
-    if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item);
+    if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item, number);
     twi_port_acknowledge(item, &answer);
 }
 
@@ -38,8 +39,8 @@ static void give_up(struct twi_sync *sync, const struct twi_item *item, int reas
 }
 
 /* The window is dead by Redis's clock. Which of us was late: Redis could not be reached, or the clocks differ? */
-static void settle_late(struct twi_sync *sync, const struct twi_item *item) {
-    bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item);
+static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint64_t number) {
+    bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
     give_up(sync, item, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
@@ -67,7 +68,7 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
         twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
         return;
     }
-    uint32_t wait_ms = twi_poison_add(&sync->poison, item, now_ms, &first);
+    uint32_t wait_ms = twi_poison_add(&sync->poison, item, sync->ledger.last, now_ms, &first);
     if (first) {
         printable(name, twi_port_render(item, name), text, sizeof text);
         twi_port_count(sync->engine, poison_keys, 1);
@@ -78,12 +79,12 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
 }
 
-static void settle_item(struct twi_sync *sync, const struct twi_item *item, const struct twi_item_answer *said, bool take_total,
-                        int64_t now_ms) {
+static void settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number, const struct twi_item_answer *said,
+                        bool take_total, int64_t now_ms) {
     switch (said->kind) {
     case TWI_ITEM_TOTAL:
-    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, said, take_total); break;
-    case TWI_ITEM_LATE: settle_late(sync, item); break;
+    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, said, take_total); break;
+    case TWI_ITEM_LATE: settle_late(sync, item, number); break;
     case TWI_ITEM_FAILED: settle_failed(sync, item, said->error, now_ms); break;
     }
 }
@@ -108,7 +109,7 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
         if (uncertain && batch->items[i].delta)
             give_up(sync, &batch->items[i], TW_LOST_UNCERTAIN);
         else
-            settle_item(sync, &batch->items[i], &said, head->last == batch->number, now_ms);
+            settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
     }
     twi_batch_items_drop(batch);
 }

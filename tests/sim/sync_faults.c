@@ -28,7 +28,7 @@ static struct sim sim;
 
 static void note_failure(const char *what, int node, const struct twi_cell *cell) {
     test_seed_failed("sync_faults", sim.seed);
-    print_error("%s: node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n", what, node,
+    print_error("%s: t %lld node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n", what, (long long)sim.world.now_ms, node,
                 cell->name, (long long)cell->local, (long long)cell->handed, (long long)cell->acked, (long long)cell->lost,
                 (long long)cell->unsure, (long long)cell->base,
                 (long long)redis_model_applied(&sim.world.redis, cell->name, node));
@@ -79,7 +79,7 @@ static void sim_make(uint64_t seed, const struct world_faults *faults, const cha
         engine->family.engine = engine;
         test_prng_seed(&engine->prng, seed + 77 * (uint64_t)i + 1);
         cells_make(engine);
-        assert_status(twi_driver_find()->create(engine, &options, &world_transport, &sim.world.nodes[i], &engine->sync), TW_OK);
+        assert_int_equal(twi_driver_find()->create(engine, &options, &world_transport, &sim.world.nodes[i], &engine->sync), TW_OK);
     }
 }
 
@@ -221,6 +221,11 @@ static void check_books(void) {
 static uint64_t happened[WORLD_FAULTS];
 static int64_t seen_dup, seen_gap, seen_poison;
 
+/* A fault that never happened was not tested. (One seed, given by hand, need not show them all.) */
+static void assert_happened(size_t runs, enum world_fault first, enum world_fault last) {
+    for (int i = (int)first; runs >= 10 && i <= (int)last; i++) assert_true(happened[i] > 0);
+}
+
 static void run_seed(uint64_t seed, const struct world_faults *faults, const char *policy) {
     sim_make(seed, faults, policy, 100);
     run();
@@ -235,12 +240,13 @@ static void run_seed(uint64_t seed, const struct world_faults *faults, const cha
     sim_free();
 }
 
-static void run_seeds(const char *name, size_t fresh, const struct world_faults *faults, const char *policy) {
+static size_t run_seeds(const char *name, size_t fresh, const struct world_faults *faults, const char *policy) {
     uint64_t seeds[20000];
     size_t count = test_seeds(name, test_scale(fresh), seeds, 20000);
     memset(happened, 0, sizeof happened);
     seen_dup = seen_gap = seen_poison = 0;
     for (size_t i = 0; i < count; i++) run_seed(seeds[i], faults, policy);
+    return count;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------------------------ */
@@ -252,9 +258,10 @@ static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     static const struct world_faults faults = {.refuse_connect = 1000, .black_hole = 500, .cut_request = 300, .cut_reply = 300,
                                                .tell_nobody = 5000, .garbage = 50, .slow = 100, .restart = 5, .flush_scripts = 10,
                                                .refuse_writes = 10, .poison = 5};
-    run_seeds("sync_faults", 100, &faults, "noeviction");
-    for (int i = 0; i < WORLD_ROLLED_BACK; i++) assert_true(happened[i] > 0);
-    assert_true(happened[WORLD_POISONED] > 0 && seen_dup > 0 && seen_gap > 0 && seen_poison > 0);
+    size_t runs = run_seeds("sync_faults", 100, &faults, "noeviction");
+    assert_happened(runs, WORLD_REFUSED_CONNECT, WORLD_REFUSED_WRITE);
+    assert_happened(runs, WORLD_POISONED, WORLD_POISONED);
+    if (runs >= 10) assert_true(seen_dup > 0 && seen_gap > 0 && seen_poison > 0);
 }
 
 /* Goal: a kind network needs no second sending. Method: no faults at all; nothing is sent again. */
@@ -279,24 +286,24 @@ static void what_redis_forgets_is_sent_again(void **state) {
     (void)state;
     static const struct world_faults faults = {.cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4,
                                                .flush_scripts = 5};
-    run_seeds("sync_rollback", 60, &faults, "noeviction");
-    assert_true(happened[WORLD_ROLLED_BACK] > 0);
+    size_t runs = run_seeds("sync_rollback", 60, &faults, "noeviction");
+    assert_happened(runs, WORLD_ROLLED_BACK, WORLD_ROLLED_BACK);
 }
 
 /* Goal: a wiped Redis gets the window back; what it cannot get is counted. */
 static void a_wiped_redis_gets_the_window_back(void **state) {
     (void)state;
     static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .wipe = 3};
-    run_seeds("sync_wipe", 60, &faults, "noeviction");
-    assert_true(happened[WORLD_WIPED] > 0);
+    size_t runs = run_seeds("sync_wipe", 60, &faults, "noeviction");
+    assert_happened(runs, WORLD_WIPED, WORLD_WIPED);
 }
 
 /* Goal: an evicted ledger leads to a new instance; nothing is doubled, and at most what was in flight is uncertain. */
 static void an_evicted_ledger_doubles_nothing(void **state) {
     (void)state;
     static const struct world_faults faults = {.cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .evict_ledgers = 5};
-    run_seeds("sync_evict", 60, &faults, "volatile-lru");
-    assert_true(happened[WORLD_EVICTED] > 0);
+    size_t runs = run_seeds("sync_evict", 60, &faults, "volatile-lru");
+    assert_happened(runs, WORLD_EVICTED, WORLD_EVICTED);
 }
 
 int main(void) {

@@ -251,6 +251,17 @@ static void heal_what_is_over(struct world *world) {
     if (key && key->type == MODEL_TEXT && world->now_ms >= world->poison_until_ms) key->type = MODEL_INTEGER;
 }
 
+/* Going back to before an instance was opened looks like an evicted ledger (docs/SYNC.md, the edge): left out here. */
+static bool knows_all_ledgers(const struct model_store *before, const struct model_store *store) {
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        bool known = store->keys[i].type != MODEL_LEDGER;
+        for (size_t j = 0; !known && j < MODEL_KEYS; j++)
+            known = before->keys[j].type == MODEL_LEDGER && strcmp(before->keys[j].name, store->keys[i].name) == 0;
+        if (!known) return false;
+    }
+    return true;
+}
+
 static void break_something(struct world *world) {
     const struct world_faults *faults = &world->faults;
     world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
@@ -269,7 +280,7 @@ static void break_something(struct world *world) {
         world->before_at_ms = world->now_ms;
         world->has_before = true;
     }
-    if (world->has_before && chance(world, faults->roll_back)) {
+    if (world->has_before && chance(world, faults->roll_back) && knows_all_ledgers(&world->before, &world->redis.store)) {
         world->happened[WORLD_ROLLED_BACK]++;
         redis_down(world, between(world, 0, 500));
         world->redis.store = world->before;
