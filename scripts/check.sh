@@ -104,6 +104,9 @@ step_tidy() {
     while read -r file; do
         if grep -qF "/${file#"$root"/}\"" "$out/clang/compile_commands.json"; then echo "$file"; fi
     done <"$out/tidy.all" | xargs -r -P "$jobs" -n 3 clang-tidy --quiet -p "$out/clang"
+    status=$?
+    grep -hE ' (error|warning): .*\[' "$out/tidy.log" | sort -u | sed 's/^/found: /' # last, where a reader looks first
+    return $status
 }
 
 step_symbols() {
