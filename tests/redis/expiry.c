@@ -1,0 +1,126 @@
+/* expiry.c -- what Redis's keys live by: set with the first count, never extended, healed when lost, late deltas refused. */
+#include "tests/redis/sync_support.h"
+
+#define WALL_MS INT64_C(4102444800000) /* 2100-01-01, midnight: whatever the test's day, nothing is over yet by Redis's clock */
+
+static tw_status turn_for(tw_engine *engine, struct fake_clock *clock, int64_t ms) {
+    for (int64_t i = 0; i < ms; i += 5) {
+        fake_clock_advance_ms(clock, 5);
+        tw_status status = tw_turn(engine);
+        if (status != TW_OK) return status;
+        test_sleep_ms(1);
+    }
+    return TW_OK;
+}
+
+static int64_t expiry_of(struct redis_server *server, const char *key) {
+    return atoll(redis_server_ask(server, "PEXPIRETIME", key, NULL));
+}
+
+/* Goal: the first count sets the window's end plus retention, later ones leave it, and a key whose expiry an operator took
+ * away gets it back (faults 31, 33, 34). Method: host-driven, fake clock; PERSIST in mid-window; heal within a period. */
+static void the_expiry_is_set_once_and_healed(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct fake_clock clock;
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    fake_clock_init(&clock, WALL_MS + 1000);
+    quick_options(&options, server.url);
+    options.threads = TW_HOST_DRIVEN;
+    fake_clock_install(&clock, &options);
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "hour", TW_ALIGNED, TW_HOUR);
+    int64_t want = WALL_MS + TW_HOUR + TW_DAY; /* the end, and the default retention */
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
+    assert_status(turn_for(engine, &clock, 100), TW_OK);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
+    redis_server_ask(&server, "PERSIST", "hour:k:2100010100", NULL);
+    for (int i = 0; i < 40; i++) { /* 40 s of counting: at least one look at every expiry */
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        fake_clock_advance_ms(&clock, 900);
+        assert_status(turn_for(engine, &clock, 100), TW_OK);
+    }
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
+    /* A key that died meanwhile is born again with its end. */
+    redis_server_ask(&server, "DEL", "hour:k:2100010100", NULL);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(expiry_of(&server, "hour:k:2100010100"), want);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a delta whose window is dead by Redis's clock is reported, and writes nothing (fault 32).
+ * Method: the engine's clock stands in 2001, Redis's does not. */
+static void a_delta_too_late_by_redis_clock_is_reported_not_written(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct fake_clock clock;
+    struct lost lost = {0};
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    fake_clock_init(&clock, INT64_C(1000000000000));
+    quick_options(&options, server.url);
+    options.threads = TW_HOST_DRIVEN;
+    options.on_lost = on_lost;
+    options.lost_ctx = &lost;
+    fake_clock_install(&clock, &options);
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "late", TW_ALIGNED, TW_MINUTE);
+    assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_i64_equal(lost.by_reason[TW_LOST_LATE], 7);
+    assert_string_equal(lost.key, "k");
+    assert_i64_equal(test_stat_of(engine, late_deltas), 7);
+    assert_string_equal(redis_server_ask(&server, "KEYS", "late:*", NULL), "");
+    assert_true(test_stat_of(engine, redis_clock_offset_ms) > INT64_C(600000000000));
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: from-first keys have one life for all: who comes second adopts the first one's end (trap E24). */
+static void the_second_engine_adopts_the_life_the_first_one_began(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *first = family_of(a, "life", TW_FROM_FIRST, 3000), *second = family_of(b, "life", TW_FROM_FIRST, 3000);
+    assert_status(tw_add(first, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(a, 5000), TW_OK);
+    int64_t end_ms = expiry_of(&server, "life:k");
+    test_sleep_ms(700);
+    int64_t view = 0;
+    assert_status(tw_add(second, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_i64_equal(expiry_of(&server, "life:k"), end_ms);
+    assert_status(tw_get(second, tw_str("k"), &view), TW_OK);
+    assert_i64_equal(view, 2);
+    test_sleep_ms(2600); /* past the first one's end, before what the second one thought */
+    assert_status(tw_get(second, tw_str("k"), &view), TW_OK);
+    assert_i64_equal(view, 0);
+    assert_status(tw_add(second, tw_str("k"), 5, &view), TW_OK);
+    assert_i64_equal(view, 5);
+    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "life:k"), 5);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(b, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_expiry_is_set_once_and_healed),
+        cmocka_unit_test(a_delta_too_late_by_redis_clock_is_reported_not_written),
+        cmocka_unit_test(the_second_engine_adopts_the_life_the_first_one_began),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
