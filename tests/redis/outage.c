@@ -1,0 +1,279 @@
+/* outage.c -- Redis dies, hangs, refuses: the callers notice nothing, and afterwards the sums agree (or the report says why). */
+#include "tests/redis/sync_support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+
+struct adder {
+    tw_family *family;
+    _Atomic bool stop;
+    int64_t added;
+    tw_status worst;
+};
+
+static void *add_until_stopped(void *argument) {
+    struct adder *adder = argument;
+    while (!atomic_load(&adder->stop)) {
+        tw_status status = tw_add(adder->family, tw_str("k"), 1, NULL);
+        if (status != TW_OK) adder->worst = status;
+        if (++adder->added % 512 == 0) usleep(200);
+    }
+    return NULL;
+}
+
+/* Goal: kill -9 of Redis while counting changes nothing for callers, and the sums agree afterwards (faults 13, 44, 48).
+ * Method: two threads add for two seconds; the server is killed, hung and restarted under them. */
+static void killing_redis_while_counting_loses_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, durable);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "kill", TW_FOREVER, 0);
+    struct adder adders[2] = {{.family = family}, {.family = family}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_until_stopped, &adders[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        test_sleep_ms(120 + 37 * i);
+        redis_server_kill(&server);
+        test_sleep_ms(100);
+        redis_server_restart(&server);
+    }
+    test_sleep_ms(200);
+    redis_server_pause(&server);
+    test_sleep_ms(1500); /* longer than the reply's deadline: the batch is sent again on a new connection */
+    redis_server_resume(&server);
+    test_sleep_ms(200);
+    int64_t added = 0;
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&adders[i].stop, true);
+        pthread_join(threads[i], NULL);
+        assert_status(adders[i].worst, TW_OK);
+        added += adders[i].added;
+    }
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "kill:k"), added);
+    assert_true(test_stat_of(engine, disconnects) >= 4);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a close without Redis keeps its time and names what was not sent (fault 48). */
+static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **state) {
+    (void)state;
+    struct lost lost = {0};
+    tw_engine *engine = quick_engine("unix:///nowhere/redis.sock", &lost);
+    tw_family *family = family_of(engine, "away", TW_ALIGNED, TW_HOUR);
+    assert_status(tw_add(family, tw_str("k"), 41, NULL), TW_OK);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    test_sleep_ms(100);
+    assert_i64_equal(test_stat_of(engine, redis_connected), 0);
+    assert_status(tw_flush(engine, 200), TW_ERR_TIMEOUT);
+    int64_t began_ms = test_mono_ms();
+    assert_status(tw_close(engine, 300), TW_ERR_TIMEOUT);
+    assert_true(test_mono_ms() - began_ms < 1500);
+    assert_i64_equal(lost.by_reason[TW_LOST_CLOSED], 42);
+    assert_i64_equal(lost.calls, 1);
+    assert_string_equal(lost.key, "k");
+}
+
+/* Goal: neither a black hole nor a name that does not resolve delays an add, an open or a close (fault 48). */
+static void nothing_waits_for_a_black_hole(void **state) {
+    (void)state;
+    static const char *const urls[] = {"redis://192.0.2.1:6379", "redis://no-such-host.invalid"};
+    for (size_t i = 0; i < 2; i++) {
+        int64_t began_ms = test_mono_ms();
+        tw_engine *engine = quick_engine(urls[i], NULL);
+        assert_status(tw_add(family_of(engine, "hole", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+        test_sleep_ms(50);
+        (void)tw_close(engine, 100);
+        assert_true(test_mono_ms() - began_ms < 3000);
+    }
+}
+
+/* Goal: a batch in flight when the server hung and the engine closed is reported as uncertain, what came after as closed. */
+static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, &lost);
+    tw_family *family = family_of(engine, "hung", TW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    redis_server_pause(&server);
+    assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+    test_sleep_ms(200);
+    assert_status(tw_close(engine, 200), TW_ERR_TIMEOUT);
+    assert_i64_equal(lost.by_reason[TW_LOST_UNCERTAIN], 10);
+    redis_server_resume(&server);
+    redis_server_destroy(&server);
+}
+
+static int secret(void *ctx, char *out, size_t size) {
+    (void)size;
+    strcpy(out, ctx);
+    return (int)strlen(out);
+}
+
+static struct log_lines run_with(const char *url, const char *password) {
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    quick_options(&options, url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    if (password) options.redis_password = secret, options.redis_password_ctx = (void *)(uintptr_t)password;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_status status = tw_add(family_of(engine, "auth", TW_FOREVER, 0), tw_str("k"), 1, NULL);
+    assert_status(status, TW_OK);
+    status = tw_flush(engine, 500);
+    snprintf(lines.text + strlen(lines.text), 32, "%s", status == TW_OK ? "FLUSHED" : "not flushed");
+    (void)tw_close(engine, 0);
+    return lines;
+}
+
+/* Goal: a wrong password, user or database is one log line, tried again slowly, and never shows a password (fault 26). */
+static void a_refused_login_is_logged_without_its_password(void **state) {
+    (void)state;
+    struct redis_server server;
+    char url[256];
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "CONFIG", "SET", "requirepass", "open sesame", NULL);
+    snprintf(url, sizeof url, "unix://:open%%20sesame@%s", server.socket);
+    struct log_lines right = run_with(url, NULL), callback = run_with(server.url, "open sesame");
+    assert_non_null(strstr(right.text, "FLUSHED"));
+    assert_non_null(strstr(callback.text, "FLUSHED"));
+    struct log_lines wrong = run_with(server.url, "hunter2"), none = run_with(server.url, NULL);
+    assert_non_null(strstr(wrong.text, "0/12 Redis at"));
+    assert_non_null(strstr(wrong.text, "WRONGPASS"));
+    assert_null(strstr(wrong.text, "hunter2"));
+    assert_non_null(strstr(none.text, "NOAUTH"));
+    snprintf(url, sizeof url, "unix://:open%%20sesame@%s?db=9999", server.socket);
+    struct log_lines db = run_with(url, NULL);
+    assert_non_null(strstr(db.text, "the database"));
+    assert_null(strstr(db.text, "FLUSHED"));
+    assert_null(strstr(db.text, "sesame"));
+    redis_server_destroy(&server);
+}
+
+/* Goal: a server that refuses writes gets the same batch later; nothing is counted twice (faults 23, 24).
+ * Method: out of memory (maxmemory) and short of replicas (min-replicas-to-write) in turn, then neither. */
+static void a_refusing_server_delays_and_doubles_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "refused", TW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
+    for (size_t i = 0; i < 2; i++) {
+        redis_server_ask(&server, "CONFIG", "SET", settings[i][0], settings[i][1], NULL);
+        assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+        assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
+        assert_i64_equal(redis_server_get(&server, "refused:k"), 1 + 10 * (int64_t)i);
+        redis_server_ask(&server, "CONFIG", "SET", settings[i][0], settings[i][2], NULL);
+        assert_status(tw_flush(engine, 20000), TW_OK);
+        assert_i64_equal(redis_server_get(&server, "refused:k"), 11 + 10 * (int64_t)i);
+    }
+    assert_non_null(strstr(lines.text, "OOM"));
+    assert_i64_equal(test_stat_of(engine, disconnects), 0); /* the connection was never at fault */
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a key that Redis refuses holds up nobody, and lands exactly once when it is repaired (faults 27, 28). */
+static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "RPUSH", "poison:list", "x", NULL);
+    redis_server_ask(&server, "SET", "poison:full", "9223372036854775807", NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "poison", TW_FOREVER, 0);
+    static const char *const names[] = {"list", "full", "good"};
+    for (size_t i = 0; i < 3; i++) assert_status(tw_add(family, tw_str(names[i]), 5, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_i64_equal(redis_server_get(&server, "poison:good"), 5);
+    assert_i64_equal(test_stat_of(engine, poison_keys), 2);
+    redis_server_ask(&server, "DEL", "poison:list", "poison:full", NULL);
+    for (int i = 0; i < 100 && redis_server_get(&server, "poison:full") == 0; i++) test_sleep_ms(50);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    for (size_t i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "poison:%s", names[i]);
+        assert_i64_equal(redis_server_get(&server, name), 5);
+    }
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a wiped Redis gets back what the window holds; a deleted ledger doubles nothing (faults 18, 20). */
+static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "wiped", TW_FOREVER, 0);
+    for (int i = 0; i < 5; i++) {
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_flush(engine, 5000), TW_OK);
+    }
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "wiped:k"), 15);
+    assert_i64_equal(test_stat_of(engine, rollbacks), 1);
+    assert_i64_equal(test_stat_of(engine, lost), 0);
+    redis_server_ask(&server, "EVAL", "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do redis.call('DEL', k) end", "0", NULL);
+    assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
+    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "wiped:k"), 115);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: the failing call leaves nothing behind, and no descriptor leaks through engines that come and go (fault 46). */
+static void engines_come_and_go_without_a_trace(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    assert_status(tw_close(engine, 1000), TW_OK);
+    int64_t descriptors = test_fd_count(), threads = test_thread_count();
+    for (int i = 0; i < 20; i++) {
+        engine = quick_engine(i % 2 ? server.url : "redis://localhost:1", NULL);
+        assert_status(tw_add(family_of(engine, "go", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+        (void)tw_close(engine, 100);
+    }
+    for (int i = 0; i < 100 && test_thread_count() > threads; i++) test_sleep_ms(20); /* a look-up may still end */
+    assert_i64_equal(test_fd_count(), descriptors);
+    assert_i64_equal(test_thread_count(), threads);
+    assert_i64_equal(redis_server_get(&server, "go:k"), 10);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killing_redis_while_counting_loses_nothing),
+        cmocka_unit_test(closing_without_redis_keeps_its_time_and_names_what_is_lost),
+        cmocka_unit_test(nothing_waits_for_a_black_hole),
+        cmocka_unit_test(a_hung_server_leaves_what_was_sent_uncertain),
+        cmocka_unit_test(a_refused_login_is_logged_without_its_password),
+        cmocka_unit_test(a_refusing_server_delays_and_doubles_nothing),
+        cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
+        cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
+        cmocka_unit_test(engines_come_and_go_without_a_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
