@@ -1,6 +1,6 @@
 /* api.c -- counting and reading: the calls of tallywheel.h. Step 1 of the flow in docs/ARCHITECTURE.md.
- * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out to be frozen
- * (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
+ * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out
+ * to be frozen (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
  * Always true: a call that answers an error has changed nothing. */
 #include "engine/count.h"
 
@@ -17,9 +17,9 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     place->cell = &place->generation->overflow;
     place->meta = twi_load_relaxed(&place->cell->meta);
     switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
-        case TWI_ADD_FROZEN: return TW_PENDING;
-        case TWI_ADD_RANGE: return TW_ERR_RANGE;
-        default: break;
+    case TWI_ADD_FROZEN: return TW_PENDING;
+    case TWI_ADD_RANGE: return TW_ERR_RANGE;
+    default: break;
     }
     twi_place_mark(call, place, before);
     *view = twi_word_value(before) + delta;
@@ -49,7 +49,8 @@ static tw_status check_event_time(const struct twi_call *call) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)) <= call->now_ms) return TW_ERR_LATE;
-    if (span.start_ms > call->now_ms && twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
+    if (span.start_ms > call->now_ms &&
+        twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
         return TW_ERR_EARLY;
     return TW_OK;
 }
@@ -66,10 +67,10 @@ static tw_status add_inside(struct twi_call *call, int64_t delta, int64_t *view)
         }
         if (status == TW_ERR_LATE) twi_port_count(call->engine, late_increments, 1);
         if (status != TW_PENDING) return status;
-        /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even if
-         * the clock we read is a little behind the turn's. */
+        /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even
+         * if the clock we read is a little behind the turn's. */
         if (call->at) {
-            struct twi_generation *generation = twi_window_find(call->family, twi_calendar_span(&call->family->rule, call->unix_ms).start_ms);
+            struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, false);
             if (generation != NULL && twi_load_acquire(&generation->phase) >= TWI_SEALING) {
                 twi_port_count(call->engine, late_increments, 1);
                 return TW_ERR_LATE;
@@ -84,7 +85,7 @@ static bool delta_is_out_of_range(int64_t delta) {
 
 tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     struct twi_call call;
-    int64_t seen;
+    int64_t seen = 0;
     if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
@@ -105,7 +106,7 @@ static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, 
 
 tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view) {
     struct twi_call call;
-    int64_t seen;
+    int64_t seen = 0;
     if (delta_is_out_of_range(delta)) return TW_ERR_RANGE;
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
@@ -121,12 +122,13 @@ static tw_status worse(tw_status a, tw_status b) {
     return a > b ? a : b;
 }
 
-static tw_status add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms, size_t count,
-                          int64_t *views, tw_status *each) {
+static tw_status add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
+                          size_t count, int64_t *views, tw_status *each) {
     tw_status worst = TW_OK;
     for (size_t i = 0; i < count; i++) {
         int64_t delta = deltas != NULL ? deltas[i] : 1, seen = 0;
-        tw_status status = unix_ms != NULL ? tw_add_at(family, keys[i], delta, unix_ms[i], &seen) : tw_add(family, keys[i], delta, &seen);
+        tw_status status = unix_ms != NULL ? tw_add_at(family, keys[i], delta, unix_ms[i], &seen)
+                                           : tw_add(family, keys[i], delta, &seen);
         if (views != NULL && status >= 0) views[i] = seen;
         if (each != NULL) each[i] = status;
         worst = worse(worst, status);
@@ -134,12 +136,13 @@ static tw_status add_many(tw_family *family, const tw_key *keys, const int64_t *
     return worst;
 }
 
-tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views, tw_status *each) {
+tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                      tw_status *each) {
     return add_many(family, keys, deltas, NULL, count, views, each);
 }
 
-tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms, size_t count,
-                         tw_status *each) {
+tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
+                         size_t count, tw_status *each) {
     return add_many(family, keys, deltas, unix_ms, count, NULL, each);
 }
 
@@ -177,10 +180,12 @@ static bool may_take_interest(const struct twi_call *call) {
     return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
 }
 
-/* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY stays until then. */
+/* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY
+ * stays until then. */
 static void take_interest(const struct twi_call *call, const struct twi_place *place) {
     uint64_t word = twi_load_relaxed(&place->cell->local);
-    if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0) twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
+    if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0)
+        twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
 }
 
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
@@ -207,7 +212,8 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
 /* A window that is not held: over for good, or merely empty? */
 static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
     struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
-    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)), twi_load_relaxed(&family->history_ms));
+    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)),
+                                    twi_load_relaxed(&family->history_ms));
     return now_ms >= until_ms ? TW_ERR_LATE : TW_OK;
 }
 
@@ -234,7 +240,8 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
     struct twi_place place;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    tw_reading seen = {.known = !family->synced, .age_ms = TW_UNBOUNDED, .error_bound = family->synced ? TW_UNBOUNDED : 0};
+    tw_reading seen = {
+        .known = !family->synced, .age_ms = TW_UNBOUNDED, .error_bound = family->synced ? TW_UNBOUNDED : 0};
     status = twi_call_now(&call);
     if (status == TW_OK && find_with_interest(&call, &place)) {
         seen.local = twi_cell_local(place.cell, place.meta);
@@ -259,8 +266,8 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
 
 #define EACH_BYTES 8192
 
-/* Counts are copied into a buffer inside a section, and shown to the visitor outside of it: a visitor that takes its time
- * holds up nothing but this one generation. */
+/* Counts are copied into a buffer inside a section, and shown to the visitor outside of it: a visitor that takes its
+ * time holds up nothing but this one generation. */
 struct each {
     struct twi_generation *generation;
     struct twi_cursor cursor;
@@ -277,8 +284,10 @@ static_assert(sizeof(struct each_record) + TW_KEY_SIZE_MAX <= EACH_BYTES, "the l
 
 static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct each *each = ctx;
-    struct each_record record = {.view = twi_cell_view(cell, meta), .local = twi_cell_local(cell, meta),
-                                 .end_ms = twi_load_relaxed(&cell->end_ms), .size = meta & TWI_META_SIZE};
+    struct each_record record = {.view = twi_cell_view(cell, meta),
+                                 .local = twi_cell_local(cell, meta),
+                                 .end_ms = twi_load_relaxed(&cell->end_ms),
+                                 .size = meta & TWI_META_SIZE};
     if (each->lives_only && record.end_ms <= each->now_ms) return true;
     size_t size = sizeof record + ((record.size + 7) & ~(size_t)7);
     if (each->used + size > EACH_BYTES) {
@@ -295,7 +304,9 @@ static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const 
     for (size_t at = 0; at < each->used;) {
         struct each_record record;
         memcpy(&record, each->buffer + at, sizeof record);
-        tw_count count = {.key = tw_bytes(each->buffer + at + sizeof record, record.size), .view = record.view, .local = record.local};
+        tw_count count = {.key = tw_bytes(each->buffer + at + sizeof record, record.size),
+                          .view = record.view,
+                          .local = record.local};
         count.start_ms = each->generation->start_ms;
         count.end_ms = each->lives_only ? record.end_ms : each->generation->end_ms;
         if (!visit(ctx, &count)) return false;
@@ -318,8 +329,10 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     if (more && twi_cell_local(spill, meta) != 0) {
-        tw_count count = {.view = twi_cell_local(spill, meta), .local = twi_cell_local(spill, meta),
-                          .start_ms = each->generation->start_ms, .end_ms = each->generation->end_ms};
+        tw_count count = {.view = twi_cell_local(spill, meta),
+                          .local = twi_cell_local(spill, meta),
+                          .start_ms = each->generation->start_ms,
+                          .end_ms = each->generation->end_ms};
         more = visit(ctx, &count);
     }
     return more;
@@ -352,7 +365,8 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     if (unix_ms != TW_NOW && !family->has_starts && family->from_first) return TW_ERR_MODE;
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
     tw_status status = TW_OK;
-    bool more = each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);
+    bool more =
+        each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);
     if (more && family->from_first)
         (void)each_window(self, family, twi_calendar_previous_start(&family->rule, at_ms), now_ms, &status, visit, ctx);
     return status;

@@ -1,8 +1,9 @@
 /* arena.c -- see arena.h. The door to mmap and madvise.
  *
- * A class keeps a stack of free pieces and one segment that is being carved. A stack word carries a count that rises with
- * every change, so that a pop that slept through a pop and a push of the same piece fails (A1). Carving is one fetch-and-add
- * on {segment, next}, so a fresh segment is touched piece by piece as it is used, and no thread waits for another. */
+ * A class keeps a stack of free pieces and one segment that is being carved. A stack word carries a count that rises
+ * with every change, so that a pop that slept through a pop and a push of the same piece fails (A1). Carving is one
+ * fetch-and-add on {segment, next}, so a fresh segment is touched piece by piece as it is used, and no thread waits
+ * for another. */
 #include "engine/arena.h"
 
 #include <string.h>
@@ -12,8 +13,8 @@
 #define HIGH32(word) ((uint32_t)((word) >> 32))
 #define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
 
-static const uint16_t small_lines[TWI_ARENA_SMALL_CLASSES] = {1,  2,  3,  4,  6,   8,   12,  16,  24,  32,
-                                                               48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+static const uint16_t small_lines[TWI_ARENA_SMALL_CLASSES] = {1,  2,  3,  4,   6,   8,   12,  16,  24,  32,
+                                                              48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
 
 static uint32_t bin_of(uint32_t lines) {
     for (uint32_t bin = 0; bin < TWI_ARENA_SMALL_CLASSES; bin++)
@@ -37,7 +38,8 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     arena->bytes_max = bytes_max;
     arena->segments_max = (uint32_t)(bytes_max / TWI_SEGMENT_BYTES);
     arena->map_bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
-    void *map = mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map =
+        mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
     /* Counts may be somebody's traffic: they stay out of core files. A kernel without the advice changes nothing. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
@@ -58,7 +60,8 @@ static uint32_t pop_free(struct twi_arena *arena, struct twi_arena_class *bin) {
     uint64_t head = twi_load_acquire(&bin->free); /* A2, pairs with A3: the piece's link and zeroes are seen */
     while (LOW32(head) != 0) {
         _Atomic uint64_t *link = link_of(arena, LOW32(head));
-        uint64_t next = twi_load_relaxed(link); /* garbage if another thread took the piece; then the swap below fails */
+        /* garbage if another thread took the piece; then the swap below fails */
+        uint64_t next = twi_load_relaxed(link);
         if (twi_cas_weak_acqrel(&bin->free, &head, PAIR(HIGH32(head) + 1, next))) { /* A1 */
             twi_store_relaxed(link, 0);
             (void)twi_sub_relaxed(&bin->free_pieces, 1);
@@ -142,7 +145,8 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
 static void touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096)
-        (void)twi_or_relaxed((_Atomic uint8_t *)(piece + at), 0); /* a write that changes nothing: the page becomes ours */
+        /* a write that changes nothing: the page becomes ours */
+        (void)twi_or_relaxed((_Atomic uint8_t *)(piece + at), 0);
 }
 
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
@@ -158,6 +162,16 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
         *work -= lines;
     }
     return true;
+}
+
+void *twi_arena_wiped_pages(size_t bytes) {
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return NULL;
+    if (madvise(map, bytes, MADV_WIPEONFORK) != 0) {
+        munmap(map, bytes);
+        return NULL;
+    }
+    return map;
 }
 
 int64_t twi_arena_bytes_used(const struct twi_arena *arena) {

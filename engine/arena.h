@@ -3,12 +3,12 @@
  *   | head | segment | segment | segment ...                    | not yet touched |         base .. base + bytes_max
  *            each 64 KiB segment serves one size class; a run of 2^n segments serves one big piece
  *
- * A piece is named by its LINE: its distance from the base in units of 64 bytes (32 bits: up to 256 GiB). Only lines are
- * stored inside the arena, never addresses, so that the same range can later be a file or be shared.
- * Always true: a piece is handed out zeroed; its first eight bytes are an atomic word in every structure that lives here
- * (a late pop may still read them while they are a free piece's link); bytes_used never passes the bound.
- * Threads: take and give from any thread, lock-free (labels A*). Taking a piece that was used before makes no system call;
- * fresh memory costs a page fault. Elsewhere: when a piece may be given back (reclaim.h). */
+ * A piece is named by its LINE: its distance from the base in units of 64 bytes (32 bits: up to 256 GiB). Only lines
+ * are stored inside the arena, never addresses, so that the same range can later be a file or be shared.
+ * Always true: a piece is handed out zeroed; its first eight bytes are an atomic word in every structure that lives
+ * here (a late pop may still read them while they are a free piece's link); bytes_used never passes the bound.
+ * Threads: take and give from any thread, lock-free (labels A*). Taking a piece that was used before makes no system
+ * call; fresh memory costs a page fault. Elsewhere: when a piece may be given back (reclaim.h). */
 #ifndef TWI_ARENA_H
 #define TWI_ARENA_H
 
@@ -57,8 +57,12 @@ int64_t twi_arena_bytes_used(const struct twi_arena *arena);
 int64_t twi_arena_bytes_high(const struct twi_arena *arena);
 /* Bytes of the range that were ever handed out by segments: what the process has committed at most. */
 int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
-/* Makes sure that `pieces` free pieces of `lines` lie ready, faulted in, as far as memory and *work (lines touched) allow. Background. */
+/* Makes sure that `pieces` free pieces of `lines` lie ready, faulted in, as far as memory and *work (lines touched)
+ * allow. Background. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
+
+/* Pages outside of any arena that the kernel wipes in a forked child (for reclaim.c); NULL: none to be had. */
+void *twi_arena_wiped_pages(size_t bytes);
 
 TWI_INLINE void *twi_arena_at(const struct twi_arena *arena, uint32_t line) {
     return arena->base + (uint64_t)line * TWI_LINE_BYTES;

@@ -1,19 +1,20 @@
 /* cell.h -- the memory of one counter, and the counter word.
  *
  *    0        8        16       24       32                          64
- *   | local  | base   | end_ms | meta   | key (32 B, longer ones go on in the next lines) |   one line is all an add touches
+ *   | local  | base   | end_ms | meta   | key (32 B, longer ones go on in the next lines) |   one line is all an add
+ *   touches
  *
  *   cold, of families with Redis only, 32 bytes in another line:   | final | handed | acked | asked |
  *
- * `local` holds the count in its upper 62 bits and FROZEN and DIRTY in the lowest two: an add of delta << 2 cannot touch
- * the flags, whatever the sign, and returns them for nothing.
+ * `local` holds the count in its upper 62 bits and FROZEN and DIRTY in the lowest two: an add of delta << 2 cannot
+ * touch the flags, whatever the sign, and returns them for nothing.
  *   FROZEN: the add did not count; decide again. The value at the freeze is in `final`; the word is noise from then on.
  *   DIRTY:  the counter is marked for the collector (dirty.c).
  * Frozen by the turn alone (one closer), so final is stored before the swap that freezes (C1).
  * `base` = total - acked, one store by the turn; view = local + base. In a family without Redis nothing needs a base,
  * and its word is where `final` goes.
- * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay within
- * +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
+ * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay
+ * within +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
 #ifndef TWI_CELL_H
 #define TWI_CELL_H
 
@@ -112,8 +113,9 @@ enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
 /* Adds the careful way: refuses what would leave +-TW_COUNT_MAX before anything is written. */
 enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
 
-#define TWI_DELTA_PLAIN (INT64_C(1) << 40) /* 65,536 threads with less than this cannot cross from EDGE to the range's end: */
-#define TWI_VALUE_EDGE (INT64_C(1) << 59)  /* each can be under way once past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
+/* 65,536 threads with less than this cannot cross from EDGE to the range's end: */
+#define TWI_DELTA_PLAIN (INT64_C(1) << 40)
+#define TWI_VALUE_EDGE (INT64_C(1) << 59) /* each can be under way once past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
 
 /* The hot add. `before` receives the word as it was: its DIRTY says whether the counter must still be marked. */
 TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int64_t delta, uint64_t *before) {
@@ -124,7 +126,8 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
     *before = word;
     if (twi_unlikely((word & TWI_FROZEN) != 0)) return TWI_ADD_FROZEN;
     int64_t value = twi_word_value(word);
-    if (twi_unlikely(value >= TWI_VALUE_EDGE || value <= -TWI_VALUE_EDGE)) (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    if (twi_unlikely(value >= TWI_VALUE_EDGE || value <= -TWI_VALUE_EDGE))
+        (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
     return TWI_ADDED;
 }
 

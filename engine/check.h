@@ -1,6 +1,7 @@
 /* check.h -- checks of what must be true, race points for tests, and the few compiler words the engine uses.
- * Data can be wrong: that is a tw_status. Code can be wrong: that trips a check (the process traps; nothing is printed).
- * Build option `checks`: 0 none, 1 those that cost O(1) (default), 2 dearer ones, 3 walks over whole structures. */
+ * Data can be wrong: that is a tw_status. Code can be wrong: that trips a check (the process traps; nothing is
+ * printed). Build option `checks`: 0 none, 1 those that cost O(1) (default), 2 dearer ones, 3 walks over whole
+ * structures. */
 #ifndef TWI_CHECK_H
 #define TWI_CHECK_H
 

@@ -11,7 +11,8 @@ tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key
     call->family = family;
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
-    if (twi_unlikely(family->template.guard_reserved) && family->synced && twi_template_key_is_reserved(&family->template, key))
+    if (twi_unlikely(family->template.guard_reserved) && family->synced &&
+        twi_template_key_is_reserved(&family->template, key))
         return TW_ERR_KEY;
     call->at = false;
     call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);
@@ -21,7 +22,8 @@ tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key
 
 /* ---- lives (families from first) ---- */
 
-static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place, struct twi_generation *generation) {
+static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place,
+                  struct twi_generation *generation) {
     if (cell == NULL || twi_load_relaxed(&cell->end_ms) <= call->now_ms) return false;
     place->generation = generation;
     place->cell = cell;
@@ -49,7 +51,8 @@ bool twi_place_find_life(const struct twi_call *call, struct twi_place *place) {
     return false;
 }
 
-/* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more (trap E22). */
+/* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more
+ * (trap E22). */
 static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
@@ -78,10 +81,10 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
                                                          : place->generation->end_ms};
     struct currency currency = {call, place->generation};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
-        case TWI_FOUND:
-        case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
-        case TWI_NO_ROOM: return TW_ERR_FULL;
-        default: return TW_PENDING;
+    case TWI_FOUND:
+    case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
+    case TWI_NO_ROOM: return TW_ERR_FULL;
+    default: return TW_PENDING;
     }
 }
 

@@ -53,8 +53,8 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     return true;
 }
 
-/* Makes the key's cell (or finds that somebody has). TW_OK; TW_ERR_FULL (place->generation may be set: its overflow counter
- * can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
+/* Makes the key's cell (or finds that somebody has). TW_OK; TW_ERR_FULL (place->generation may be set: its overflow
+ * counter can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
 /* After an add that returned `before`. */

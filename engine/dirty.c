@@ -2,19 +2,21 @@
  *
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
- * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector (port.c) goes the
- * other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation (D2). So:
- * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark, inside a
- * section: tw_flush() waits one grace period before it collects, and then sees every add that had returned before it (trap E10).
- * A list's member is told by its `listed` word, which is cleared before its content is read: who adds to the content later
- * lists it again. */
+ * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector
+ * (port.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
+ * (D2). So:
+ * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
+ * inside a section: tw_flush() waits one grace period before it collects, and then sees every add that had returned
+ * before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
+ * adds to the content later lists it again. */
 #include "engine/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 in port.c */
     uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
     do {
-        generation->next_marked = head; /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
+        /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
+        generation->next_marked = head;
     } while (!twi_cas_weak_acqrel(&engine->marked, &head, line));
 }
 
@@ -38,7 +40,8 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
-    if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;     /* marked by another; or sealing looks at every counter itself */
+    /* marked by another; or sealing looks at every counter itself */
+    if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
     TWI_RACE_POINT(dirty_not_marked);
     twi_dirty_list(engine, generation, cell, meta);
 }

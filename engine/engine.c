@@ -14,14 +14,16 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define EPOCH_STEP_MS 20      /* how often the epoch rises on its own: what the stall gauge can tell apart */
+#define EPOCH_STEP_MS 20 /* how often the epoch rises on its own: what the stall gauge can tell apart */
 #define STALL_LOG_MS 10000
-#define SYNC_MEMORY_SHARE 8   /* with Redis, an eighth of memory_bytes_max is for batches and buffers outside the arena */
+/* with Redis, an eighth of memory_bytes_max is for batches and buffers outside the arena */
+#define SYNC_MEMORY_SHARE 8
 
 /* ---- the turn ---- */
 
 bool twi_engine_take_turn(tw_engine *engine) {
-    return !twi_swap_acqrel(&engine->turn_owned, true); /* E1, pairs with E2: what the last owner left is ours to read */
+    /* E1, pairs with E2: what the last owner left is ours to read */
+    return !twi_swap_acqrel(&engine->turn_owned, true);
 }
 void twi_engine_leave_turn(tw_engine *engine) {
     twi_store_release(&engine->turn_owned, false); /* E2 */
@@ -41,27 +43,29 @@ static void watch_sections(tw_engine *engine) {
     int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn_mono_ms - engine->epoch_seen_ms;
     twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
     if (lasted_ms >= STALL_LOG_MS)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL, "a thread has been in a read section for %lld ms; memory waits for it",
-                     (long long)lasted_ms);
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL,
+                     "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
 }
 
 static void watch_memory(tw_engine *engine) {
     int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
     if (used >= most - most / 5)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY, "counting memory: %lld of %lld bytes in use", (long long)used,
-                     (long long)most);
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY, "counting memory: %lld of %lld bytes in use",
+                     (long long)used, (long long)most);
 }
 
 static void watch_clock(tw_engine *engine) {
     int64_t drift_ms = twi_clock_drift_ms(&engine->clock);
     if (drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK, "the wall clock is %lld ms away from engine time", (long long)drift_ms);
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK, "the wall clock is %lld ms away from engine time",
+                     (long long)drift_ms);
 }
 
 /* When something is next to be done, for tw_timeout_ms() and the background thread. */
 static void plan_next(tw_engine *engine) {
     int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
         if (family->look_mono_ms < next_ms) next_ms = family->look_mono_ms;
         if (family->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
             next_ms = engine->turn_mono_ms + (family->due_ms > engine->turn_ms ? family->due_ms - engine->turn_ms : 0);
@@ -204,7 +208,8 @@ static void renew(tw_engine *engine) {
     engine->pending = engine->retired = engine->maps = engine->delayed_count = 0;
     engine->collect_asked = engine->collect_running = false;
     twi_signal_make(&engine->turned);
-    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL; family = twi_load_relaxed(&family->next))
+    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
+         family = twi_load_relaxed(&family->next))
         empty_family(family);
     uint64_t bytes_max = engine->arena.bytes_max;
     twi_arena_unmake(&engine->arena);
@@ -287,7 +292,7 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     status = fill_engine(engine, &checked, random_seed);
     if (status == TW_OK) status = start_sync(engine);
     if (status == TW_OK) {
-        engine->options.error_text = NULL; /* the caller's buffer may be gone from here on */
+        engine->options.error_text = NULL;                /* the caller's buffer may be gone from here on */
         if (engine->host_driven) twi_engine_turn(engine); /* so that tw_timeout_ms() knows */
         status = start_thread(engine);
     }
@@ -331,7 +336,8 @@ int tw_fd(const tw_engine *engine) {
 static bool has_news(tw_engine *engine) {
     bool news = false;
     pthread_mutex_lock(&engine->lock);
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
         news = news || twi_load_relaxed(&family->arrivals) != 0 ||
                (twi_load_relaxed(&family->close_asked) && !twi_load_relaxed(&family->close_seen));
     pthread_mutex_unlock(&engine->lock);
@@ -356,7 +362,8 @@ void tw_enter(tw_engine *engine) {
 void tw_leave(tw_engine *engine) {
     (void)engine;
     struct twi_thread *self = twi_thread_here();
-    if (self != NULL && self->depth != 0) twi_section_leave(self); /* 0: forked inside the section; the child is outside */
+    /* 0: forked inside the section; the child is outside */
+    if (self != NULL && self->depth != 0) twi_section_leave(self);
 }
 
 void twi_engine_nap(tw_engine *engine, uint32_t ms) {
@@ -375,7 +382,8 @@ tw_status tw_stop(tw_engine *engine) {
 }
 
 static bool has_hooks(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
         if (family->options.on_window_closed != NULL) return true;
     return false;
 }
@@ -426,7 +434,8 @@ static void gather_windows(tw_engine *engine, tw_stats *stats) {
     if (self == NULL) return;
     pthread_mutex_lock(&engine->lock); /* families stay */
     twi_section_enter(self);           /* their windows stay */
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
     pthread_mutex_unlock(&engine->lock);
@@ -436,7 +445,8 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     twi_check(engine != NULL && stats != NULL);
     memset(stats, 0, sizeof *stats);
     int64_t *fields = (int64_t *)stats;
-    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++) fields[i] = twi_load_relaxed(&engine->stats[i]);
+    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
+        fields[i] = twi_load_relaxed(&engine->stats[i]);
     for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
     stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
     stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);

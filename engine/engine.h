@@ -1,9 +1,10 @@
 /* engine.h -- the engine: one per process as a rule, owner of the arena, the clock, the families and the turn.
  *
- * The TURN is the background work, in bounded rounds: clock, roll-over (wheel.c), sync (through port.h), reclamation. It has one
- * owner at a time (turn_owner): the background thread, or whoever calls tw_turn(), tw_flush() or tw_close() in a host-driven engine.
- * Always true: what is said to be the turn's own is touched by the owner of the turn alone; a user's hook runs inside a turn
- * and never inside a section. */
+ * The TURN is the background work, in bounded rounds: clock, roll-over (wheel.c), sync (through port.h), reclamation.
+ * It has one owner at a time (turn_owner): the background thread, or whoever calls tw_turn(), tw_flush() or tw_close()
+ * in a host-driven engine.
+ * Always true: what is said to be the turn's own is touched by the owner of the turn alone; a user's hook runs inside a
+ * turn and never inside a section. */
 #ifndef TWI_ENGINE_H
 #define TWI_ENGINE_H
 
@@ -17,9 +18,9 @@
 
 #include <pthread.h>
 
-#define TWI_SHARDS 256u   /* statistics: threads beyond share the last one */
-#define TWI_TICK_MS 5u    /* the background thread looks at the clock this often, idle too */
-#define TWI_IDLE_MS 1000u /* the longest that a host may leave an engine alone */
+#define TWI_SHARDS 256u      /* statistics: threads beyond share the last one */
+#define TWI_TICK_MS 5u       /* the background thread looks at the clock this often, idle too */
+#define TWI_IDLE_MS 1000u    /* the longest that a host may leave an engine alone */
 #define TWI_WORK_TURN 16384u /* units of work (slots, lines) in one turn for each kind of work: some 100 microseconds */
 
 struct twi_shard {
@@ -39,8 +40,8 @@ struct tw_engine {
     struct twi_hash_secret secret;
     struct twi_shard *shards;
     bool host_driven, has_redis;
-    _Atomic bool stopped;      /* calls answer TW_ERR_CLOSED */
-    _Atomic bool broken;       /* a forked child whose engine could not be made anew */
+    _Atomic bool stopped; /* calls answer TW_ERR_CLOSED */
+    _Atomic bool broken;  /* a forked child whose engine could not be made anew */
     alignas(TWI_LINE_BYTES) struct twi_clock clock;
     struct twi_arena arena;
 
@@ -57,24 +58,24 @@ struct tw_engine {
     _Atomic(struct tw_family *) families; /* all; the turn reads without the lock, only the turn unlinks */
 
     /* the turn's own */
-    uint32_t pending;          /* generations being collected */
-    bool collect_asked;        /* a full collection was begun and waits for its grace period */
-    bool collect_running;      /* its grace period is over; done when one collection has come to its end */
+    uint32_t pending;     /* generations being collected */
+    bool collect_asked;   /* a full collection was begun and waits for its grace period */
+    bool collect_running; /* its grace period is over; done when one collection has come to its end */
     _Atomic bool collect_done;
     uint64_t collect_stamp;
-    bool closing;              /* tw_close(): every window is treated as over */
+    bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
-    uint32_t retired;          /* unlinked generations, by next_all */
-    uint32_t maps;             /* unlinked maps waiting for their stamp to be reached */
+    uint32_t retired; /* unlinked generations, by next_all */
+    uint32_t maps;    /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
-    int64_t turn_ms;           /* engine time of this turn */
+    int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;
-    int64_t epoch_raised_ms;   /* monotonic */
-    int64_t epoch_seen_ms;     /* since when the oldest section has been what it is */
+    int64_t epoch_raised_ms; /* monotonic */
+    int64_t epoch_seen_ms;   /* since when the oldest section has been what it is */
     uint64_t epoch_seen;
-    int64_t logged_ms[32];     /* per event: when it was last logged, and how many lines were left out since */
+    int64_t logged_ms[32]; /* per event: when it was last logged, and how many lines were left out since */
     uint32_t log_left_out[32];
 
     /* sync */

@@ -1,5 +1,7 @@
-/* family.c -- opening, finding, changing and closing families. Rare calls, under the engine's lock; nothing that counts takes it.
- * Always true: a family in the list has checked options and a template that no other open family can be confused with. */
+/* family.c -- opening, finding, changing and closing families. Rare calls, under the engine's lock; nothing that counts
+ * takes it.
+ * Always true: a family in the list has checked options and a template that no other open family can be confused
+ * with. */
 #include "engine/family.h"
 
 #include "engine/options.h"
@@ -43,7 +45,8 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
 }
 
 static struct tw_family *find_open(tw_engine *engine, const char *name) {
-    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL; each = twi_load_acquire(&each->next))
+    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
+         each = twi_load_acquire(&each->next))
         if (!twi_load_relaxed(&each->close_asked) && strcmp(each->options.name, name) == 0) return each;
     return NULL;
 }
@@ -59,7 +62,8 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
 
-static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options, const struct twi_template *template) {
+static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
+                                     const struct twi_template *template) {
     struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, sizeof *family);
     if (family == NULL) return NULL;
     memset(family, 0, sizeof *family);
@@ -86,9 +90,11 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
 }
 
 /* Refuses a template that another open family could be confused with: their counts would meet in one Redis key. */
-static tw_status check_collisions(tw_engine *engine, const tw_family_options *options, const struct twi_template *template) {
+static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
+                                  const struct twi_template *template) {
     if (!engine->has_redis) return TW_OK;
-    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL; each = twi_load_acquire(&each->next))
+    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
+         each = twi_load_acquire(&each->next))
         if (!twi_load_relaxed(&each->close_asked) && twi_templates_collide(&each->template, template))
             return twi_options_refuse(options->error_text, options->error_size,
                                       "redis_key: some keys would have the same name in Redis as some of family \"%s\"",

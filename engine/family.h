@@ -2,8 +2,9 @@
  *
  *   current ─▶ the generation of now (a short cut)        map ─▶ all generations that are reachable, by start
  *
- * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED), and its memory
- * outlives every section in which it could be reached. The map is replaced, never changed, when it loses or lacks room. */
+ * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED), and its
+ * memory outlives every section in which it could be reached. The map is replaced, never changed, when it loses or
+ * lacks room. */
 #ifndef TWI_FAMILY_H
 #define TWI_FAMILY_H
 
@@ -27,10 +28,10 @@ struct tw_family {
     _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
 
     /* the turn's own */
-    uint32_t generations; /* by next_all */
-    int64_t due_ms;       /* engine time at which the wheel has something to do */
-    int64_t look_mono_ms; /* monotonic time at which it looks again although nothing is due */
-    uint64_t keys_last;   /* how many keys the last closed window had: the forecast */
+    uint32_t generations;            /* by next_all */
+    int64_t due_ms;                  /* engine time at which the wheel has something to do */
+    int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
+    uint64_t keys_last;              /* how many keys the last closed window had: the forecast */
     struct twi_generation *prepared; /* the next window, being built; not yet reachable */
     uint64_t prepared_root;
     uint32_t prepared_leaves;
@@ -55,7 +56,8 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 /* Publishes a prepared generation. False: the window was opened by somebody else. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes unreachable every generation whose phase is DROPPED. By the turn. False: no memory for the new map; try later. */
+/* Makes unreachable every generation whose phase is DROPPED. By the turn. False: no memory for the new map; try
+ * later. */
 bool twi_window_unlink_dropped(struct tw_family *family);
 
 /* Adds the family's windows and keys. Inside a section. */
@@ -65,8 +67,8 @@ TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, in
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
 }
 
-/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many threads
- * would pass its line between them. */
+/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many
+ * threads would pass its line between them. */
 TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
     if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;

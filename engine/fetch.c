@@ -1,7 +1,8 @@
 /* fetch.c -- tw_flush and tw_fetch: the calls that wait for Redis.
- * A flush takes a ticket: one full collection begun after the call, done when its batches are answered. A fetch is a flush whose
- * collection also asks for the totals of its keys.
- * Always true: who waits here is in no section and in no hook; out of time, nothing is undone: what is queued stays queued. */
+ * A flush takes a ticket: one full collection begun after the call, done when its batches are answered. A fetch is a
+ * flush whose collection also asks for the totals of its keys.
+ * Always true: who waits here is in no section and in no hook; out of time, nothing is undone: what is queued stays
+ * queued. */
 #include "engine/count.h"
 
 #include <stdlib.h>

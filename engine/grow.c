@@ -6,8 +6,8 @@
  *   3 copy its slots into the new leaf, or the two new leaves, which nobody else can see yet;
  *   4 publish the copy by one swap of `next`. Who loses gives its copy back: copies of one closed leaf are all alike.
  * A leaf whose depth has not yet used up the bits of the node above splits under a small node of two entries; that node
- * is only a step on the way: the entries above are then repaired to name the leaves themselves. A leaf that has used them up
- * splits under a new node of 256 entries. */
+ * is only a step on the way: the entries above are then repaired to name the leaves themselves. A leaf that has used
+ * them up splits under a new node of 256 entries. */
 #include "engine/table.h"
 
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {
@@ -36,8 +36,8 @@ static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
                                                    : &((struct twi_node *)piece)->piece_link;
 }
 
-/* Only the turn reads the list, after a grace period, and only pushes happen before: no ABA. The link keeps the line; what
- * kind of piece it is stands in the piece, except for the newest, whose whole entry is in the head. */
+/* Only the turn reads the list, after a grace period, and only pushes happen before: no ABA. The link keeps the line;
+ * what kind of piece it is stands in the piece, except for the newest, whose whole entry is in the head. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     uint64_t head = twi_load_relaxed(&generation->pieces);
     do {
@@ -45,7 +45,8 @@ void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, u
     } while (!twi_cas_weak_acqrel(&generation->pieces, &head, entry));
 }
 
-uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth, uint32_t room) {
+uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
+                       uint32_t room) {
     uint64_t entry = TWI_ENTRY(TWI_ENTRY_LEAF, log2, 0);
     uint32_t line = twi_piece_take(arena, generation, twi_entry_lines(entry));
     if (line == 0) return 0;
@@ -66,7 +67,8 @@ struct copy {
     uint32_t split_bit; /* depth of the bit that tells the two apart */
 };
 
-static bool take_copy(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf, struct copy *copy) {
+static bool take_copy(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf,
+                      struct copy *copy) {
     uint32_t log2 = twi_leaf_log2(leaf), depth = leaf->depth, room = twi_leaf_room(leaf);
     *copy = (struct copy){.split_bit = depth};
     if (log2 < TWI_LEAF_LOG2_MAX) {
@@ -101,8 +103,8 @@ static void close_leaf(struct twi_leaf *leaf) {
     uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
     for (uint32_t i = 0; i < slots; i++) {
         uint64_t found = TWI_SLOT_EMPTY;
-        if (twi_load_relaxed(&leaf->slots[i]) == TWI_SLOT_EMPTY)
-            (void)twi_cas_acqrel(&leaf->slots[i], &found, TWI_SLOT_CLOSED); /* fails against a cell that came first: fine */
+        if (twi_load_relaxed(&leaf->slots[i]) == TWI_SLOT_EMPTY) /* fails against a cell that came first: fine */
+            (void)twi_cas_acqrel(&leaf->slots[i], &found, TWI_SLOT_CLOSED);
     }
 }
 
@@ -154,9 +156,10 @@ enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *gen
     return TWI_GREW;
 }
 
-/* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf: to the leaf itself where
- * the word's prefix decides between the two halves, else to the node. */
-static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry, uint32_t tag) {
+/* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf: to the leaf
+ * itself where the word's prefix decides between the two halves, else to the node. */
+static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
+                          uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint64_t next = twi_load_acquire(&leaf->next); /* T7 */
     uint64_t better = next;
@@ -169,9 +172,10 @@ static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint
     return better;
 }
 
-/* The other entries of a node that name the same closed leaf are repaired by who passes first, so that old keys, which the closed
- * leaf still answers, do not keep two copies in the cache. */
-static void repair_neighbours(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry, uint32_t tag) {
+/* The other entries of a node that name the same closed leaf are repaired by who passes first, so that old keys, which
+ * the closed leaf still answers, do not keep two copies in the cache. */
+static void repair_neighbours(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
+                              uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     if (leaf->depth >= bits) return;
     uint32_t span = 1u << (bits - leaf->depth);
@@ -196,7 +200,8 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
     }
 }
 
-/* Leaves of 510 slots, filled to 36..72 % when the forecast comes true; those that chance fills further split by themselves. */
+/* Leaves of 510 slots, filled to 36..72 % when the forecast comes true; those that chance fills further split by
+ * themselves. */
 static uint32_t forecast_bits(uint64_t keys_expected) {
     uint32_t bits = 0;
     while (bits < 20 && keys_expected > (UINT64_C(367) << bits)) bits++;
@@ -207,7 +212,9 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
     uint32_t bits = forecast_bits(keys_expected);
     uint64_t root;
     if (bits == 0) {
-        uint32_t log2 = keys_expected <= 4 ? TWI_LEAF_LOG2_MIN : keys_expected <= 44 ? TWI_LEAF_LOG2_MIN + 3 : TWI_LEAF_LOG2_MAX;
+        uint32_t log2 = keys_expected <= 4    ? TWI_LEAF_LOG2_MIN
+                        : keys_expected <= 44 ? TWI_LEAF_LOG2_MIN + 3
+                                              : TWI_LEAF_LOG2_MAX;
         root = twi_leaf_make(arena, generation, log2, 0, 0);
     } else {
         root = TWI_ENTRY(TWI_ENTRY_NODE, bits, 0);
@@ -219,7 +226,8 @@ uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generat
     return root;
 }
 
-bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next, uint32_t *work) {
+bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
+                    uint32_t *work) {
     if (TWI_ENTRY_KIND(root) == TWI_ENTRY_LEAF) return true;
     uint32_t bits = TWI_ENTRY_LOG2(root), lines = (1u << TWI_LEAF_LOG2_MAX) * 8 / TWI_LINE_BYTES;
     struct twi_node *node = twi_arena_at(arena, TWI_ENTRY_LINE(root));

@@ -1,11 +1,11 @@
 /* limit.c -- tw_acquire (soft mode, fixed windows) and tw_once.
- * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap E36), so
- * without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
+ * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
+ * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/count.h"
 
 /* What a decision rested on. */
 struct decision {
-    int64_t view;    /* after the call */
+    int64_t view; /* after the call */
     int64_t end_ms;
     int64_t start_ms;
     bool full;
@@ -36,7 +36,8 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
         decision->start_ms = span.start_ms;
-        decision->end_ms = call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
+        decision->end_ms =
+            call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (n == 0 || n > limit) return n > limit ? TW_DENIED : TW_OK; /* nothing to take: nothing is made */
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
@@ -52,7 +53,8 @@ static tw_status decide_full(struct tw_family *family) {
     return twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : TW_ERR_FULL;
 }
 
-static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct decision *decision, int64_t *now_ms) {
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct decision *decision,
+                         int64_t *now_ms) {
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

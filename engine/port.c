@@ -1,9 +1,10 @@
 /* port.c -- the engine's side of port.h: collecting what is owed, and settling it. By the owner of the turn.
  *
- * The collector takes lists whole, generation by generation, chunk by chunk, and reads each marked counter's word with the operation
- * that clears its DIRTY (D2). What it freezes into an item is `handed`: delta = local - handed. See dirty.c for the marks.
- * Always true: an item counts in its generation's `outstanding` from its collection until it is settled, and a delta that
- * goes back waits there too, so that no window is dropped that still owes. */
+ * The collector takes lists whole, generation by generation, chunk by chunk, and reads each marked counter's word with
+ * the operation that clears its DIRTY (D2). What it freezes into an item is `handed`: delta = local - handed. See
+ * dirty.c for the marks.
+ * Always true: an item counts in its generation's `outstanding` from its collection until it is settled, and a delta
+ * that goes back waits there too, so that no window is dropped that still owes. */
 #include "engine/port.h"
 
 #include "engine/family.h"
@@ -41,7 +42,8 @@ static void take_marked_generations(tw_engine *engine) {
 }
 
 /* One counter's item; false: nothing to say of it. */
-static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, struct twi_item *item) {
+static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                      struct twi_item *item) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = cold_of(generation, cell);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
@@ -52,8 +54,9 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
     item->expiry_ms = generation->expiry_ms;
     if (generation->family->from_first) {
-        item->expiry_ms = cell == &generation->overflow ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)
-                                                        : twi_load_relaxed(&cell->end_ms);
+        item->expiry_ms = cell == &generation->overflow
+                              ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)
+                              : twi_load_relaxed(&cell->end_ms);
         item->flags |= TWI_ITEM_FROM_FIRST;
     }
     if (twi_load_relaxed(&cold->asked) == 0) item->flags |= TWI_ITEM_FIRST;
@@ -64,8 +67,8 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
 }
 
 /* The marked counters of a chunk that was taken off its list; what does not fit is marked again. */
-static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk, struct twi_item *items,
-                            size_t room) {
+static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
+                            struct twi_item *items, size_t room) {
     size_t count = 0;
     for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++) {
         uint64_t bits = twi_load_relaxed(&chunk->marks[word]) != 0 ? twi_swap_acqrel(&chunk->marks[word], 0) : 0;
@@ -81,7 +84,8 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
     return count;
 }
 
-static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items, size_t room) {
+static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items,
+                                 size_t room) {
     size_t count = 0;
     if (room != 0 && twi_swap_acqrel(&generation->overflow_marked, 0) != 0)
         count += make_item(engine, generation, &generation->overflow, &items[0]);
@@ -90,7 +94,7 @@ static size_t collect_generation(tw_engine *engine, struct twi_generation *gener
             generation->taken = twi_swap_acqrel(&generation->marked, 0);
         if (generation->taken == 0) break;
         struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->taken);
-        generation->taken = chunk->next_marked; /* still listed: nobody touches the link */
+        generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */
         (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
         count += collect_chunk(engine, generation, chunk, items + count, room - count);
     }
@@ -168,7 +172,8 @@ bool twi_port_is_dirty(tw_engine *engine) {
 
 size_t twi_port_render(const struct twi_item *item, char *out) {
     int64_t start_ms = item->generation->start_ms;
-    if ((item->flags & TWI_ITEM_OVERFLOW) != 0) return twi_template_render_overflow(&item->family->template, start_ms, out);
+    if ((item->flags & TWI_ITEM_OVERFLOW) != 0)
+        return twi_template_render_overflow(&item->family->template, start_ms, out);
     return twi_template_render(&item->family->template, twi_port_key(item), start_ms, out);
 }
 tw_key twi_port_key(const struct twi_item *item) {
@@ -186,10 +191,12 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
     if (answer->has_total) {
-        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked)); /* one store: view never tears (trap E6) */
+        /* one store: view never tears (trap E6) */
+        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked));
         twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
     }
-    if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0) twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
+    if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
+        twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
 }
@@ -217,7 +224,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     item->generation->outstanding--;
 }
 
-static void report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
+static void report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
+                        int reason) {
     int64_t units = delta < 0 ? -delta : delta;
     if (units == 0) return;
     if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);
@@ -239,7 +247,8 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
-    report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms, item->delta, reason);
+    report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms, item->delta,
+                reason);
 }
 
 struct report {
@@ -253,18 +262,20 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = cold_of(generation, cell);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
-    report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE), generation->start_ms, delta,
-                TW_LOST_CLOSED);
+    report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE), generation->start_ms,
+                delta, TW_LOST_CLOSED);
     return true;
 }
 
 void twi_wheel_report_unsent(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
         for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
             struct report report = {engine, generation_at(engine, line)};
             struct twi_cursor cursor = {0};
             twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
-            (void)report_cell(&report, &report.generation->overflow, twi_load_relaxed(&report.generation->overflow.meta));
+            (void)report_cell(&report, &report.generation->overflow,
+                              twi_load_relaxed(&report.generation->overflow.meta));
             line = report.generation->next_all;
         }
     }
@@ -286,7 +297,8 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     int size = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (engine->log_left_out[slot] != 0 && size >= 0 && (size_t)size < sizeof text)
-        (void)snprintf(text + size, sizeof text - (size_t)size, " (%u more like this left out)", engine->log_left_out[slot]);
+        (void)snprintf(text + size, sizeof text - (size_t)size, " (%u more like this left out)",
+                       engine->log_left_out[slot]);
     engine->log_left_out[slot] = 0;
     engine->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
     engine->options.log_write(engine->options.log_ctx, level, event, text);

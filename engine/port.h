@@ -16,10 +16,12 @@ struct twi_cell;
 struct twi_sync;      /* sync/'s own state, one per engine */
 struct twi_transport; /* sync/link.h: sockets, or a simulator's */
 
-/* ---- what sync/ asks of the engine ----------------------------------------------------------------------------------- */
+/* ---- what sync/ asks of the engine
+ * ----------------------------------------------------------------------------------- */
 
 enum {
-    TWI_ITEM_FIRST = 1,      /* this engine has not yet had this counter acknowledged: its expiry must be looked after */
+    /* this engine has not yet had this counter acknowledged: its expiry must be looked after */
+    TWI_ITEM_FIRST = 1,
     TWI_ITEM_FROM_FIRST = 2, /* the key's life: expiry_ms is where we think it ends; Redis's answer decides (adopted) */
     TWI_ITEM_OVERFLOW = 4
 };
@@ -34,14 +36,15 @@ struct twi_item {
     uint32_t flags;    /* TWI_ITEM_* */
 };
 
-#define TWI_REDIS_KEY_MAX 2048 /* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
+/* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
+#define TWI_REDIS_KEY_MAX 2048
 
 /* Takes up to `count_max` counters that owe Redis something (or whose total was asked for): each one's delta is frozen
  * into its item (`handed` advances). Closed windows first, a quarter kept for open ones. Returns how many; fewer than
  * count_max means that a full collection has been completed. */
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
-/* The ticket of tw_flush: begins a full collection of every delta whose add had returned before this call. An adder may be
- * between its add and its mark, so a grace period must pass first (trap E10): go on collecting turn by turn until
+/* The ticket of tw_flush: begins a full collection of every delta whose add had returned before this call. An adder may
+ * be between its add and its mark, so a grace period must pass first (trap E10): go on collecting turn by turn until
  * twi_port_collect_is_done() says true; then all of them are in items that have been returned by twi_port_collect(). */
 void twi_port_collect_begin(tw_engine *engine);
 bool twi_port_collect_is_done(tw_engine *engine);
@@ -55,9 +58,9 @@ int64_t twi_port_start_ms(const struct twi_item *item);
 
 /* What Redis answered for one item. */
 struct twi_answer {
-    int64_t total;   /* the key's value after the batch was applied */
-    bool has_total;  /* false: no total came with it, or it must not be taken (a replay is under way) */
-    int64_t end_ms;  /* from-first: when the key dies, by our clock; 0: not told */
+    int64_t total;  /* the key's value after the batch was applied */
+    bool has_total; /* false: no total came with it, or it must not be taken (a replay is under way) */
+    int64_t end_ms; /* from-first: when the key dies, by our clock; 0: not told */
 };
 /* Redis has applied the item's delta: acked += delta, base = total - acked. */
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer);
@@ -68,7 +71,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms);
 void twi_port_give_up(const struct twi_item *item, int reason);
 
 /* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out). */
-void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
 int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
@@ -80,19 +84,22 @@ void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
 void twi_port_last_error(tw_engine *engine, const char *text); /* tw_stats.last_error */
 
-/* ---- what the engine asks of sync/ ----------------------------------------------------------------------------------- */
+/* ---- what the engine asks of sync/
+ * ----------------------------------------------------------------------------------- */
 
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
 
 struct twi_driver {
-    /* Checks the Redis options, allocates; no socket yet. On error writes what is wrong to options->error_text. `transport` is
-     * NULL except in a simulator. */
+    /* Checks the Redis options, allocates; no socket yet. On error writes what is wrong to options->error_text.
+     * `transport` is NULL except in a simulator. */
     tw_status (*create)(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
                         void *transport_ctx, struct twi_sync **sync);
-    void (*turn)(struct twi_sync *sync);             /* one bounded round: connect, collect, send, receive; never waits */
+    /* one bounded round: connect, collect, send, receive; never waits */
+    void (*turn)(struct twi_sync *sync);
     int (*fd)(const struct twi_sync *sync, bool *wants_write); /* -1: none; any thread */
-    int64_t (*wake_ms)(const struct twi_sync *sync); /* monotonic ms at which turn() wants to run next, readiness of fd apart */
-    uint64_t (*ticket_take)(struct twi_sync *sync);  /* a flush: begins a full collection; any thread */
+    /* monotonic ms at which turn() wants to run next, readiness of fd apart */
+    int64_t (*wake_ms)(const struct twi_sync *sync);
+    uint64_t (*ticket_take)(struct twi_sync *sync); /* a flush: begins a full collection; any thread */
     enum twi_ticket (*ticket_state)(struct twi_sync *sync, uint64_t ticket); /* any thread */
     void (*stats)(const struct twi_sync *sync, tw_stats *stats);             /* any thread */
     /* Closes the socket and settles every item it holds: twi_port_give_up(TW_LOST_CLOSED). Then frees. */
@@ -103,8 +110,9 @@ struct twi_driver {
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);
 
-/* For simulators and tests: tw_open() with a transport of theirs, and the seed of twi_port_random() (0: the system's). */
+/* For simulators and tests: tw_open() with a transport of theirs, and the seed of twi_port_random() (0: the
+ * system's). */
 tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
-                        uint64_t random_seed, tw_engine **engine);
+                        uint64_t random_seed, tw_engine **out);
 
 #endif

@@ -6,10 +6,11 @@
  * to register there forgets the list, and with it every section that some thread of the parent had open. */
 #include "engine/reclaim.h"
 
+#include "engine/arena.h"
+
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,16 +45,6 @@ uint32_t twi_reclaim_process(void) {
     return twi_load_acquire(&process_number);
 }
 
-static void *wiped_pages(size_t bytes) {
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) return NULL;
-    if (madvise(map, bytes, MADV_WIPEONFORK) != 0) {
-        munmap(map, bytes);
-        return NULL;
-    }
-    return map;
-}
-
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
     twi_thread_self = NULL;
@@ -66,7 +57,7 @@ static void thread_exits(void *record) {
 static bool begin_process(void) {
     struct process_mark *here = twi_load_acquire(&mark);
     if (here == NULL) {
-        here = wiped_pages(4096);
+        here = twi_arena_wiped_pages(4096);
         if (here == NULL) return false;
         if (pthread_key_create(&exit_key, thread_exits) != 0) return false;
         long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
@@ -93,7 +84,7 @@ static struct twi_thread *reuse_record(void) {
 }
 
 static struct twi_thread *new_records(void) {
-    struct twi_thread *block = wiped_pages(BLOCK_BYTES);
+    struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
     if (block == NULL) return NULL;
     uint32_t count = BLOCK_BYTES / sizeof *block;
     for (uint32_t i = 0; i < count; i++) {

@@ -1,12 +1,13 @@
 /* reclaim.h -- read sections, the threads that enter them, and when memory may be reused. Epochs, process-wide.
  *
  * A thread that may hold arena memory is inside a section: its record shows the epoch in which it entered. What is
- * unlinked at epoch e is reused once no record shows an epoch <= e. Nobody waits: the turn looks, and looks again later.
- * A section protects memory and nothing else; clock and window are read per call.
+ * unlinked at epoch e is reused once no record shows an epoch <= e. Nobody waits: the turn looks, and looks again
+ * later. A section protects memory and nothing else; clock and window are read per call.
  *
- * Why not ck_epoch: its begin carries a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the poll of
- * 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: entering is two plain stores;
- * the turn pays with membarrier(2). Where that is missing, and under ThreadSanitizer, entering pays with an exchange.
+ * Why not ck_epoch: its begin carries a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the poll
+ * of 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: entering is two plain
+ * stores; the turn pays with membarrier(2). Where that is missing, and under ThreadSanitizer, entering pays with an
+ * exchange.
  *
  * Records live in memory that the kernel wipes upon fork: a forked child meets a record without its mark and
  * registers anew, and that is how the fork is noticed at all (twi_reclaim_process() changes).
@@ -34,9 +35,9 @@ struct twi_thread {
     uint32_t spare_line;                                /* kept for the next insert into the same generation */
     uint32_t spare_kind;
     uint64_t spare_generation;
-    bool in_hook;                                       /* inside a user's hook: some calls answer TW_ERR_MODE */
-    _Atomic bool taken;                                 /* belongs to a living thread */
-    struct twi_thread *next;                            /* all records of this process; set before sharing */
+    bool in_hook;            /* inside a user's hook: some calls answer TW_ERR_MODE */
+    _Atomic bool taken;      /* belongs to a living thread */
+    struct twi_thread *next; /* all records of this process; set before sharing */
 };
 #define TWI_THREAD_MARK 0x7a11e5u
 

@@ -1,7 +1,8 @@
 /* signal.h -- event counts: sleeping until somebody says that something has changed. The door to libck (ck_ec).
- * Raising costs no system call unless somebody sleeps. Callers that count never raise or wait: only tw_flush(), tw_fetch(),
- * tw_close() and the background thread do.
- * Always true: who reads the value, looks whether there is something to do, and then waits for a change of that value, misses nothing. */
+ * Raising costs no system call unless somebody sleeps. Callers that count never raise or wait: only tw_flush(),
+ * tw_fetch(), tw_close() and the background thread do.
+ * Always true: who reads the value, looks whether there is something to do, and then waits for a change of that
+ * value, misses nothing. */
 #ifndef TWI_SIGNAL_H
 #define TWI_SIGNAL_H
 

@@ -1,16 +1,17 @@
 /* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
  *
- * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot uses the
- * winner's cell and keeps its record for its next insert. A record is in a walker's sight once PUBLISHED is set, by the inserter
- * or by whoever finds the cell first: so an add that has returned is never missed by a walk, although the
- * inserter may still stand between its swap and its mark (T9). */
+ * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot
+ * uses the winner's cell and keeps its record for its next insert. A record is in a walker's sight once PUBLISHED is
+ * set, by the inserter or by whoever finds the cell first: so an add that has returned is never missed by a walk,
+ * although the inserter may still stand between its swap and its mark (T9). */
 #include "engine/table.h"
 
 #include "engine/reclaim.h"
 
 static _Atomic uint64_t stamps = 1; /* generations of all engines, ever: a spare record finds its own again */
 
-struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected, bool synced) {
+struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
+                                      bool synced) {
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     uint32_t line = twi_arena_take(arena, lines);
     if (line == 0) return NULL;
@@ -20,7 +21,8 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     generation->quota = quota;
     generation->synced = synced;
     generation->stamp = twi_add_relaxed(&stamps, 1);
-    twi_store_relaxed(&generation->overflow.meta, TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
+    twi_store_relaxed(&generation->overflow.meta,
+                      TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
     uint32_t next = 0, work = UINT32_MAX;
     if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
@@ -40,7 +42,8 @@ static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
 }
 
 /* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. */
-static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint32_t older) {
+static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
+                                   uint32_t older) {
     bool synced = generation->synced;
     uint64_t keys = twi_load_relaxed(&generation->keys);
     uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
@@ -66,7 +69,8 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
     return twi_arena_at(arena, found);
 }
 
-static struct twi_cell *take_record(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind, uint64_t *meta) {
+static struct twi_cell *take_record(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
+                                    uint64_t *meta) {
     for (;;) {
         uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
         struct twi_chunk *chunk = twi_arena_at(arena, line);
@@ -194,7 +198,8 @@ struct twi_cell *twi_table_find_further(struct twi_arena *arena, struct twi_gene
         uint32_t at;
         struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
         if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
-        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the copy. */
+        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the
+         * copy. */
         uint64_t next = twi_load_acquire(&leaf->next);
         if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
     }
@@ -213,9 +218,11 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
             if (twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED)) return NULL;
             continue; /* somebody took or closed it: look again */
         }
-        /* A copy may be under way; whoever made it read the clock before us. It must not come into being with room for the key. */
+        /* A copy may be under way; whoever made it read the clock before us. It must not come into being with room
+         * for the key. */
         uint64_t next = TWI_ENTRY_NONE;
-        if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
+        if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) ||
+            TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
             return NULL;
     }
 }
@@ -353,7 +360,8 @@ static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return valid->ok;
 }
 
-bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation, const struct twi_hash_secret *secret,
+bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation,
+                        const struct twi_hash_secret *secret,
                         uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t)) {
     struct valid valid = {arena, generation, secret, hash, 0, true};
     struct twi_cursor cursor = {0};

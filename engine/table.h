@@ -4,20 +4,23 @@
  *
  *   entry   | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
  *   slot    | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
- *   leaf    | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... |  8, 64 or 512 words
- *   node    | (free link)     | piece link : 32, size : 8                               | entry ... |  2, 256 or more
+ *   leaf    | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... |  8, 64 or 512
+ *   words node    | (free link)     | piece link : 32, size : 8                               | entry ... |  2, 256 or
+ *   more
  *
  * A key's place in a leaf follows from its tag alone, so a leaf is copied without looking at a cell.
- * Slots go EMPTY -> cell or EMPTY -> CLOSED, once, by compare-and-swap; a full slot never changes. A leaf that has grown
- * full is closed (every EMPTY -> CLOSED), is immutable from then on, and is copied into one larger leaf or into two that
- * differ in the next bit of the tag; one swap of its `next` publishes the copy. Anybody can do each step, so nobody waits:
- * an inserter that meets CLOSED without a `next` makes the copy itself. A leaf without room for a copy goes on being filled.
- * Entries that still name a closed leaf are repaired in passing; they are a shortcut, `next` is the truth.
+ * Slots go EMPTY -> cell or EMPTY -> CLOSED, once, by compare-and-swap; a full slot never changes. A leaf that has
+ * grown full is closed (every EMPTY -> CLOSED), is immutable from then on, and is copied into one larger leaf or into
+ * two that differ in the next bit of the tag; one swap of its `next` publishes the copy. Anybody can do each step, so
+ * nobody waits: an inserter that meets CLOSED without a `next` makes the copy itself. A leaf without room for a copy
+ * goes on being filled. Entries that still name a closed leaf are repaired in passing; they are a shortcut, `next` is
+ * the truth.
  *
  * Always true:
  *   T1 a key is in at most one slot of the final leaf of its tag: every inserter of it walks the same slots in the same
  *      order and the first EMPTY is taken by one swap that publishes a complete record.
- *   T2 a closed leaf holds all keys of its tags that were inserted before it was closed; its `next` holds all of them too.
+ *   T2 a closed leaf holds all keys of its tags that were inserted before it was closed; its `next` holds all of them
+ *   too.
  *   T3 a cell in the index stays there; only a generation is dropped, as a whole.
  *   T4 a key that is not in front of the first EMPTY or CLOSED of its walk is not in this leaf.
  * Walkers go by records, in chunks, and skip what is not PUBLISHED; who finds a cell publishes it before using it.
@@ -66,7 +69,8 @@ struct twi_node {
     _Atomic uint64_t entries[];
 };
 
-static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2), "pieces tell what they are");
+static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2),
+              "pieces tell what they are");
 
 /* Records of one kind, with the marks of those that owe Redis something. One line, then the records. */
 #define TWI_CHUNK_MARKS 4u
@@ -74,12 +78,12 @@ struct twi_chunk {
     _Atomic uint64_t reserved;
     _Atomic uint32_t used; /* records handed out; may overshoot capacity */
     uint32_t capacity;
-    uint32_t older;        /* line of the chunk before this one, of the same kind */
-    uint32_t generation;   /* line */
+    uint32_t older;      /* line of the chunk before this one, of the same kind */
+    uint32_t generation; /* line */
     uint32_t next_marked;
     _Atomic uint8_t listed; /* on its generation's list of marked chunks */
     uint8_t kind;
-    uint16_t lines;        /* of the whole chunk */
+    uint16_t lines; /* of the whole chunk */
     _Atomic uint64_t marks[TWI_CHUNK_MARKS];
 };
 static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
@@ -97,14 +101,14 @@ struct twi_generation {
     _Atomic uint64_t reserved;
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
-    int64_t expiry_ms;     /* in Redis: max(end, opening) + retention; 0: never */
+    int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
     struct twi_quota *quota;
-    uint64_t stamp;        /* unique among all generations of the process */
+    uint64_t stamp; /* unique among all generations of the process */
     _Atomic uint32_t phase;
     bool synced;
-    _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
-    _Atomic uint64_t pieces;            /* entry of the newest index piece */
+    _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
+    _Atomic uint64_t pieces;                       /* entry of the newest index piece */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
     _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
     _Atomic uint32_t marked;                       /* newest marked chunk */
@@ -112,17 +116,17 @@ struct twi_generation {
     _Atomic uint32_t next_arrival;                 /* next generation the turn has not yet seen */
     _Atomic uint8_t listed;
     _Atomic uint8_t overflow_marked;
-    _Atomic uint32_t readers;                      /* tw_each() under way: not dropped meanwhile */
+    _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
     /* the turn's own */
-    uint32_t outstanding;    /* items in batches or waiting to be collected again */
-    uint32_t seal_tag;       /* how far sealing has come */
-    uint32_t taken;          /* marked chunks taken and not yet looked at */
-    uint32_t next_pending;   /* next generation being collected */
-    uint32_t next_all;       /* next generation of the family */
+    uint32_t outstanding;  /* items in batches or waiting to be collected again */
+    uint32_t seal_tag;     /* how far sealing has come */
+    uint32_t taken;        /* marked chunks taken and not yet looked at */
+    uint32_t next_pending; /* next generation being collected */
+    uint32_t next_all;     /* next generation of the family */
     bool pending, hook_done;
-    int64_t hook_after_ms;   /* monotonic: a hook that answered false is asked again then */
+    int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
     int64_t sealed_mono_ms;
-    uint64_t retired;        /* epoch stamp of its unlinking */
+    uint64_t retired; /* epoch stamp of its unlinking */
     /* the overflow counter, and its cold part behind it */
     struct twi_cell overflow;
     struct twi_cold overflow_cold;
@@ -142,8 +146,8 @@ TWI_INLINE const unsigned char *twi_cell_key(const struct twi_cell *cell) {
     return cell->key;
 }
 
-/* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early: the later life
- * has LIFE set, and a place of its own. */
+/* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early:
+ * the later life has LIFE set, and a place of its own. */
 struct twi_wanted {
     tw_key key;
     uint32_t tag;
@@ -163,8 +167,8 @@ TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_wanted 
            twi_key_equal(cell->key, wanted->key.data, wanted->key.size);
 }
 
-/* Looks for `key` in the leaf of `entry`. The cell, or NULL; *stop is the slot word that ended the walk then (EMPTY, or CLOSED
- * also when all slots are full) and *at the slot. */
+/* Looks for `key` in the leaf of `entry`. The cell, or NULL; *stop is the slot word that ended the walk then (EMPTY, or
+ * CLOSED also when all slots are full) and *at the slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct twi_leaf *leaf, uint32_t log2,
                                           const struct twi_wanted *wanted, uint64_t *stop, uint32_t *at) {
     uint32_t slots = twi_leaf_slots(log2), tag = wanted->tag, i = twi_leaf_home(tag, slots);
@@ -186,7 +190,8 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct 
     return NULL;
 }
 
-/* The entry that a tag leads to from `entry`, through nodes only. *bits: tag bits used up; *where: the word it stands in. */
+/* The entry that a tag leads to from `entry`, through nodes only. *bits: tag bits used up; *where: the word it
+ * stands in. */
 TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uint64_t *root, uint32_t tag,
                                       _Atomic uint64_t **where, uint32_t *bits) {
     _Atomic uint64_t *at = root;
@@ -218,15 +223,15 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
     if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
-    if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED))
-        return twi_table_find_further(arena, generation, wanted);
+    if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_table_find_further(arena, generation, wanted);
     return cell;
 }
 
 /* Publishes a found cell for walkers and answers its meta: call before using a cell (see T9 in table.c). */
 TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
-    if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0)) meta = twi_or_acqrel(&cell->meta, TWI_META_PUBLISHED) | TWI_META_PUBLISHED;
+    if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))
+        meta = twi_or_acqrel(&cell->meta, TWI_META_PUBLISHED) | TWI_META_PUBLISHED;
     return meta;
 }
 
@@ -238,18 +243,20 @@ struct twi_insert {
     struct twi_wanted wanted;
     int64_t end_ms; /* stored in a new cell */
 };
-/* The cell of the key, found or made. TWI_FOUND and TWI_INSERTED set *cell; TWI_NO_ROOM; TWI_GONE_SEALED: the generation takes no more;
- * TWI_CLOCK_MOVED: the walk met CLOSED and `still_current(ctx)` said that this is no longer the generation to insert into.
- * Lock-free. Inside a section. */
+/* The cell of the key, found or made. TWI_FOUND and TWI_INSERTED set *cell; TWI_NO_ROOM; TWI_GONE_SEALED: the
+ * generation takes no more; TWI_CLOCK_MOVED: the walk met CLOSED and `still_current(ctx)` said that this is no longer
+ * the generation to insert into. Lock-free. Inside a section. */
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell);
 
-/* From-first families: makes sure that `key`, if it is not in this generation, never will be (trap E22). The cell if it is. */
+/* From-first families: makes sure that `key`, if it is not in this generation, never will be (trap E22). The cell if
+ * it is. */
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
                                        const struct twi_wanted *wanted);
 
 /* A generation with one small leaf, or an index for `keys_expected`. NULL: no memory. Not yet reachable by anyone. */
-struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected, bool synced);
+struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
+                                      bool synced);
 /* Gives pieces back, one unit of *work each; nobody can reach them any more. True when all is given back. */
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
@@ -267,12 +274,14 @@ struct twi_cursor {
 void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
                     bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx);
 /* Whole-structure check for tests and checks=3: every published cell is found by its key, once. */
-bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation, const struct twi_hash_secret *secret,
+bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation,
+                        const struct twi_hash_secret *secret,
                         uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t));
 
 TWI_INLINE struct twi_cell *twi_chunk_cell(struct twi_chunk *chunk, uint32_t index, bool cold) {
     unsigned char *at = (unsigned char *)(chunk + 1);
-    if (chunk->kind == 0 && cold) return (struct twi_cell *)(at + (size_t)((index >> 1) * 3 + (index & 1) * 2) * TWI_LINE_BYTES);
+    if (chunk->kind == 0 && cold)
+        return (struct twi_cell *)(at + (size_t)((index >> 1) * 3 + (index & 1) * 2) * TWI_LINE_BYTES);
     return (struct twi_cell *)(at + (size_t)index * twi_kinds[chunk->kind].lines * TWI_LINE_BYTES);
 }
 TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta) {
@@ -293,12 +302,15 @@ uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generati
 void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines);
 /* Enters a published index piece into the generation's list. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
-/* The root of an index with room for `keys_expected`, in two steps, the second in as many turns as it takes. 0: no memory. */
+/* The root of an index with room for `keys_expected`, in two steps, the second in as many turns as it takes. 0: no
+ * memory. */
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
 /* True when every leaf is there; else *next is how many are (no memory if *work was not used up). */
-bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next, uint32_t *work);
+bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
+                    uint32_t *work);
 /* An empty leaf; 0: no memory. */
-uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth, uint32_t room);
+uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
+                       uint32_t room);
 
 TWI_INLINE uint32_t twi_leaf_log2(const struct twi_leaf *leaf) {
     return leaf->room_log2 & 15u;

@@ -1,26 +1,27 @@
 /* wheel.c -- roll-over: what becomes of a generation when its time is over, and the one that comes next.
  *
- *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped ─grace▶ reused
+ *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped
+ *   ─grace▶ reused
  *
- * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the turn's work,
- * in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next (due_ms), so windows that
- * have nothing to do cost nothing.
- * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has answered true,
- * and nobody walks it; its memory is reused one grace period after it was unlinked. */
+ * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the
+ * turn's work, in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next
+ * (due_ms), so windows that have nothing to do cost nothing.
+ * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
+ * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/family.h"
 
 #include <stdlib.h>
 
 #define HOOK_AGAIN_MS 100
-#define DRAIN_LOOK_MS 20      /* how soon a sealed window that still owes is looked at again */
-#define HOOK_LOCAL_MS 60000   /* Redis away for this long after sealing: the hook gets the local figures */
+#define DRAIN_LOOK_MS 20    /* how soon a sealed window that still owes is looked at again */
+#define HOOK_LOCAL_MS 60000 /* Redis away for this long after sealing: the hook gets the local figures */
 
 struct wheel {
     tw_engine *engine;
     struct tw_family *family;
-    uint32_t work;    /* what is left of this turn's */
-    int64_t due_ms;   /* engine time */
-    int64_t look_ms;  /* monotonic */
+    uint32_t work;   /* what is left of this turn's */
+    int64_t due_ms;  /* engine time */
+    int64_t look_ms; /* monotonic */
     bool dropped;
 };
 
@@ -43,7 +44,8 @@ static bool is_ending(const struct wheel *wheel) {
     return wheel->engine->closing || twi_load_relaxed(&wheel->family->close_asked);
 }
 
-/* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very end. */
+/* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very
+ * end. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     int64_t more = family->from_first ? family->rule.window_ms : twi_load_relaxed(&family->lateness_ms);
     return twi_time_add(generation->end_ms, more);
@@ -63,7 +65,8 @@ static bool is_drained(struct twi_generation *generation) {
             twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
 }
 
-/* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap E8). */
+/* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
+ * E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct wheel *wheel = ctx;
     struct twi_generation *generation =
@@ -82,13 +85,15 @@ static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_
     pthread_mutex_lock(&engine->lock);
     tw_family_options options = wheel->family->options;
     pthread_mutex_unlock(&engine->lock);
-    if (options.on_window_closed == NULL || !has_counted(generation) || twi_load_relaxed(&wheel->family->close_asked)) return true;
+    if (options.on_window_closed == NULL || !has_counted(generation) || twi_load_relaxed(&wheel->family->close_asked))
+        return true;
     if (engine->turn_mono_ms < generation->hook_after_ms) return false;
     if (engine->turn_ms < generation->end_ms) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
     if (self != NULL) self->in_hook = true;
     twi_clock_direct(&engine->clock, true);
-    bool told = options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
+    bool told =
+        options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
     twi_clock_direct(&engine->clock, false);
     if (self != NULL) self->in_hook = false;
     if (!told) {
@@ -114,7 +119,8 @@ static void drain(struct wheel *wheel, struct twi_generation *generation) {
         enter_phase(generation, TWI_DRAINED);
         return;
     }
-    bool away = wheel->engine->turn_mono_ms - generation->sealed_mono_ms >= HOOK_LOCAL_MS || wheel->engine->hooks_partial;
+    bool away =
+        wheel->engine->turn_mono_ms - generation->sealed_mono_ms >= HOOK_LOCAL_MS || wheel->engine->hooks_partial;
     if (!generation->hook_done && away) generation->hook_done = tell(wheel, generation, TW_CLOSED_LOCAL);
     look(wheel, DRAIN_LOOK_MS);
 }
@@ -156,7 +162,8 @@ static void step(struct wheel *wheel, struct twi_generation *generation) {
     if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
 }
 
-/* New generations join the family's list and are looked at once: their number must not make the wheel look at all others. */
+/* New generations join the family's list and are looked at once: their number must not make the wheel look at all
+ * others. */
 static bool take_arrivals(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
     if (twi_load_relaxed(&family->arrivals) == 0) return false;
@@ -210,15 +217,16 @@ static void abandon_prepared(struct wheel *wheel) {
     wheel->family->prepared = NULL;
 }
 
-/* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory ready,
- * so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
+/* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
+ * ready, so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
 static void prepare(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
     tw_engine *engine = wheel->engine;
     int64_t now_ms = engine->turn_ms;
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
     if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(wheel); /* too late */
-    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2) return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
+    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
+        return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
     if (family->prepared_start_ms == span.end_ms) return;
     struct twi_generation *now = twi_window_find(family, span.start_ms);
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
@@ -227,18 +235,21 @@ static void prepare(struct wheel *wheel) {
     if (family->prepared == NULL) {
         family->prepared = twi_window_make(family, twi_calendar_span(&family->rule, span.end_ms), 0);
         family->prepared_leaves = 0;
-        family->prepared_root = family->prepared == NULL ? 0 : twi_index_begin(&engine->arena, family->prepared, forecast);
+        family->prepared_root =
+            family->prepared == NULL ? 0 : twi_index_begin(&engine->arena, family->prepared, forecast);
     }
     bool filled = false;
     if (family->prepared_root != 0) {
-        filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves, &wheel->work);
+        filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
+                                &wheel->work);
         if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
     }
     /* No memory for all of it: the window starts small, as any other. */
     if (filled) twi_store_relaxed(&family->prepared->root, family->prepared_root);
     uint64_t records = forecast / 1000 + 1;
     if (filled && forecast > 1000 &&
-        twi_arena_stock(&engine->arena, family->synced ? 384 : 1024, records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
+        twi_arena_stock(&engine->arena, family->synced ? 384 : 1024, records > 65536 ? 65536 : (uint32_t)records,
+                        &wheel->work) &&
         wheel->work < TWI_SEGMENT_LINES)
         return look(wheel, 0);
     family->prepared_start_ms = span.end_ms;
@@ -294,7 +305,8 @@ void twi_wheel_turn(tw_engine *engine) {
 }
 
 static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
         if (twi_load_relaxed(&family->arrivals) != 0) return false;
         for (uint32_t line = family->generations; line != 0;) {
             struct twi_generation *generation = generation_at(engine, line);
@@ -313,7 +325,8 @@ bool twi_wheel_is_sealed(tw_engine *engine) {
 
 /* ---- memory that nobody can reach any more ---- */
 
-/* A thread that looked a window up may have made it `current` after it was unlinked: then it is cleared, and waits once more. */
+/* A thread that looked a window up may have made it `current` after it was unlinked: then it is cleared, and waits
+ * once more. */
 static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) {

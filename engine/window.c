@@ -1,12 +1,14 @@
 /* window.c -- which generation holds a moment: the map of a family's windows. See family.h.
  *
- *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32; 0 EMPTY, 1 CLOSED
+ *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32; 0 EMPTY,
+ *   1 CLOSED
  *
- * Open addressing. Slots go EMPTY -> generation or EMPTY -> CLOSED, once, as in table.h. A map that is full, or that names dropped
- * generations, is closed, copied without the dropped ones, and replaced by one swap of family->map. A copy is made from the map
- * it replaces, so a copy that still holds a generation which an earlier swap has left out loses its own swap (W3).
- * Generations are unlinked by the turn alone; anybody opens them. A window is opened by the swap of its slot: two threads that
- * open one window at once agree on one generation, the other gives its own back unseen. */
+ * Open addressing. Slots go EMPTY -> generation or EMPTY -> CLOSED, once, as in table.h. A map that is full, or that
+ * names dropped generations, is closed, copied without the dropped ones, and replaced by one swap of family->map. A
+ * copy is made from the map it replaces, so a copy that still holds a generation which an earlier swap has left out
+ * loses its own swap (W3). Generations are unlinked by the turn alone; anybody opens them. A window is opened by the
+ * swap of its slot: two threads that open one window at once agree on one generation, the other gives its own back
+ * unseen. */
 #include "engine/family.h"
 
 #include <string.h>
@@ -30,7 +32,8 @@ static uint32_t map_lines(const struct map *map) {
 }
 
 /* The generation of that start, or NULL; then *at is the slot that ended the walk and *stop what it held. */
-static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at, uint64_t *stop) {
+static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
+                                   uint64_t *stop) {
     uint32_t tag = start_tag(start_ms), i = (uint32_t)((uint64_t)tag * map->capacity >> 32);
     for (uint32_t left = map->capacity; left != 0; left--) {
         uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4, pairs with W5 */
@@ -77,7 +80,8 @@ static bool replace_map(struct tw_family *family, uint32_t old_line) {
     struct twi_arena *arena = &family->engine->arena;
     struct map *old = twi_arena_at(arena, old_line);
     uint32_t live = old_line != 0 ? count_live(arena, old) : 0;
-    /* Twice the live ones and some: a third of them may come before the next replacement. Taken before the old one is closed. */
+    /* Twice the live ones and some: a third of them may come before the next replacement. Taken before the old one
+     * is closed. */
     uint32_t lines = twi_arena_round((live * 2 + MAP_HEAD_WORDS + 4) * 8 / TWI_LINE_BYTES + 1);
     uint32_t line = twi_arena_take(arena, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
     if (line == 0) return false;
@@ -129,14 +133,16 @@ static int64_t opening_ms(struct tw_family *family) {
 }
 
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
-    struct twi_generation *generation = twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->synced);
+    struct twi_generation *generation =
+        twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->synced);
     if (generation == NULL) return NULL;
     generation->family = family;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
     if (family->has_starts && family->synced) {
         int64_t now_ms = opening_ms(family);
-        generation->expiry_ms = twi_time_add(span.end_ms > now_ms ? span.end_ms : now_ms, twi_load_relaxed(&family->retention_ms));
+        generation->expiry_ms =
+            twi_time_add(span.end_ms > now_ms ? span.end_ms : now_ms, twi_load_relaxed(&family->retention_ms));
     }
     return generation;
 }

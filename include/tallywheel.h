@@ -1,7 +1,8 @@
 /* tallywheel.h -- counters for servers that count faster than a network can answer.
  *
  * This header is the manual. An ENGINE lives once per process and owns memory, clock and threads. A FAMILY is a set of
- * counters that share a window, a Redis key template and a policy. A COUNTER is a family, a key (any bytes) and a window.
+ * counters that share a window, a Redis key template and a policy. A COUNTER is a family, a key (any bytes) and a
+ * window.
  *
  *     tw_engine *engine;  tw_family *views;  int64_t now;
  *     tw_options options;               tw_options_init(&options);
@@ -19,8 +20,8 @@
  *   P6 bounded: memory never passes memory_bytes_max, and unsent counts are never evicted.
  *   P7 on time: no counter is seen past its end, none vanishes before it, by the engine's clock.
  *   P8 nothing silent: every departure from the above is counted in tw_stats and reported.
- *   P9 never waits: tw_add, tw_get and tw_acquire on an existing key (in this window) take no lock, make no system call,
- *      call no allocator and wait for no other thread. A first insert is lock-free.
+ *   P9 never waits: tw_add, tw_get and tw_acquire on an existing key (in this window) take no lock, make no
+ *      system call, call no allocator and wait for no other thread. A first insert is lock-free.
  *
  * Threads: unless a call says otherwise, any thread may make it, along with every other call but tw_close() and
  * tw_family_close(). Threads need not register; what is kept for one is released when it exits.
@@ -86,8 +87,8 @@ static inline tw_key tw_str(const char *text) {
 
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
-/** What a call answers. 0: done. Positive: an answer that is no error. Negative: an error; nothing has changed, or, from
- *  -100 on, the outcome is unknown or only a part was done (each call says which). The numbers are fixed for ever. */
+/** What a call answers. 0: done. Positive: an answer that is no error. Negative: an error; nothing has changed, or,
+ *  from -100 on, the outcome is unknown or only a part was done (each call says which). Numbers are fixed for ever. */
 typedef int tw_status;
 enum {
     TW_OK = 0,
@@ -95,17 +96,17 @@ enum {
     TW_PENDING = 2,    /* ask again: units may yet come */
     TW_OVERFLOWED = 3, /* counted, but in the family's overflow counter: the table is full */
 
-    TW_ERR_KEY = -1,      /* key of size 0, above TW_KEY_SIZE_MAX, or of a reserved name */
-    TW_ERR_OPTIONS = -2,  /* an option or argument is refused; options name it in error_text */
-    TW_ERR_FULL = -3,     /* no room for a new key, and the family rejects */
-    TW_ERR_MEMORY = -4,   /* the system gave no memory */
-    TW_ERR_RANGE = -5,    /* the delta or the sum is out of range */
-    TW_ERR_LATE = -6,     /* the window takes no more counts, or is no longer readable */
-    TW_ERR_EARLY = -7,    /* the window lies too far ahead */
-    TW_ERR_MODE = -8,     /* not in this kind of family or engine, or not from inside a hook */
-    TW_ERR_CLOSED = -9,   /* tw_stop() or tw_close() was called */
-    TW_ERR_FORKED = -10,  /* this process is a forked child and a new engine could not be made in it */
-    TW_ERR_STORE = -11,   /* Redis refused, or none is configured */
+    TW_ERR_KEY = -1,     /* key of size 0, above TW_KEY_SIZE_MAX, or of a reserved name */
+    TW_ERR_OPTIONS = -2, /* an option or argument is refused; options name it in error_text */
+    TW_ERR_FULL = -3,    /* no room for a new key, and the family rejects */
+    TW_ERR_MEMORY = -4,  /* the system gave no memory */
+    TW_ERR_RANGE = -5,   /* the delta or the sum is out of range */
+    TW_ERR_LATE = -6,    /* the window takes no more counts, or is no longer readable */
+    TW_ERR_EARLY = -7,   /* the window lies too far ahead */
+    TW_ERR_MODE = -8,    /* not in this kind of family or engine, or not from inside a hook */
+    TW_ERR_CLOSED = -9,  /* tw_stop() or tw_close() was called */
+    TW_ERR_FORKED = -10, /* this process is a forked child and a new engine could not be made in it */
+    TW_ERR_STORE = -11,  /* Redis refused, or none is configured */
     TW_ERR_UNKNOWN_TOKEN = -12,
 
     TW_ERR_TIMEOUT = -100 /* the time was up; each call says what may have been done */
@@ -120,8 +121,8 @@ TW_API const char *tw_version(void);
 
 /* ---- engine ------------------------------------------------------------------------------------------------------ */
 
-enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };        /* tw_options.threads */
-enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 };    /* kinds asked of clock_now_ns */
+enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };     /* tw_options.threads */
+enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 }; /* kinds asked of clock_now_ns */
 enum { TW_LOG_ERROR = 0, TW_LOG_WARNING = 1, TW_LOG_INFO = 2, TW_LOG_DEBUG = 3 };
 
 /** Why on_lost was called. */
@@ -136,17 +137,17 @@ enum {
 
 /** Log events. Fixed for ever; new ones get new numbers. */
 enum {
-    TW_EVENT_MEMORY = 1,      /* 80 % of memory_bytes_max is in use */
-    TW_EVENT_CLOCK = 2,       /* the wall clock leapt */
-    TW_EVENT_STALL = 3,       /* a thread holds up reclamation */
-    TW_EVENT_CONNECTED = 10,  /* Redis answers */
+    TW_EVENT_MEMORY = 1,     /* 80 % of memory_bytes_max is in use */
+    TW_EVENT_CLOCK = 2,      /* the wall clock leapt */
+    TW_EVENT_STALL = 3,      /* a thread holds up reclamation */
+    TW_EVENT_CONNECTED = 10, /* Redis answers */
     TW_EVENT_LOST_CONNECTION = 11,
-    TW_EVENT_REFUSED = 12,    /* Redis refuses (authentication, permission, read-only, out of memory ...) */
-    TW_EVENT_POISON = 13,     /* one key is refused by Redis */
-    TW_EVENT_ROLLBACK = 14,   /* Redis forgot acknowledged batches */
-    TW_EVENT_IDENTITY = 15,   /* two engines under one identity, or a ledger that is gone */
-    TW_EVENT_START = 16,      /* what a start-up check found */
-    TW_EVENT_LOST = 17        /* counts were given up */
+    TW_EVENT_REFUSED = 12,  /* Redis refuses (authentication, permission, read-only, out of memory ...) */
+    TW_EVENT_POISON = 13,   /* one key is refused by Redis */
+    TW_EVENT_ROLLBACK = 14, /* Redis forgot acknowledged batches */
+    TW_EVENT_IDENTITY = 15, /* two engines under one identity, or a ledger that is gone */
+    TW_EVENT_START = 16,    /* what a start-up check found */
+    TW_EVENT_LOST = 17      /* counts were given up */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -154,7 +155,8 @@ enum {
 typedef struct tw_options {
     size_t size; /* set by tw_options_init() */
 
-    /* Where a refused option or URL is named, with what is wrong: a caller's buffer, or NULL. Passwords never appear. */
+    /* Where a refused option or URL is named, with what is wrong: a caller's buffer, or NULL. Passwords never
+     * appear. */
     char *error_text;
     size_t error_size;
 
@@ -176,9 +178,9 @@ typedef struct tw_options {
     const char *redis_url;
     int (*redis_password)(void *ctx, char *out, size_t size); /* asked at each connect, instead of one in the URL: */
     void *redis_password_ctx;                                 /* writes a C string, returns its length, or -1      */
-    const char *redis_prefix;   /* before every key and ledger name, for ACLs; default none */
-    uint32_t sync_interval_ms;  /* how long a count may wait before it is sent; 1..60000, default 100 */
-    uint32_t redis_timeout_ms;  /* one reply; 1..600000, default 100. Connecting may take ten times that */
+    const char *redis_prefix;  /* before every key and ledger name, for ACLs; default none */
+    uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000, default 100 */
+    uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100. Connecting may take ten times that */
 
     /* P8, by key: counts that will not reach Redis. Called from a turn or from tw_close(); may not call the engine. */
     void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason);
@@ -202,13 +204,13 @@ TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 /** From now on calls that count answer TW_ERR_CLOSED. Safe beside running calls. Answers: TW_OK. */
 TW_API tw_status tw_stop(tw_engine *engine);
 
-/** Stops, flushes within the time, runs the last closing hooks (TW_CLOSED_PARTIAL for windows still open), frees everything.
- *  No call may be running or follow. The engine is gone whatever is answered.
- *  Answers: TW_OK; TW_ERR_TIMEOUT (some counts were not acknowledged: on_lost told which); TW_ERR_MODE (from inside a hook
- *  or inside tw_enter: nothing was done). */
+/** Stops, flushes within the time, runs the last closing hooks (TW_CLOSED_PARTIAL for windows still open), frees
+ *  everything. No call may be running or follow. The engine is gone whatever is answered.
+ *  Answers: TW_OK; TW_ERR_TIMEOUT (some counts were not acknowledged: on_lost told which); TW_ERR_MODE (from inside a
+ *  hook or inside tw_enter: nothing was done). */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
-/** Host-driven engines: one bounded round of background work (clock, roll-over, hooks, sync), from one thread at a time.
+/** Host-driven engines: one bounded round of background work (clock, roll-over, hooks, sync), by one thread at a time.
  *  Cost: at most some milliseconds, hooks not counted; never waits for the network.
  *  Answers: TW_OK; TW_PENDING (another thread is in a turn); TW_ERR_MODE (own-thread engine, hook, inside tw_enter). */
 TW_API tw_status tw_turn(tw_engine *engine);
@@ -219,7 +221,8 @@ TW_API int tw_fd(const tw_engine *engine);
 TW_API uint32_t tw_timeout_ms(tw_engine *engine);
 
 /** Optional brackets around many calls of one thread: saves a few ns for each call between them; they nest. Keep the
- *  section short: while it lasts, dropped memory is not reused (tw_stats.sections_oldest_ms shows it). Time and windows go on. */
+ *  section short: while it lasts, dropped memory is not reused (tw_stats.sections_oldest_ms shows it). Time and
+ *  windows go on. */
 TW_API void tw_enter(tw_engine *engine);
 TW_API void tw_leave(tw_engine *engine);
 
@@ -227,17 +230,17 @@ TW_API void tw_leave(tw_engine *engine);
 
 /** tw_family_options.window */
 enum {
-    TW_ALIGNED = 0,       /* [n * window_ms, (n + 1) * window_ms), shifted by utc_offset_ms */
-    TW_FROM_FIRST = 1,    /* each key lives window_ms from its first count */
-    TW_FOREVER = 2,       /* no end */
-    TW_CALENDAR_DAY = 3,  /* civil days, weeks and months in the offset's time */
+    TW_ALIGNED = 0,      /* [n * window_ms, (n + 1) * window_ms), shifted by utc_offset_ms */
+    TW_FROM_FIRST = 1,   /* each key lives window_ms from its first count */
+    TW_FOREVER = 2,      /* no end */
+    TW_CALENDAR_DAY = 3, /* civil days, weeks and months in the offset's time */
     TW_CALENDAR_WEEK = 4,
     TW_CALENDAR_MONTH = 5
 };
 
-enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1 };    /* tw_family_options.on_full */
-enum { TW_ADMIT = 0, TW_DENY = 1 };                   /* tw_family_options.on_full_limit */
-enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 };  /* flags of on_window_closed */
+enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1 };   /* tw_family_options.on_full */
+enum { TW_ADMIT = 0, TW_DENY = 1 };                  /* tw_family_options.on_full_limit */
+enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 }; /* flags of on_window_closed */
 
 /** How a family is made. Fill with tw_family_options_init(), then set what you need; zero always means the default.
  *  Strings are copied. */
@@ -255,31 +258,32 @@ typedef struct tw_family_options {
     uint32_t week_start;   /* first day of a calendar week: 0 = Monday ... 6 = Sunday */
 
     /* Aligned and calendar windows only. */
-    int64_t lateness_ms;   /* how long after its end a window still takes tw_add_at(); default 0; TW_UNBOUNDED */
-    int64_t earliness_ms;  /* how far ahead tw_add_at() may open windows; default one window */
-    int64_t history_ms;    /* how long a closed window stays readable here; default one window; TW_NONE */
+    int64_t lateness_ms;  /* how long after its end a window still takes tw_add_at(); default 0; TW_UNBOUNDED */
+    int64_t earliness_ms; /* how far ahead tw_add_at() may open windows; default one window */
+    int64_t history_ms;   /* how long a closed window stays readable here; default one window; TW_NONE */
 
     /* Redis */
-    int64_t retention_ms;  /* how long a window lives on in Redis after its end, and so how late a flush may land; default
-                              the greater of 24 h and one window; not less than one window. A TW_FROM_FIRST key ends in
-                              Redis exactly at its end, and in an endless family never */
-    const char *redis_key; /* template: %k key (once), %n name, %Y %m %d %H %M %S the window's start in the offset's time,
-                              %% a percent sign; default "%n:%k" and, where windows have starts, ":" and a stamp as fine
-                              as the window ("...:%Y%m%d%H" for an hour). One that renders two windows or two
-                              families alike is refused. Overflow counts go to "tw:overflow:" and the key rendered with an
-                              empty %k */
+    int64_t retention_ms; /* how long a window lives on in Redis after its end, and so how late a flush may land;
+                             default the greater of 24 h and one window; not less than one window. A TW_FROM_FIRST
+                             key ends in Redis exactly at its end, and in an endless family never */
+    /* Template of the names in Redis: %k key (once), %n name, %Y %m %d %H %M %S the window's start in the offset's time,
+     * %% a percent sign; default "%n:%k" and, where windows have starts, ":" and a stamp as fine as the window
+     * ("...:%Y%m%d%H" for an hour). One that renders two windows or two families alike is refused. Overflow counts go to
+     * "tw:overflow:" and the template rendered with an empty key. */
+    const char *redis_key;
 
     /* Memory */
-    uint64_t keys_max;     /* keys in one window; 0: bounded by memory only */
-    uint64_t memory_share; /* bytes this family may count on and not exceed; 0: first come, first served */
-    uint32_t on_full;      /* TW_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer TW_OVERFLOWED;
-                              TW_FULL_REJECT: they answer TW_ERR_FULL */
+    uint64_t keys_max;      /* keys in one window; 0: bounded by memory only */
+    uint64_t memory_share;  /* bytes this family may count on and not exceed; 0: first come, first served */
+    uint32_t on_full;       /* TW_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer
+                               TW_OVERFLOWED; TW_FULL_REJECT: they answer TW_ERR_FULL */
     uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
 
-    /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts and
-     * Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL). tw_each(family, start_ms, ...) inside lists the
-     * final counts. False: call me again later. Called from a turn or from tw_close(). Inside, tw_each, tw_get, tw_get_at,
-     * tw_read, tw_add may be called; tw_turn, tw_flush, tw_close, tw_family_close answer TW_ERR_MODE. */
+    /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts
+     * and Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL). tw_each(family, start_ms, ...) inside
+     * lists the final counts. False: call me again later. Called from a turn or from tw_close(). Inside, tw_each,
+     * tw_get, tw_get_at, tw_read, tw_add may be called; tw_turn, tw_flush, tw_close, tw_family_close answer
+     * TW_ERR_MODE. */
     bool (*on_window_closed)(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
     void *closed_ctx;
 } tw_family_options;
@@ -288,24 +292,26 @@ typedef struct tw_family_options {
 TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size);
 
 /** Opens a family. The same name with the same options gives the same handle (and must be closed as often as opened).
- *  Cost: takes a lock, allocates. Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field); TW_ERR_MEMORY; TW_ERR_CLOSED. */
+ *  Cost: takes a lock, allocates. Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field); TW_ERR_MEMORY;
+ *  TW_ERR_CLOSED. */
 TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family);
 /** The family of that name, or NULL. */
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
-/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start and redis_key must be the
- *  same as at opening. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
+/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start and redis_key must be
+ *  the same as at opening. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
-/** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be running
- *  or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
+/** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be
+ *  running or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
 TW_API tw_status tw_family_close(tw_family *family);
 
-/* ---- counting and reading (out-parameters may be NULL) -------------------------------------------------------------- */
+/* ---- counting and reading (out-parameters may be NULL) ----------------------------------------------------------- */
 
-/** Adds `delta` to counter `key` in the window that is open now, creating it at 0 first. `*view` becomes the count as known
- *  here: what this process added plus what Redis last told of others. The view is exact in the sense of P1 and P3.
+/** Adds `delta` to counter `key` in the window that is open now, creating it at 0 first. `*view` becomes the count as
+ *  known here: what this process added plus what Redis last told of others. The view is exact in the sense of P1 and
+ *  P3.
  *  Cost: one hash, one atomic add once the key exists (P9); a new key takes prepared memory, lock-free.
- *  Answers: TW_OK; TW_OVERFLOWED (counted elsewhere; *view is the overflow counter's); TW_ERR_KEY, TW_ERR_RANGE, TW_ERR_FULL,
- *  TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+ *  Answers: TW_OK; TW_OVERFLOWED (counted elsewhere; *view is the overflow counter's); TW_ERR_KEY, TW_ERR_RANGE,
+ *  TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /** The same into the window of `unix_ms`: event time, for logs and queues. Aligned and calendar windows.
  *  Answers also: TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_MODE. */
@@ -317,8 +323,9 @@ TW_API tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_
 TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
                                 size_t count, tw_status *each);
 
-/** The count in the window that is open now; 0 for an unknown key. With Redis, asking takes a bounded interest in the key:
- *  its total comes with a later sync. Cost: as tw_add() without the add. Answers: TW_OK; TW_ERR_KEY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+/** The count in the window that is open now; 0 for an unknown key. With Redis, asking takes a bounded interest in the
+ *  key: its total comes with a later sync. Cost: as tw_add() without the add. Answers: TW_OK; TW_ERR_KEY,
+ *  TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_get(tw_family *family, tw_key key, int64_t *view);
 /** The same in the window of `unix_ms`, while it is readable here. Answers also: TW_ERR_LATE, TW_ERR_MODE. */
 TW_API tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view);
@@ -353,26 +360,29 @@ typedef struct tw_count {
     int64_t end_ms;
     uint64_t reserved[4];
 } tw_count;
-/** Visits each counter of the window that holds `unix_ms` (or TW_NOW), in no order, until `visit` answers false. A key that
- *  is present throughout is visited exactly once; it is no snapshot: others may count meanwhile. The key is valid inside `visit`
- *  only, which may call the engine. Cost: memory for one small buffer on the stack.
+/** Visits each counter of the window that holds `unix_ms` (or TW_NOW), in no order, until `visit` answers false. A key
+ *  that is present throughout is visited exactly once; it is no snapshot: others may count meanwhile. The key is valid
+ *  inside `visit` only, which may call the engine. Cost: memory for one small buffer on the stack.
  *  Answers: TW_OK; TW_ERR_LATE (not readable here any more), TW_ERR_CLOSED, TW_ERR_FORKED. */
-TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx);
+TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
+                         void *ctx);
 
-/* ---- limits. Only == TW_OK admits ----------------------------------------------------------------------------------- */
+/* ---- limits. Only == TW_OK admits
+ * ----------------------------------------------------------------------------------- */
 
 /** tw_verdict.decided_by */
 enum { TW_BY_LOCAL = 0, TW_BY_VIEW = 1, TW_BY_LEASE = 2, TW_BY_REDIS = 3, TW_BY_OUTAGE = 4, TW_BY_FULL = 5 };
 
 /** Filled on every return, errors included. */
 typedef struct tw_verdict {
-    int64_t limit, used, remaining;          /* units */
-    int64_t reset_after_ms, retry_after_ms;  /* retry: 0 if admitted, -1 when n can never be admitted in this window */
-    int64_t error_bound;                     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
+    int64_t limit, used, remaining;         /* units */
+    int64_t reset_after_ms, retry_after_ms; /* retry: 0 if admitted, -1 when n can never be admitted in this window */
+    int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms;
-    uint32_t decided_by;                     /* TW_BY_LOCAL: no Redis, exact. TW_BY_VIEW: what is known here. TW_BY_FULL */
+    /* TW_BY_LOCAL: no Redis, exact. TW_BY_VIEW: what is known here. TW_BY_FULL */
+    uint32_t decided_by;
     uint16_t claim;
-    uint8_t allowed, final;                  /* allowed: equals TW_OK, except upon an error: the policy's advice */
+    uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
     uint64_t reserved[8];
 } tw_verdict;
 
@@ -386,11 +396,12 @@ typedef struct tw_verdict {
 TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
 /** True in `*first` for exactly one caller per key and window. The key's count becomes 1. Without Redis only.
- *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family with
- *  Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+ *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family
+ *  with Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
 
-/* ---- seeing what goes on ------------------------------------------------------------------------------------------- */
+/* ---- seeing what goes on
+ * ------------------------------------------------------------------------------------------- */
 
 /** Every field of tw_stats: X(name, kind, text), kind gauge or counter. */
 #define TW_STATS(X) \
@@ -438,7 +449,8 @@ typedef struct tw_stats {
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
 /** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
  *  Answers: TW_OK; TW_DENIED (`write` answered false). */
-TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size), void *ctx);
+TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size),
+                                  void *ctx);
 
 #ifdef __cplusplus
 }
