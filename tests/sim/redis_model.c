@@ -35,7 +35,10 @@ struct model_key *redis_model_make(struct redis_model *model, const char *name, 
     for (size_t i = 0; !key && i < MODEL_KEYS; i++)
         if (model->store.keys[i].type == MODEL_NONE) key = &model->store.keys[i];
     if (!key || strlen(name) >= sizeof key->name) abort(); /* a test that needs more room */
-    if (key->type == MODEL_NONE) snprintf(key->name, sizeof key->name, "%s", name);
+    if (key->type == MODEL_NONE) {
+        memset(key, 0, sizeof *key);
+        snprintf(key->name, sizeof key->name, "%s", name);
+    }
     key->type = type;
     return key;
 }
@@ -183,6 +186,11 @@ static void item_say_sum(struct run *run, const struct model_key *key) {
         say(&run->items, ":%" PRId64 "\r\n", key->value);
 }
 
+/* Lua has doubles: beyond 2^53 it takes neighbours for equal, and looks once too often. */
+static bool is_newborn(int64_t value, int64_t delta) {
+    return (double)value == (double)delta;
+}
+
 static void item_window(struct run *run, char kind, int64_t expiry_ms, int64_t delta) {
     if (kind != 'e' && expiry_ms <= run->model->now_ms) {
         item_late(run);
@@ -190,7 +198,7 @@ static void item_window(struct run *run, char kind, int64_t expiry_ms, int64_t d
     }
     struct model_key *key = item_add(run, delta);
     if (!key) return;
-    bool look = kind == 'W' || (kind == 'w' && key->value == delta);
+    bool look = kind == 'W' || (kind == 'w' && is_newborn(key->value, delta));
     if (look && !key->expiry_ms) key->expiry_ms = expiry_ms;
     item_say_sum(run, key);
 }
@@ -202,7 +210,7 @@ static void item_from_first(struct run *run, char kind, int64_t delta, int64_t e
     }
     struct model_key *key = item_add(run, delta);
     if (!key) return;
-    if (kind == 'f' && key->value != delta) {
+    if (kind == 'f' && !is_newborn(key->value, delta)) {
         item_say_sum(run, key);
         return;
     }

@@ -1,0 +1,227 @@
+/* script_model.c -- the simulator's Redis and a real one answer alike: the model is only worth what this shows.
+ * Method: the same random commands, as sync would encode them, go to both; the replies are compared element by element. Times
+ * may differ by the milliseconds between the two. */
+#include "tests/redis/sync_support.h"
+#include "tests/sim/redis_model.h"
+
+#include <inttypes.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "batch.lua.h"
+#include "batch.lua.sha1.h"
+
+#define NAMES 12
+
+struct both {
+    struct test_prng prng;
+    struct redis_model model;
+    int socket;
+    struct twi_reader *real, *modelled;
+    uint64_t number; /* of the ledger */
+    uint64_t nonces[8];
+    struct twi_bytes sent[8]; /* the last batches: to be sent again */
+    uint64_t seen_dup, seen_gap, seen_late, seen_failed, seen_clash, seen_gone;
+};
+
+static const struct twi_wire_limits limits = {.bytes_max = 1 << 20, .nodes_max = 4096, .depth_max = 3};
+
+static void real_connect(struct both *both, const struct redis_server *server) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", server->socket);
+    both->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(both->socket, (struct sockaddr *)&address, sizeof address), 0);
+}
+
+static const struct twi_node *real_answer(struct both *both, const struct twi_bytes *command, size_t *count) {
+    const struct twi_node *nodes = NULL;
+    char chunk[4096];
+    assert_int_equal(write(both->socket, command->data, command->size), command->size);
+    while (twi_reader_next(both->real, &nodes, count) != TWI_WIRE_DONE) {
+        ssize_t got = read(both->socket, chunk, sizeof chunk);
+        assert_true(got > 0);
+        assert_true(twi_reader_feed(both->real, chunk, (size_t)got));
+    }
+    return nodes;
+}
+
+static const struct twi_node *model_answer(struct both *both, const struct twi_bytes *command, size_t *count) {
+    static struct model_word words[2048];
+    const struct twi_node *nodes = NULL;
+    struct twi_bytes reply = {0};
+    size_t word_count, used;
+    assert_true(redis_model_parse(command->data, command->size, words, 2048, &word_count, &used));
+    redis_model_run(&both->model, words, word_count, &reply);
+    assert_true(twi_reader_feed(both->modelled, reply.data, reply.size));
+    assert_int_equal(twi_reader_next(both->modelled, &nodes, count), TWI_WIRE_DONE);
+    twi_bytes_free(&reply);
+    return nodes;
+}
+
+/* Texts of errors from INCRBY may be worded anew by a later Redis; what sync reads of them is their first word. */
+static bool is_alike(const struct twi_node *a, const struct twi_node *b) {
+    if (a->type != b->type || a->depth != b->depth) return false;
+    if (a->type == TWI_NODE_INTEGER) return a->integer == b->integer || (a->integer > INT64_C(1600000000000) && llabs(a->integer - b->integer) <= 3000);
+    if (a->type == TWI_NODE_ARRAY) return a->integer == b->integer;
+    if (a->type == TWI_NODE_NIL) return true;
+    if (a->type == TWI_NODE_ERROR) return strcspn(a->text, " ") == strcspn(b->text, " ") && memcmp(a->text, b->text, strcspn(a->text, " ")) == 0;
+    return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
+}
+
+static void note(struct both *both, const struct twi_node *nodes, size_t count) {
+    if (nodes[0].type == TWI_NODE_ARRAY) {
+        both->seen_dup += twi_node_is(&nodes[1], "DUP");
+        both->seen_gap += twi_node_is(&nodes[1], "GAP");
+        both->seen_clash += twi_node_is(&nodes[1], "CLASH");
+        both->seen_gone += twi_node_is(&nodes[1], "GONE");
+    }
+    for (size_t i = 1; i < count; i++) {
+        both->seen_late += nodes[i].type == TWI_NODE_STATUS;
+        both->seen_failed += nodes[i].type == TWI_NODE_ERROR;
+    }
+}
+
+static void ask_both(struct both *both, const struct twi_bytes *command) {
+    size_t real_count, model_count;
+    const struct twi_node *real = real_answer(both, command, &real_count);
+    if (real[0].type == TWI_NODE_ARRAY && real_count > 8) both->model.now_ms = real[2].integer; /* one clock for both */
+    const struct twi_node *model = model_answer(both, command, &model_count);
+    bool alike = real_count == model_count;
+    for (size_t i = 0; alike && i < real_count; i++) {
+        alike = is_alike(&real[i], &model[i]);
+        if (!alike) print_error("node %zu: real %d %" PRId64 " %s, model %d %" PRId64 " %s\n", i, real[i].type, real[i].integer, real[i].text ? real[i].text : "", model[i].type, model[i].integer, model[i].text ? model[i].text : "");
+    }
+    if (!alike) print_error("%zu and %zu nodes; status %s / %s\n", real_count, model_count, real_count > 1 ? real[1].text : real[0].text, model_count > 1 ? model[1].text : model[0].text);
+    assert_true(alike);
+    note(both, real, real_count);
+}
+
+/* ---- random batches ---------------------------------------------------------------------------------------------------- */
+
+static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count, size_t *arg_count) {
+    static const char kinds[] = "rRewWfF";
+    char kind = kinds[test_prng_below(&both->prng, 7)], name[16];
+    int64_t count = test_prng_between(&both->prng, 0, 4);
+    bool over = test_prng_chance(&both->prng, 1, 6);
+    int64_t far = both->model.now_ms + (over ? test_prng_between(&both->prng, -2000, 0) : test_prng_between(&both->prng, 60000, 3600000));
+    twi_wire_put(args, &kind, 1);
+    twi_wire_put_i64(args, far);
+    twi_wire_put_i64(args, count);
+    *arg_count += 3;
+    for (; count > 0; count--) {
+        snprintf(name, sizeof name, "%c%d", kind == 'e' ? 'e' : 'k', (int)test_prng_below(&both->prng, NAMES));
+        twi_wire_put_text(keys, name);
+        ++*key_count;
+        if (kind == 'r' || kind == 'R') continue;
+        bool huge = test_prng_chance(&both->prng, 1, 6);
+        twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2) : test_prng_between(&both->prng, -5, 5));
+        ++*arg_count;
+        if (kind != 'f' && kind != 'F') continue;
+        twi_wire_put_i64(args, far);
+        ++*arg_count;
+    }
+}
+
+static void encode(struct both *both, bool eval, uint64_t number, uint64_t before, uint64_t nonce, struct twi_bytes *out) {
+    struct twi_bytes keys = {0}, args = {0};
+    size_t key_count = 2, arg_count = 8;
+    char text[20];
+    for (uint64_t groups = number ? test_prng_below(&both->prng, 5) : 0; groups > 0; groups--)
+        put_group(both, &keys, &args, &key_count, &arg_count);
+    snprintf(text, sizeof text, "%016" PRIx64, nonce);
+    out->size = 0;
+    twi_wire_begin(out, 3 + key_count + arg_count);
+    twi_wire_put_text(out, eval ? "EVAL" : "EVALSHA");
+    twi_wire_put_text(out, eval ? twi_script_batch : twi_script_batch_sha1);
+    twi_wire_put_u64(out, key_count);
+    twi_wire_put_text(out, "L");
+    twi_wire_put_text(out, "M");
+    twi_bytes_add(out, keys.data, keys.size);
+    twi_wire_put_text(out, "1");
+    twi_wire_put_u64(out, number);
+    twi_wire_put_u64(out, before);
+    twi_wire_put_text(out, text);
+    twi_wire_put_text(out, "86400000");
+    twi_wire_put_u64(out, number * 10);
+    twi_wire_put_u64(out, number);
+    twi_wire_put_text(out, "marker");
+    twi_bytes_add(out, args.data, args.size);
+    twi_bytes_free(&keys);
+    twi_bytes_free(&args);
+}
+
+static void send_next(struct both *both, bool eval) {
+    struct twi_bytes *slot = &both->sent[++both->number % 8];
+    encode(both, eval, both->number, both->number - 1, test_prng_next(&both->prng), slot);
+    ask_both(both, slot);
+}
+
+static void step(struct both *both, struct redis_server *server) {
+    struct twi_bytes odd = {0};
+    char name[16];
+    switch (test_prng_below(&both->prng, 12)) {
+    case 0: /* again: one of the last eight */
+        if (both->number >= 8) ask_both(both, &both->sent[test_prng_below(&both->prng, 8)]);
+        break;
+    case 1: /* a number too far */
+        encode(both, true, both->number + 2, both->number + 1, 7, &odd);
+        ask_both(both, &odd);
+        break;
+    case 2: /* somebody else's batch under our number */
+        if (both->number == 0) break;
+        encode(both, true, both->number, both->number - 1, 8, &odd);
+        ask_both(both, &odd);
+        break;
+    case 3: /* an operator writes what is no number */
+        snprintf(name, sizeof name, "k%d", (int)test_prng_below(&both->prng, NAMES));
+        redis_server_ask(server, "SET", name, "text", NULL);
+        redis_model_make(&both->model, name, MODEL_TEXT)->expiry_ms = 0;
+        snprintf(redis_model_find(&both->model, name)->text, 40, "text");
+        break;
+    case 4: /* an operator deletes */
+        snprintf(name, sizeof name, "k%d", (int)test_prng_below(&both->prng, NAMES));
+        redis_server_ask(server, "DEL", name, NULL);
+        if (redis_model_find(&both->model, name)) redis_model_make(&both->model, name, MODEL_NONE);
+        break;
+    default: send_next(both, test_prng_chance(&both->prng, 1, 10)); break;
+    }
+    twi_bytes_free(&odd);
+}
+
+/* Goal: model and server agree on every kind of group, DUP, GAP, CLASH, GONE, errors, expiries and large totals. */
+static void the_model_answers_as_redis_does(void **state) {
+    (void)state;
+    struct redis_server server;
+    static struct both both;
+    redis_server_start(&server, NULL);
+    test_prng_seed(&both.prng, test_seed());
+    redis_model_init(&both.model);
+    both.model.has_script = true;
+    both.real = twi_reader_create(&limits);
+    both.modelled = twi_reader_create(&limits);
+    real_connect(&both, &server);
+    struct twi_bytes open = {0};
+    encode(&both, true, 1, 0, 1, &open);
+    ask_both(&both, &open); /* GONE */
+    encode(&both, true, 0, 0, 1, &open);
+    ask_both(&both, &open);
+    ask_both(&both, &open); /* CLASH: an opening is never repeated */
+    for (uint64_t i = 0; i < test_scale(3000); i++) step(&both, &server);
+    print_message("# dup %d gap %d late %d failed %d clash %d gone %d\n", (int)both.seen_dup, (int)both.seen_gap, (int)both.seen_late,
+                  (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
+    assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 && both.seen_clash > 0 &&
+                both.seen_gone > 0);
+    for (size_t i = 0; i < 8; i++) twi_bytes_free(&both.sent[i]);
+    twi_bytes_free(&open);
+    twi_reader_free(both.real);
+    twi_reader_free(both.modelled);
+    close(both.socket);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_answers_as_redis_does)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
