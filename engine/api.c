@@ -83,7 +83,7 @@ static bool delta_is_out_of_range(int64_t delta) {
     return delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX;
 }
 
-tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     struct twi_call call;
     int64_t seen = 0;
     if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
@@ -93,6 +93,11 @@ tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
     return status;
+}
+
+tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    twi_check(family != NULL);
+    return family->hot_add(family, key, delta, view);
 }
 
 static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {

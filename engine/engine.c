@@ -224,6 +224,7 @@ static void renew(tw_engine *engine) {
         made = made && start_thread(engine) == TW_OK;
     }
     if (!made) twi_store_release(&engine->broken, true);
+    if (!made) twi_store_release(&engine->gate, true);
 }
 
 static void renew_all(void) {
@@ -378,6 +379,7 @@ void twi_engine_nap(tw_engine *engine, uint32_t ms) {
 tw_status tw_stop(tw_engine *engine) {
     twi_check(engine != NULL);
     twi_store_release(&engine->stopped, true);
+    twi_store_release(&engine->gate, true);
     return TW_OK;
 }
 

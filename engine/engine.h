@@ -41,6 +41,7 @@ struct tw_engine {
     struct twi_shard *shards;
     bool host_driven, has_redis;
     _Atomic bool stopped; /* calls answer TW_ERR_CLOSED */
+    _Atomic bool gate;    /* stopped or broken: nobody takes the hot path */
     _Atomic bool broken;  /* a forked child whose engine could not be made anew */
     alignas(TWI_LINE_BYTES) struct twi_clock clock;
     struct twi_arena arena;

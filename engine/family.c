@@ -4,6 +4,7 @@
  * with. */
 #include "engine/family.h"
 
+#include "engine/hash_aes.h"
 #include "engine/options.h"
 
 #include <stdlib.h>
@@ -72,6 +73,12 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_FROM_FIRST;
     family->has_starts = twi_calendar_has_starts(&family->rule);
+    family->never_plain = family->from_first || (family->synced && template->guard_reserved);
+#if TWI_WITH_AES
+    family->hot_add = engine->hash == twi_hash_aes() ? twi_hot_add_aes : twi_hot_add_any;
+#else
+    family->hot_add = twi_hot_add_any;
+#endif
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;

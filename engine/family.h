@@ -17,6 +17,8 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
+    bool never_plain; /* no call may take the hot path */
+    tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     struct twi_window_rule rule;
 
     /* policies: tw_family_set() changes them one by one */
@@ -46,6 +48,11 @@ struct tw_family {
     struct twi_template template;
     _Atomic(struct tw_family *) next;
 };
+
+/* hot_aes.c, hot_any.c: an add of a key that is there; api.c: any other. */
+tw_status twi_hot_add_aes(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+tw_status twi_hot_add_any(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
 /* Frees a family that holds no generation and that nobody can find any more. */
 void twi_family_free(struct tw_family *family);

@@ -214,10 +214,8 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
-        if (stop == TWI_SLOT_EMPTY) {
-            if (twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED)) return NULL;
+        if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
             continue; /* somebody took or closed it: look again */
-        }
         /* A copy may be under way; whoever made it read the clock before us. It must not come into being with room
          * for the key. */
         uint64_t next = TWI_ENTRY_NONE;

@@ -1,0 +1,12 @@
+/* hot_aes.c -- the hot path for processors with AES rounds: see hot.h. Chosen by family.c where the engine's hash is the AES hash.
+ * Always true: empty where the processor family has none. */
+#include "engine/hash_aes.h"
+
+#if TWI_WITH_AES
+#define TWI_HOT_NAME twi_hot_add_aes
+#define TWI_HOT_CODE TWI_AES_CODE
+#define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->secret, (key).data, (key).size)
+#include "engine/hot.h"
+#else
+typedef int twi_hot_aes_is_empty;
+#endif
