@@ -162,7 +162,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         if (status != TW_OK || !twi_place_find(&call, &place)) break; /* unknown: 0 already */
         taken = twi_cell_view(place.cell, place.meta);
         uint64_t before;
-        enum twi_added added = twi_cell_add_careful(place.cell, -taken, &before);
+        enum twi_added added = twi_cell_add_careful(place.cell, taken == INT64_MIN ? INT64_MAX : -taken, &before);
         if (added == TWI_ADDED) {
             twi_place_mark(&call, &place, before);
             twi_count_increments(call.engine, call.self, 1);

@@ -15,6 +15,7 @@ tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key
         twi_template_key_is_reserved(&family->template, key))
         return TW_ERR_KEY;
     call->at = false;
+    call->decided = false;
     call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);
     twi_section_enter(call->self);
     return TW_OK;
@@ -54,6 +55,7 @@ bool twi_place_find_life(const struct twi_call *call, struct twi_place *place) {
 /* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more
  * (trap E22). */
 static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
+    twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
     struct twi_wanted again = twi_wanted_again(call->wanted);
@@ -68,11 +70,15 @@ struct currency {
     struct twi_generation *generation;
 };
 
-/* Asked by an insert that met a closed slot: does the clock still point here? */
+/* Does the clock, read anew, still let this call count in this window? Asked by an insert that met a closed slot, and
+ * after a window was opened. Engine time never goes back, so who sees what a later moment has done sees that moment. */
 static bool still_current(void *ctx) {
     struct currency *currency = ctx;
-    if (currency->call->at) return true;
-    return twi_generation_holds(currency->generation, twi_clock_now_ms(&currency->call->engine->clock));
+    struct tw_family *family = currency->call->family;
+    int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
+    if (currency->call->at)
+        return now_ms < twi_time_add(currency->generation->end_ms, twi_load_relaxed(&family->lateness_ms));
+    return twi_calendar_span(&family->rule, now_ms).start_ms == currency->generation->start_ms;
 }
 
 static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
@@ -91,11 +97,22 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+    bool was_held = place->generation != NULL;
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
+    if (!was_held || family->from_first) {
+        /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life;
+         * and a key may have begun its life in the next one, whose inserter found no window here (trap E22). */
+        struct currency currency = {call, place->generation};
+        twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
+        if (!still_current(&currency)) return TW_PENDING;
+    }
     tw_status status = insert(call, place, &call->wanted);
     if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
     struct twi_wanted again = twi_wanted_again(call->wanted);
-    return insert(call, place, &again);
+    status = insert(call, place, &again);
+    /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
+    if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
+    return status;
 }

@@ -18,6 +18,7 @@ struct twi_call {
     tw_engine *engine;
     struct twi_thread *self;
     struct twi_wanted wanted;
+    bool decided;    /* the clock has been read once: who comes again met a sealed window */
     bool at;         /* event time is given: unix_ms decides the window, not the clock */
     int64_t unix_ms; /* the moment that decides the window */
     int64_t now_ms;  /* engine time */
@@ -31,8 +32,9 @@ TWI_INLINE void twi_call_end(const struct twi_call *call) {
 /* Reads the clock, and says if the engine is closed. Before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->stopped))) {
-        if (!call->self->in_hook) return TW_ERR_CLOSED;
+        if (!call->self->in_hook || call->decided) return TW_ERR_CLOSED; /* again: tw_close() has sealed the window */
     }
+    call->decided = true;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
     return TW_OK;

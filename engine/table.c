@@ -216,8 +216,9 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
             continue; /* somebody took or closed it: look again */
-        /* A copy may be under way; whoever made it read the clock before us. It must not come into being with room
-         * for the key. */
+        /* Closing the slot is not enough: a copy of the leaf, under way or made later by somebody who read the clock
+         * before us, would have room for the key. Sealed, the leaf gets no copy any more, and who needs one decides
+         * again by the clock, which has moved for everybody. */
         uint64_t next = TWI_ENTRY_NONE;
         if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) ||
             TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
