@@ -70,7 +70,9 @@ static void plan_next(tw_engine *engine) {
         if (family->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
             next_ms = engine->turn_mono_ms + (family->due_ms > engine->turn_ms ? family->due_ms - engine->turn_ms : 0);
     }
-    if (engine->retired != 0 || engine->maps != 0) next_ms = engine->turn_mono_ms;
+    /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
+    int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
+    if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
     if (engine->sync != NULL) {
         int64_t wake_ms = engine->driver->wake_ms(engine->sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
@@ -339,7 +341,7 @@ static bool has_news(tw_engine *engine) {
     pthread_mutex_lock(&engine->lock);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
-        news = news || twi_load_relaxed(&family->arrivals) != 0 ||
+        news = news || twi_load_relaxed(&family->arrivals) != 0 || twi_load_relaxed(&family->changed) ||
                (twi_load_relaxed(&family->close_asked) && !twi_load_relaxed(&family->close_seen));
     pthread_mutex_unlock(&engine->lock);
     return news;

@@ -71,6 +71,7 @@ struct tw_engine {
     uint32_t retired; /* unlinked generations, by next_all */
     uint32_t maps;    /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
+    bool reclaimed;            /* this turn gave something back: there may be more */
     int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;
     int64_t epoch_raised_ms; /* monotonic */
@@ -109,6 +110,9 @@ void twi_engine_wake(tw_engine *engine);
 void twi_engine_nap(tw_engine *engine, uint32_t ms);
 /* Outside of hooks and sections. */
 bool twi_thread_may_wait(const struct twi_thread *self);
+
+/* port.c: takes a generation that owes nothing and that nobody can reach off the lists of marked ones. */
+void twi_port_forget(tw_engine *engine, struct twi_generation *generation);
 
 /* wheel.c: roll-over of all families; hooks run here. */
 void twi_wheel_turn(tw_engine *engine);

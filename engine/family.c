@@ -181,6 +181,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
         checked.error_text = NULL;
         family->options = checked;
         apply_policies(family, &checked);
+        twi_store_release(&family->changed, true);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;

@@ -26,7 +26,7 @@ struct tw_family {
     _Atomic uint32_t on_full, on_full_limit;
     struct twi_quota quota;
 
-    _Atomic uint32_t map;      /* line of the map of windows; 0: none yet */
+    _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
     _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
 
     /* the turn's own */
@@ -39,6 +39,7 @@ struct tw_family {
     uint32_t prepared_leaves;
     int64_t prepared_start_ms; /* the last window that was prepared for */
     uint32_t held;             /* generations in memory, retired ones included */
+    _Atomic bool changed;      /* tw_family_set(): every window is looked at again */
     _Atomic bool close_asked;  /* tw_family_close(): drains, then goes */
     _Atomic bool close_seen;   /* the turn has begun with that */
 
@@ -63,9 +64,10 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 /* Publishes a prepared generation. False: the window was opened by somebody else. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes unreachable every generation whose phase is DROPPED. By the turn. False: no memory for the new map; try
- * later. */
-bool twi_window_unlink_dropped(struct tw_family *family);
+/* Makes unreachable every generation whose phase is DROPPED. By the turn. Takes no memory: it is what gives it back. */
+void twi_window_unlink_dropped(struct tw_family *family);
+/* Gives the map of a family back that holds no generation and that nobody can find any more. */
+void twi_window_give_map(struct tw_family *family);
 
 /* Adds the family's windows and keys. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);

@@ -41,6 +41,14 @@ static void take_marked_generations(tw_engine *engine) {
     }
 }
 
+void twi_port_forget(tw_engine *engine, struct twi_generation *generation) {
+    take_marked_generations(engine);
+    uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->pending;
+    while (*link != line && *link != 0) link = &generation_at(engine, *link)->next_pending;
+    if (*link == line) *link = generation->next_pending;
+    generation->pending = false;
+}
+
 /* One counter's item; false: nothing to say of it. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {

@@ -192,7 +192,7 @@ static void look_at_all(struct wheel *wheel) {
 static void retire_dropped(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
     tw_engine *engine = wheel->engine;
-    if (!twi_window_unlink_dropped(family)) return look(wheel, DRAIN_LOOK_MS);
+    twi_window_unlink_dropped(family);
     uint64_t stamp = twi_reclaim_stamp();
     uint32_t *link = &family->generations;
     while (*link != 0) {
@@ -265,7 +265,8 @@ static void prepare(struct wheel *wheel) {
 static void family_turn(tw_engine *engine, struct tw_family *family) {
     struct wheel wheel = {engine, family, TWI_WORK_TURN, INT64_MAX, INT64_MAX, false};
     bool arrived = take_arrivals(&wheel);
-    if (engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms || is_ending(&wheel)) {
+    bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
+    if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms || is_ending(&wheel)) {
         wheel.due_ms = wheel.look_ms = INT64_MAX;
         look_at_all(&wheel);
     } else if (arrived) {
@@ -290,6 +291,7 @@ static void free_family(tw_engine *engine, struct tw_family *family) {
     while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next;
     twi_store_release(link, twi_load_relaxed(&family->next));
     pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
+    twi_window_give_map(family);
     twi_family_free(family);
 }
 
@@ -335,6 +337,8 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers) != 0) return false;
+    /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
+    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;
@@ -352,10 +356,12 @@ static void reclaim_maps(tw_engine *engine, uint64_t reached) {
     if (engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) != 0) {
         engine->maps = twi_swap_acqrel(&engine->retired_maps, 0);
         engine->maps_stamp = twi_reclaim_stamp();
+        engine->reclaimed = true;
     }
 }
 
 void twi_wheel_reclaim(tw_engine *engine) {
+    engine->reclaimed = false;
     if (engine->retired == 0 && engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) == 0) return;
     uint64_t reached = twi_reclaim_reached();
     uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
@@ -368,4 +374,5 @@ void twi_wheel_reclaim(tw_engine *engine) {
             link = &generation->next_all;
     }
     reclaim_maps(engine, reached);
+    engine->reclaimed = engine->reclaimed || work != 4 * TWI_WORK_TURN;
 }

@@ -1,13 +1,13 @@
 /* window.c -- which generation holds a moment: the map of a family's windows. See family.h.
  *
  *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32; 0 EMPTY,
- *   1 CLOSED
+ *   1 CLOSED, 2 GONE
  *
- * Open addressing. Slots go EMPTY -> generation or EMPTY -> CLOSED, once, as in table.h. A map that is full, or that
- * names dropped generations, is closed, copied without the dropped ones, and replaced by one swap of family->map. A
- * copy is made from the map it replaces, so a copy that still holds a generation which an earlier swap has left out
- * loses its own swap (W3). Generations are unlinked by the turn alone; anybody opens them. A window is opened by the
- * swap of its slot: two threads that open one window at once agree on one generation, the other gives its own back
+ * Open addressing. Slots go EMPTY -> generation -> GONE or EMPTY -> CLOSED, each step once. A map that is full is closed,
+ * copied without what is dropped, and replaced by one swap of family->map. Generations are unlinked by the turn alone, in
+ * place (that takes no memory, so a full arena can always let go of what is over); it then raises the upper half of
+ * family->map, so that a copy which still holds what was unlinked loses its swap (W3). Anybody opens windows: by the swap
+ * of a slot, so two threads that open one window at once agree on one generation, and the other gives its own back
  * unseen. */
 #include "engine/family.h"
 
@@ -20,6 +20,9 @@ struct map {
     _Atomic uint64_t slots[];
 };
 #define MAP_HEAD_WORDS 2u
+#define MAP_GONE UINT64_C(2) /* a generation was here that has been dropped: the walk goes on behind it */
+#define MAP_LINE(word) ((uint32_t)(word))
+#define MAP_TURNS (UINT64_C(1) << 32)
 #define MAP_LINES_MIN 2u
 
 static uint32_t start_tag(int64_t start_ms) {
@@ -40,7 +43,7 @@ static struct twi_generation *look(const struct twi_arena *arena, struct map *ma
         *at = i;
         *stop = slot;
         if (slot <= TWI_SLOT_CLOSED) return NULL;
-        if ((uint32_t)(slot >> 32) == tag) {
+        if ((uint32_t)(slot >> 32) == tag && slot != MAP_GONE) {
             struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
             if (generation->start_ms == start_ms) return generation;
         }
@@ -50,14 +53,17 @@ static struct twi_generation *look(const struct twi_arena *arena, struct map *ma
     return NULL;
 }
 
-static bool is_dropped(struct twi_generation *generation) {
-    return twi_load_acquire(&generation->phase) == TWI_DROPPED;
+/* The generation of a slot, or NULL: none, or one that is to go. */
+static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t slot) {
+    if (slot <= MAP_GONE) return NULL;
+    struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
+    return twi_load_acquire(&generation->phase) != TWI_DROPPED ? generation : NULL;
 }
 
 static void copy_into(const struct twi_arena *arena, struct map *target, struct map *source) {
     for (uint32_t i = 0; i < source->capacity; i++) {
         uint64_t slot = twi_load_acquire(&source->slots[i]);
-        if (slot <= TWI_SLOT_CLOSED || is_dropped(twi_arena_at(arena, (uint32_t)slot))) continue;
+        if (live_in(arena, slot) == NULL) continue;
         uint32_t at = (uint32_t)((slot >> 32) * target->capacity >> 32);
         while (twi_load_relaxed(&target->slots[at]) != TWI_SLOT_EMPTY)
             if (++at == target->capacity) at = 0;
@@ -68,16 +74,14 @@ static void copy_into(const struct twi_arena *arena, struct map *target, struct 
 
 static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
     uint32_t live = 0;
-    for (uint32_t i = 0; i < map->capacity; i++) {
-        uint64_t slot = twi_load_acquire(&map->slots[i]);
-        if (slot > TWI_SLOT_CLOSED && !is_dropped(twi_arena_at(arena, (uint32_t)slot))) live++;
-    }
+    for (uint32_t i = 0; i < map->capacity; i++) live += live_in(arena, twi_load_acquire(&map->slots[i])) != NULL;
     return live;
 }
 
-/* Replaces the map of line `old_line` (0: none yet) by one with room. False: no memory. */
-static bool replace_map(struct tw_family *family, uint32_t old_line) {
+/* Replaces the map of `old_word` (0: none yet) by one with room. False: no memory. */
+static bool replace_map(struct tw_family *family, uint64_t old_word) {
     struct twi_arena *arena = &family->engine->arena;
+    uint32_t old_line = MAP_LINE(old_word);
     struct map *old = twi_arena_at(arena, old_line);
     uint32_t live = old_line != 0 ? count_live(arena, old) : 0;
     /* Twice the live ones and some: a third of them may come before the next replacement. Taken before the old one
@@ -100,8 +104,8 @@ static bool replace_map(struct tw_family *family, uint32_t old_line) {
         TWI_RACE_POINT(map_closed_not_replaced);
         copy_into(arena, map, old);
     }
-    uint32_t found = old_line;
-    if (!twi_cas_acqrel(&family->map, &found, line)) /* W3 */
+    uint64_t found = old_word;
+    if (!twi_cas_acqrel(&family->map, &found, (old_word & ~(MAP_TURNS - 1)) | line)) /* W3 */
         twi_arena_give(arena, line, map_lines(map));
     else if (old_line != 0)
         twi_engine_retire_map(family->engine, old_line);
@@ -119,12 +123,12 @@ void twi_engine_retire_map(tw_engine *engine, uint32_t line) {
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms) {
     struct twi_arena *arena = &family->engine->arena;
     for (;;) {
-        uint32_t line = twi_load_acquire(&family->map), at; /* W6, pairs with W3 */
-        uint64_t stop;
-        if (line == 0) return NULL;
-        struct twi_generation *generation = look(arena, twi_arena_at(arena, line), start_ms, &at, &stop);
+        uint64_t word = twi_load_acquire(&family->map), stop; /* W6, pairs with W3 */
+        uint32_t at;
+        if (word == 0) return NULL;
+        struct twi_generation *generation = look(arena, twi_arena_at(arena, MAP_LINE(word)), start_ms, &at, &stop);
         /* CLOSED: what was opened before is in front of it; what comes later is in the map that replaces this one. */
-        if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == line) return generation;
+        if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == word) return generation;
     }
 }
 
@@ -160,23 +164,24 @@ static struct twi_generation *enter(struct tw_family *family, struct twi_generat
                                     struct twi_generation *(*make)(void *ctx), void *ctx) {
     struct twi_arena *arena = &family->engine->arena;
     for (;;) {
-        uint32_t line = twi_load_acquire(&family->map), at;
-        struct map *map = twi_arena_at(arena, line);
-        uint64_t stop;
-        if (line == 0) {
+        uint64_t word = twi_load_acquire(&family->map), stop;
+        struct map *map = twi_arena_at(arena, MAP_LINE(word));
+        uint32_t at;
+        if (word == 0) {
             if (!replace_map(family, 0)) return NULL;
             continue;
         }
         struct twi_generation *there = look(arena, map, start_ms, &at, &stop);
         if (there != NULL) return there;
         if (stop == TWI_SLOT_CLOSED || twi_load_relaxed(&map->used) * 3 >= map->capacity * 2) {
-            if (!replace_map(family, line)) return NULL;
+            if (!replace_map(family, word)) return NULL;
             continue;
         }
         if (mine == NULL && (mine = make(ctx)) == NULL) return NULL;
         uint64_t slot = (uint64_t)start_tag(start_ms) << 32 | twi_arena_line(arena, mine), found = TWI_SLOT_EMPTY;
         if (twi_cas_acqrel(&map->slots[at], &found, slot)) { /* W5, pairs with W4 */
             (void)twi_add_relaxed(&map->used, 1);
+            TWI_RACE_POINT(window_entered_not_announced);
             announce(family, mine);
             return mine;
         }
@@ -210,30 +215,27 @@ bool twi_window_publish(struct tw_family *family, struct twi_generation *generat
     return enter(family, generation, generation->start_ms, NULL, NULL) == generation;
 }
 
-bool twi_window_unlink_dropped(struct tw_family *family) {
+void twi_window_unlink_dropped(struct tw_family *family) {
     struct twi_arena *arena = &family->engine->arena;
-    for (;;) {
-        uint32_t line = twi_load_acquire(&family->map);
-        if (line == 0) return true;
-        struct map *map = twi_arena_at(arena, line);
-        bool found = false;
-        for (uint32_t i = 0; i < map->capacity && !found; i++) {
+    uint64_t word = twi_load_acquire(&family->map);
+    while (word != 0) {
+        struct map *map = twi_arena_at(arena, MAP_LINE(word));
+        for (uint32_t i = 0; i < map->capacity; i++) {
             uint64_t slot = twi_load_acquire(&map->slots[i]);
-            found = slot > TWI_SLOT_CLOSED && is_dropped(twi_arena_at(arena, (uint32_t)slot));
+            if (slot > MAP_GONE && live_in(arena, slot) == NULL) twi_store_release(&map->slots[i], MAP_GONE);
         }
-        if (!found && twi_load_acquire(&family->map) == line) return true;
-        if (found && !replace_map(family, line)) return false;
+        /* A copy that read a slot before us still names the dropped; raising the word makes it lose its swap (W3). */
+        if (twi_cas_acqrel(&family->map, &word, word + MAP_TURNS)) return;
     }
 }
 
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys) {
     struct twi_arena *arena = &family->engine->arena;
-    uint32_t line = twi_load_acquire(&family->map);
-    struct map *map = twi_arena_at(arena, line);
-    for (uint32_t i = 0; line != 0 && i < map->capacity; i++) {
-        uint64_t slot = twi_load_acquire(&map->slots[i]);
-        if (slot <= TWI_SLOT_CLOSED) continue;
-        struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
+    uint64_t word = twi_load_acquire(&family->map);
+    struct map *map = twi_arena_at(arena, MAP_LINE(word));
+    for (uint32_t i = 0; word != 0 && i < map->capacity; i++) {
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        if (generation == NULL) continue;
         *windows += 1;
         *keys += (int64_t)twi_load_relaxed(&generation->keys);
     }
@@ -246,4 +248,11 @@ uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
 }
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line) {
     return map_lines(twi_arena_at(&engine->arena, line));
+}
+void twi_window_give_map(struct tw_family *family) {
+    uint64_t word = twi_load_acquire(&family->map);
+    twi_store_relaxed(&family->map, 0);
+    if (word == 0) return;
+    struct twi_arena *arena = &family->engine->arena;
+    twi_arena_give(arena, MAP_LINE(word), map_lines(twi_arena_at(arena, MAP_LINE(word))));
 }

@@ -213,10 +213,127 @@ static void trap_p6_a_closed_family_gives_all_of_its_memory_back(void **state) {
             (void)tw_add_at(family, tw_str("k"), 1, RIG_START_MS + at * TW_MINUTE, NULL);
         assert_status(tw_family_close(family), TW_OK);
         rig_settle(&rig);
-        rig_settle(&rig);
+        rig_pass(&rig, 10);
         assert_null(tw_family_find(rig.engine, "f"));
         assert_i64_equal(test_memory_bytes(rig.engine), before);
     }
+    rig_close(&rig);
+}
+
+/* Goal: a shorter lateness and history are obeyed when they are set, not when the old ones would have been over. */
+static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    struct hook_log log = {0, 0};
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.lateness_ms = TW_DAY;
+    options.history_ms = TW_DAY;
+    options.on_window_closed = log_hook;
+    options.closed_ctx = &log;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 5);
+    rig_pass(&rig, 2 * TW_MINUTE);
+    assert_i64_equal(log.calls, 0);
+    options.lateness_ms = 0;
+    options.history_ms = TW_NONE;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_i64_equal(tw_timeout_ms(rig.engine), 0);
+    rig_settle(&rig);
+    assert_i64_equal(log.calls, 1);
+    assert_status(tw_get_at(family, tw_str("a"), RIG_START_MS, NULL), TW_ERR_LATE);
+    rig_close(&rig);
+}
+
+/* ---- sections that last ------------------------------------------------------------------------------------------------ */
+
+struct sleeper {
+    pthread_t thread;
+    pthread_barrier_t inside, over;
+    tw_engine *engine;
+};
+static void *sleep_in_section(void *ctx) {
+    struct sleeper *sleeper = ctx;
+    tw_enter(sleeper->engine);
+    pthread_barrier_wait(&sleeper->inside);
+    pthread_barrier_wait(&sleeper->over);
+    tw_leave(sleeper->engine);
+    return NULL;
+}
+static void sleeper_begin(struct sleeper *sleeper, tw_engine *engine) {
+    sleeper->engine = engine;
+    pthread_barrier_init(&sleeper->inside, NULL, 2);
+    pthread_barrier_init(&sleeper->over, NULL, 2);
+    assert_int_equal(pthread_create(&sleeper->thread, NULL, sleep_in_section, sleeper), 0);
+    pthread_barrier_wait(&sleeper->inside);
+}
+static void sleeper_end(struct sleeper *sleeper) {
+    pthread_barrier_wait(&sleeper->over);
+    pthread_join(sleeper->thread, NULL);
+}
+
+/* Goal: a thread that stalls inside a section delays the reuse of memory and nothing else: windows close, hooks come, and the
+ * host is not told to turn without pause (traps E18, E19).
+ * Method: a sleeping section while windows roll over; then it ends. */
+static void trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    struct hook_log log = {0, 0};
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.history_ms = TW_NONE;
+    options.on_window_closed = log_hook;
+    options.closed_ctx = &log;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 1);
+    int64_t one = test_memory_bytes(rig.engine);
+    struct sleeper sleeper;
+    sleeper_begin(&sleeper, rig.engine);
+    for (int i = 0; i < 20; i++) {
+        rig_pass(&rig, TW_MINUTE);
+        rig_add(family, "a", 1);
+    }
+    assert_i64_equal(log.calls, 20);
+    assert_true(test_memory_bytes(rig.engine) > 10 * one);
+    rig_turn(&rig);
+    assert_true(tw_timeout_ms(rig.engine) > 0);
+    assert_true(test_stat_of(rig.engine, sections_oldest_ms) >= 19 * TW_MINUTE);
+    sleeper_end(&sleeper);
+    rig_pass(&rig, 10);
+    rig_pass(&rig, 10);
+    assert_true(test_memory_bytes(rig.engine) < 4 * one);
+    assert_i64_equal(test_stat_of(rig.engine, sections_oldest_ms), 0);
+    rig_close(&rig);
+}
+
+/* Goal: E19. tw_turn() inside a section does not wait for itself. */
+static void trap_e19_a_turn_inside_a_section_is_refused(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_enter(rig.engine);
+    assert_status(tw_turn(rig.engine), TW_ERR_MODE);
+    assert_status(tw_flush(rig.engine, 1000), TW_ERR_MODE);
+    assert_status(tw_close(rig.engine, 1000), TW_ERR_MODE);
+    tw_leave(rig.engine);
+    rig_turn(&rig);
+    rig_close(&rig);
+}
+
+/* Goal: E21. A section held over the boundary does not hold the window. */
+static void trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_enter(rig.engine);
+    rig_add(family, "a", 1);
+    fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+    assert_i64_equal(rig_add(family, "a", 10), 10);
+    tw_leave(rig.engine);
+    int64_t view;
+    assert_status(tw_get_at(family, tw_str("a"), RIG_START_MS, &view), TW_OK);
+    assert_i64_equal(view, 1);
     rig_close(&rig);
 }
 
@@ -228,6 +345,10 @@ int main(void) {
         cmocka_unit_test(trap_p7_a_stalled_insert_does_not_reopen_a_window),
         cmocka_unit_test(trap_p6_a_full_arena_lets_go_of_what_is_over),
         cmocka_unit_test(trap_p6_a_closed_family_gives_all_of_its_memory_back),
+        cmocka_unit_test(a_family_that_is_set_to_shorter_times_obeys_at_once),
+        cmocka_unit_test(trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory),
+        cmocka_unit_test(trap_e19_a_turn_inside_a_section_is_refused),
+        cmocka_unit_test(trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window),
         cmocka_unit_test(trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang),
     };
     return cmocka_run_group_tests_name("traps", tests, NULL, NULL);
