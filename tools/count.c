@@ -226,19 +226,22 @@ static bool engine_close(const struct plan *plan, tw_engine *engine, struct lost
 }
 
 static void feed_files(const struct plan *plan, tw_family *family, struct print *print, struct result *result) {
+    struct windows_shared windows = WINDOWS_SHARED_EMPTY;
     struct feed feed = {.files = plan->files,
                         .file_count = plan->file_count,
                         .threads = plan->threads,
                         .family = family,
                         .rule = &plan->rule,
-                        .window_ms = plan->window_ms};
+                        .window_ms = plan->window_ms,
+                        .windows = &windows};
     feed_run(&feed);
     if (stop_signal() != 0) {
         tool_complain("stopped by SIG%s: the input was not read to its end", stop_signal() == SIGINT ? "INT" : "TERM");
     }
     *result = (struct result){feed.total, feed.skipped_file, feed.trouble};
-    if (!print_all(plan, family, &feed.windows, print)) result->trouble = true;
-    windows_free(&feed.windows);
+    if (windows.no_memory) tool_complain("no memory to note every window");
+    if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
+    windows_free(&windows.set);
 }
 
 static int run(const struct plan *plan, struct sink *sink) {

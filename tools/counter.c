@@ -3,23 +3,26 @@
 
 #include <stdlib.h>
 
-struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms) {
+void counter_forget_windows(struct counter *counter) {
+    counter->window_start_ms = WINDOWS_FREE;
+    for (size_t i = 0; i < COUNTER_WINDOWS_NOTED; i++) counter->noted[i] = WINDOWS_FREE;
+}
+
+struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
+                            struct windows_shared *windows) {
     struct counter *counter = malloc(sizeof *counter);
     if (counter == NULL) return NULL;
     counter->family = family;
     counter->rule = rule;
     counter->window_ms = window_ms;
     counter->start_min_ms = INT64_MIN;
-    counter->windows = (struct windows)WINDOWS_EMPTY;
-    counter->no_memory = false;
-    counter->window_start_ms = WINDOWS_FREE;
+    counter->windows = windows;
     counter->batched = 0;
+    counter_forget_windows(counter);
     return counter;
 }
 
 void counter_free(struct counter *counter) {
-    if (counter == NULL) return;
-    windows_free(&counter->windows);
     free(counter);
 }
 
@@ -40,19 +43,17 @@ static const char *refusal(tw_status status) {
     }
 }
 
+/* The shared set is asked for few lines: most are of the same window as the line before, or of one noted lately. */
 static void note_window(struct counter *counter, int64_t unix_ms) {
-    int64_t into;
-    /* Nearly always the window of the line before. The subtraction cannot wrap: times lie within +-10^15 ms. */
     if (counter->window_start_ms != WINDOWS_FREE) {
-        into = unix_ms - counter->window_start_ms;
+        int64_t into = unix_ms - counter->window_start_ms; /* cannot wrap: times lie within +-10^15 ms */
         if (into >= 0 && into < counter->window_ms) return;
     }
     int64_t start_ms = windows_start(unix_ms, counter->window_ms, counter->rule->utc_offset_ms);
-    if (windows_add(&counter->windows, start_ms)) {
-        counter->window_start_ms = start_ms;
-    } else {
-        counter->no_memory = true;
-    }
+    int64_t *noted = &counter->noted[(uint64_t)(start_ms / counter->window_ms) % COUNTER_WINDOWS_NOTED];
+    if (*noted != start_ms) windows_note(counter->windows, start_ms);
+    *noted = start_ms;
+    counter->window_start_ms = start_ms;
 }
 
 static void settle(struct counter *counter, size_t item, struct outcome *outcome) {

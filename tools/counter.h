@@ -11,6 +11,8 @@
 #include "windows.h"
 
 #define COUNTER_BATCH 256
+#define COUNTER_WINDOWS_NOTED \
+    1024 /* power of two; 8 KiB a thread, and more windows than lines are apt to jump between */
 
 /* What became of the lines of one piece. */
 struct outcome {
@@ -26,10 +28,10 @@ struct counter {
     tw_family *family;
     const struct line_rule *rule;
     int64_t window_ms;
-    int64_t start_min_ms;    /* a line of an earlier window is late: it has been printed already */
-    struct windows windows;  /* that have counts of this counter's */
-    bool no_memory;          /* a window could not be noted: the result would lack it */
-    int64_t window_start_ms; /* the last line's window */
+    int64_t start_min_ms;                 /* a line of an earlier window is late: it has been printed already */
+    int64_t window_start_ms;              /* the last line's window */
+    struct windows_shared *windows;       /* that have counts, of all counters */
+    int64_t noted[COUNTER_WINDOWS_NOTED]; /* some of them, by hash: these need not be noted again */
     size_t batched;
     tw_key keys[COUNTER_BATCH];
     int64_t deltas[COUNTER_BATCH];
@@ -39,8 +41,11 @@ struct counter {
     char joined[COUNTER_BATCH][TW_KEY_SIZE_MAX];
 };
 
-/* NULL: no memory. `rule` outlives it. */
-struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms);
+/* NULL: no memory. `rule` and `windows` outlive it. */
+struct counter *counter_new(tw_family *family, const struct line_rule *rule, int64_t window_ms,
+                            struct windows_shared *windows);
+/* The shared set has been cleared: what this counter remembers of it is void. */
+void counter_forget_windows(struct counter *counter);
 void counter_free(struct counter *counter);
 
 /* Counts the lines of a piece. The last one may lack its newline. */

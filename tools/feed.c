@@ -87,16 +87,6 @@ static void work_done(struct crew *crew, struct piece *piece, const struct outco
     pthread_mutex_unlock(&crew->lock);
 }
 
-static void worker_end(struct crew *crew, struct counter *counter) {
-    pthread_mutex_lock(&crew->lock);
-    if (counter->no_memory || !windows_merge(&crew->feed->windows, &counter->windows)) {
-        tool_complain("no memory to note every window");
-        crew->feed->trouble = true;
-    }
-    pthread_mutex_unlock(&crew->lock);
-    counter_free(counter);
-}
-
 struct worker {
     struct crew *crew;
     struct counter *counter;
@@ -115,7 +105,7 @@ static void *worker_run(void *argument) {
         }
         work_done(worker->crew, piece, &outcome);
     }
-    worker_end(worker->crew, worker->counter);
+    counter_free(worker->counter);
     return NULL;
 }
 
@@ -125,7 +115,7 @@ static unsigned workers_start(struct crew *crew, struct worker *workers) {
     for (; started < crew->feed->threads; started++) {
         struct worker *worker = &workers[started];
         worker->crew = crew;
-        worker->counter = counter_new(crew->feed->family, crew->feed->rule, crew->feed->window_ms);
+        worker->counter = counter_new(crew->feed->family, crew->feed->rule, crew->feed->window_ms, crew->feed->windows);
         if (worker->counter == NULL) break;
         if (pthread_create(&worker->thread, NULL, worker_run, worker) != 0) {
             counter_free(worker->counter);
@@ -399,7 +389,6 @@ void feed_run(struct feed *feed) {
     struct worker *workers = calloc(feed->threads, sizeof *workers);
     feed->total = (struct outcome){0};
     feed->skipped_file = NULL;
-    feed->windows = (struct windows)WINDOWS_EMPTY;
     feed->trouble = crew == NULL || workers == NULL;
     if (!feed->trouble) {
         crew->feed = feed;

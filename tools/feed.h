@@ -22,11 +22,11 @@ struct feed {
     tw_family *family;
     const struct line_rule *rule;
     int64_t window_ms;
+    struct windows_shared *windows; /* those with counts are noted here */
     /* filled by feed_run() */
     struct outcome total;
     const char *skipped_file; /* where total.skipped_line is */
     bool trouble;             /* a file could not be read, or memory or threads lacked: said on standard error */
-    struct windows windows;
 };
 
 /* Reads all of it, or until a signal asks to stop. */

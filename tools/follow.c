@@ -48,6 +48,7 @@ struct follow {
     struct print *print;
     struct result *result;
     struct counter *counter;
+    struct windows_shared windows;
     struct tail *tails;
     size_t tail_count;
     bool is_live;
@@ -113,7 +114,7 @@ static void pages_write(struct follow *follow) {
 static void windows_print(struct follow *follow, int64_t low_ms, int64_t high_ms) {
     struct print *print = follow->print;
     size_t count;
-    int64_t *starts = windows_sorted(&follow->counter->windows, &count);
+    int64_t *starts = windows_sorted(&follow->windows.set, &count);
     struct rows rows = ROWS_EMPTY;
     tw_status status = starts == NULL && count > 0 ? TW_ERR_MEMORY : TW_OK;
     for (size_t i = 0; starts != NULL && i < count && status == TW_OK && print->sink->error == 0; i++) {
@@ -135,7 +136,7 @@ static void printed_forget(struct follow *follow) {
     pthread_mutex_lock(&live.lock);
     if (live.printed.count >= FORGET_AT) {
         struct windows kept = WINDOWS_EMPTY;
-        const struct windows *all = &follow->counter->windows;
+        const struct windows *all = &follow->windows.set;
         bool whole = true;
         for (size_t i = 0; i < all->capacity && whole; i++) {
             int64_t start_ms = all->slots[i];
@@ -144,10 +145,10 @@ static void printed_forget(struct follow *follow) {
             whole = windows_add(&kept, start_ms);
         }
         if (whole) {
-            windows_free(&follow->counter->windows);
+            windows_free(&follow->windows.set);
             windows_free(&live.printed);
-            follow->counter->windows = kept;
-            follow->counter->window_start_ms = WINDOWS_FREE;
+            follow->windows.set = kept;
+            counter_forget_windows(follow->counter);
         } else {
             windows_free(&kept);
         }
@@ -251,18 +252,24 @@ static void finish(struct follow *follow) {
     }
     windows_print(follow, follow->is_live ? live.start_min_ms : INT64_MIN, INT64_MAX);
     print_end(follow->print);
-    if (follow->counter->no_memory) {
+    if (follow->windows.no_memory) {
         tool_complain("no memory to note every window");
         follow->result->trouble = true;
     }
+    windows_free(&follow->windows.set);
     windows_free(&live.printed);
     rows_free(&live.rows);
 }
 
 void follow_run(const struct plan *plan, tw_family *family, tw_family_options *options, struct print *print,
                 struct result *result) {
-    struct follow follow = {.plan = plan, .family = family, .options = options, .print = print, .result = result};
-    follow.counter = counter_new(family, &plan->rule, plan->window_ms);
+    struct follow follow = {.plan = plan,
+                            .family = family,
+                            .options = options,
+                            .print = print,
+                            .result = result,
+                            .windows = WINDOWS_SHARED_EMPTY};
+    follow.counter = counter_new(family, &plan->rule, plan->window_ms, &follow.windows);
     follow.tails = calloc(plan->file_count, sizeof *follow.tails);
     if (follow.counter == NULL || follow.tails == NULL) {
         tool_complain("no memory to count with");

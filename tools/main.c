@@ -1,7 +1,9 @@
 /* main.c -- `tallywheel`: which subcommand.
  * Always true: wrong usage exits with 2 and a sentence that says what would be right. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tallywheel.h"
 #include "text.h"
@@ -39,7 +41,16 @@ static int unknown(const char *word) {
     return EXIT_USAGE;
 }
 
+/* A standard descriptor that was closed would be given to the next file opened, and output would go there. The wrong end
+ * of /dev/null stands in: reading, or writing, answers EBADF as it should. */
+static void descriptors_hold(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
+    }
+}
+
 int main(int argc, char **argv) {
+    descriptors_hold();
     if (argc < 2) {
         tool_complain("a command is wanted: count or demo ('tallywheel --help')");
         return EXIT_USAGE;

@@ -18,10 +18,13 @@ static void ending_signals(sigset_t *set) {
     sigaddset(set, SIGTERM);
 }
 
-/* A signal that our caller ignores (nohup, a shell's background job) stays ignored: signalfd would never see it. */
+/* A shell starts its background jobs with SIGINT ignored, and signalfd never sees an ignored signal: whoever sends us one
+ * means it. */
 bool stop_begin(void) {
     sigset_t set;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     ending_signals(&set);
     int error = pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (error != 0) {

@@ -45,11 +45,10 @@ bool windows_add(struct windows *windows, int64_t start_ms) {
     return true;
 }
 
-bool windows_merge(struct windows *into, const struct windows *from) {
-    for (size_t i = 0; i < from->capacity; i++) {
-        if (from->slots[i] != WINDOWS_FREE && !windows_add(into, from->slots[i])) return false;
-    }
-    return true;
+void windows_note(struct windows_shared *shared, int64_t start_ms) {
+    pthread_mutex_lock(&shared->lock);
+    if (!windows_add(&shared->set, start_ms)) shared->no_memory = true;
+    pthread_mutex_unlock(&shared->lock);
 }
 
 bool windows_holds(const struct windows *windows, int64_t start_ms) {

@@ -1,8 +1,10 @@
 /* windows.h -- which windows have counts: the library visits one window at a time and does not list them.
- * Always true: each start is held once; 8 bytes and a free slot for each, at most 2/3 full. One thread at a time. */
+ * Always true: each start is held once; 8 bytes and a free slot for each, at most 2/3 full. One thread at a time,
+ * windows_note() apart. */
 #ifndef TOOL_WINDOWS_H
 #define TOOL_WINDOWS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,10 +23,21 @@ int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms)
 
 /* False: no memory, nothing changed. */
 bool windows_add(struct windows *windows, int64_t start_ms);
-bool windows_merge(struct windows *into, const struct windows *from);
 bool windows_holds(const struct windows *windows, int64_t start_ms);
 /* The starts in rising order, to be freed by the caller; NULL: none, or no memory (`*count` tells: it is the set's). */
 int64_t *windows_sorted(const struct windows *windows, size_t *count);
 void windows_free(struct windows *windows);
+
+/* One set that several threads fill: a set for each would multiply the memory of a year of minutes. */
+struct windows_shared {
+    pthread_mutex_t lock;
+    struct windows set; /* read it when the threads have ended */
+    bool no_memory;     /* a window could not be noted: a result would lack it */
+};
+
+#define WINDOWS_SHARED_EMPTY \
+    { .lock = PTHREAD_MUTEX_INITIALIZER }
+
+void windows_note(struct windows_shared *shared, int64_t start_ms);
 
 #endif

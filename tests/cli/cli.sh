@@ -1,0 +1,84 @@
+# cli.sh -- what the scripts of this folder share; sourced with the command's path in $tool.
+# Always true: everything is written into a folder of its own under $TMPDIR, removed at the end; helpers started in the
+# background are ended by their id. A run can be repeated: TW_SEED gives the same logs.
+set -u
+LC_ALL=C
+export LC_ALL
+work=$(mktemp -d)
+number=0
+background=''
+tab=$(printf '\t')
+seed=${TW_SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}
+
+at_end() {
+    for pid in $background; do kill "$pid" 2>/dev/null; done
+    rm -rf "$work"
+}
+trap at_end EXIT
+trap 'exit 1' INT TERM
+
+plan() { # COUNT
+    echo "1..$1"
+    echo "# seed $seed"
+}
+
+ok() { # STATUS SENTENCE
+    number=$((number + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $number - $2"
+    else
+        echo "not ok $number - $2"
+        [ -s "$work/err" ] && head -n 5 "$work/err" | sed 's/^/# /'
+    fi
+}
+
+# Runs the command; its output is in $work/out and $work/err. True if it exits with the expected status.
+run() { # EXPECTED-STATUS ARGS...
+    expected=$1
+    shift
+    timeout 100 "$tool" "$@" >"$work/out" 2>"$work/err"
+    status=$?
+    [ "$status" -eq "$expected" ] && return 0
+    echo "# '$*' exited with $status, $expected was expected"
+    return 1
+}
+
+err_has() { # TEXT
+    grep -qF -- "$1" "$work/err" && return 0
+    echo "# standard error lacks: $1"
+    return 1
+}
+
+err_is_empty() {
+    [ ! -s "$work/err" ]
+}
+
+same() { # GOT WANTED
+    cmp -s "$1" "$2" && return 0
+    diff "$1" "$2" | head -n 5 | sed 's/^/# /'
+    return 1
+}
+
+# The peak resident memory of a command, in kB, on standard output of this function; its own goes to $work/out.
+peak_kb() { # COMMAND...
+    python3 -c '
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:], stdout=open(sys.argv[1], "wb"))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)' "$work/out" "$@"
+}
+
+# Waits until a file has a line that matches; false after ten seconds.
+wait_for() { # PATTERN FILE
+    for _ in $(seq 1 100); do
+        grep -q -- "$1" "$2" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    echo "# no '$1' in: $(head -c 300 "$2")"
+    return 1
+}
+
+# Order of `count --output tsv`: by window, then count downwards, then key in byte order.
+sort_rows() {
+    sort -t "$tab" -k1,1 -k3,3nr -k2,2
+}

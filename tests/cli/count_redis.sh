@@ -1,0 +1,95 @@
+#!/bin/sh
+# count_redis.sh TOOL FOLDER -- the counts also land in Redis, exactly once.
+# Method: a redis-server of the test's own on a unix socket; sums are read with redis-cli.
+tool=$1
+. "$2/cli.sh"
+if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+    echo '1..0 # SKIP redis-server is not installed'
+    exit 0
+fi
+url="unix://$work/redis.sock"
+printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | grep -q 'built without' && {
+    echo '1..0 # SKIP built without Redis'
+    exit 0
+}
+plan 10
+
+redis_start() {
+    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly yes --daemonize no \
+        >"$work/redis.log" 2>&1 &
+    redis=$!
+    background="$background $redis"
+    for _ in $(seq 1 100); do
+        ask PING >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+}
+ask() {
+    redis-cli -s "$work/redis.sock" "$@"
+}
+# Every counter as "name<TAB>value", sorted.
+contents() {
+    ask --scan --pattern 'count:*' | sort >"$work/names"
+    sed 's/^/GET /' "$work/names" | ask >"$work/values"
+    paste "$work/names" "$work/values"
+}
+redis_start
+
+awk -v seed="$seed" 'BEGIN {
+    srand(seed)
+    for (i = 0; i < 30000; i++) printf "%d\tkey%d\n", 1431857103 + int(rand() * 172800), int(rand() * 300)
+}' >"$work/log"
+# Names as the library renders them by default: count:KEY:YYYYmmddHH.
+run 0 count --format tsv --output tsv --redis "$url" "$work/log" && err_is_empty
+ok $? 'it succeeds and has nothing to complain of'
+awk -F "$tab" '{ stamp = $1; gsub(/[-T:Z]/, "", stamp); print "count:" $2 ":" substr(stamp, 1, 10) "\t" $3 }' "$work/out" |
+    sort >"$work/want"
+cp "$work/out" "$work/first"
+contents >"$work/got"
+same "$work/got" "$work/want"
+ok $? 'each key of each window has in Redis what was printed'
+
+ttl=$(ask PTTL "$(head -n 1 "$work/names")")
+[ "$ttl" -gt $((7 * 86400000 - 600000)) ] && [ "$ttl" -le $((7 * 86400000 + 60000)) ]
+ok $? 'windows that ended years ago live on for the seven days of --retention from now'
+
+run 0 count --format tsv --output tsv --redis "$url" --threads 8 "$work/log" && same "$work/out" "$work/first"
+ok $? 'a second run prints what it read itself, not what Redis holds'
+awk -F "$tab" '{ print $1 "\t" 2 * $2 }' "$work/want" >"$work/twice"
+contents >"$work/got"
+same "$work/got" "$work/twice"
+ok $? 'and in Redis everything stands exactly twice'
+
+run 0 count --format tsv --redis "$url" --redis-key 'hits:%Y-%m-%d:%k' --window 1d --retention 2d "$work/log" &&
+    [ "$(ask EXISTS hits:2015-05-17:key7)" -eq 1 ] && [ "$(ask PTTL hits:2015-05-17:key7)" -le 172860000 ]
+ok $? '--redis-key and --retention are obeyed'
+run 2 count --format tsv --redis "$url" --redis-key 'hits:%k' "$work/log" && err_has '--redis-key'
+ok $? 'names that are alike for two windows are wrong usage'
+run 2 count --format tsv --redis 'http://example.com' "$work/log" && err_has '--redis'
+ok $? 'a URL that is none of Redis is wrong usage'
+
+# Redis goes away while the log is read, and comes back.
+ask FLUSHALL >/dev/null
+mkfifo "$work/pipe"
+"$tool" count --format tsv --output tsv --redis "$url" - <"$work/pipe" >"$work/out" 2>"$work/err" &
+pid=$!
+exec 3>"$work/pipe"
+head -n 15000 "$work/log" >&3
+sleep 0.5
+kill -9 $redis
+wait $redis 2>/dev/null
+tail -n +15001 "$work/log" >&3
+exec 3>&-
+sleep 0.5
+redis_start
+wait $pid
+status=$?
+contents >"$work/got"
+[ $status -eq 0 ] && same "$work/out" "$work/first" && same "$work/got" "$work/want"
+ok $? 'Redis is killed in the middle and comes back: every count is there, once'
+
+kill -9 "$redis"
+wait "$redis" 2>/dev/null
+run 1 count --format tsv --output tsv --redis "$url" "$work/log" && same "$work/out" "$work/first" &&
+    err_has '30000 counts in'
+ok $? 'Redis stays away: the output is whole, what was not sent is reported, the exit status says so'
