@@ -55,8 +55,7 @@ static tw_status check_event_time(const struct twi_call *call) {
     return TW_OK;
 }
 
-/* Inside a section: the window of the clock, or of event time. */
-static tw_status add_inside(struct twi_call *call, int64_t delta, int64_t *view) {
+tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -89,7 +88,7 @@ tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *vi
     if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
-    status = add_inside(&call, delta, &seen);
+    status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
     return status;
@@ -115,40 +114,10 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
     if (delta_is_out_of_range(delta)) return TW_ERR_RANGE;
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
-    status = add_inside(&call, delta, &seen);
+    status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
     return status;
-}
-
-/* The lowest negative status, else the highest positive one, else TW_OK. */
-static tw_status worse(tw_status a, tw_status b) {
-    if (a < 0 || b < 0) return a < b ? a : b;
-    return a > b ? a : b;
-}
-
-static tw_status add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
-                          size_t count, int64_t *views, tw_status *each) {
-    tw_status worst = TW_OK;
-    for (size_t i = 0; i < count; i++) {
-        int64_t delta = deltas != NULL ? deltas[i] : 1, seen = 0;
-        tw_status status = unix_ms != NULL ? tw_add_at(family, keys[i], delta, unix_ms[i], &seen)
-                                           : tw_add(family, keys[i], delta, &seen);
-        if (views != NULL && status >= 0) views[i] = seen;
-        if (each != NULL) each[i] = status;
-        worst = worse(worst, status);
-    }
-    return worst;
-}
-
-tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *each) {
-    return add_many(family, keys, deltas, NULL, count, views, each);
-}
-
-tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
-                         size_t count, tw_status *each) {
-    return add_many(family, keys, deltas, unix_ms, count, NULL, each);
 }
 
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {

@@ -3,17 +3,23 @@
 
 #include "tallywheel.h"
 
+tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
+    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return TW_ERR_KEY;
+    if (twi_unlikely(family->template.guard_reserved) && family->synced &&
+        twi_template_key_is_reserved(&family->template, key))
+        return TW_ERR_KEY;
+    return TW_OK;
+}
+
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key) {
     twi_check(family != NULL);
-    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return TW_ERR_KEY;
+    tw_status status = twi_call_check_key(family, key);
+    if (twi_unlikely(status != TW_OK)) return status;
     call->self = twi_thread_here();
     if (twi_unlikely(call->self == NULL)) return TW_ERR_MEMORY;
     call->family = family;
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
-    if (twi_unlikely(family->template.guard_reserved) && family->synced &&
-        twi_template_key_is_reserved(&family->template, key))
-        return TW_ERR_KEY;
     call->at = false;
     call->decided = false;
     call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);

@@ -24,6 +24,8 @@ struct twi_call {
     int64_t now_ms;  /* engine time */
 };
 
+/* TW_OK, or TW_ERR_KEY: size, no data, or one of the engine's own names. */
+tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
 /* Checks the key, registers the thread, enters a section, and hashes. On any answer but TW_OK no section is open. */
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
@@ -58,6 +60,9 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
 /* Makes the key's cell (or finds that somebody has). TW_OK; TW_ERR_FULL (place->generation may be set: its overflow
  * counter can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
+
+/* One add of a call that has begun: into the window of the clock, or of its event time (api.c). Inside a section. */
+tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view);
 
 /* After an add that returned `before`. */
 TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_place *place, uint64_t before) {
