@@ -8,29 +8,29 @@
 #include "sync/wire.h"
 
 enum twi_answer_kind {
-    TWI_ANSWER_OK,       /* applied now */
-    TWI_ANSWER_DUP,      /* had been applied before */
-    TWI_ANSWER_GAP,      /* not the next number; nothing was done */
-    TWI_ANSWER_GONE,     /* no ledger; nothing was done */
-    TWI_ANSWER_CLASH,    /* somebody else's number, or another version; nothing was done */
-    TWI_ANSWER_NOSCRIPT, /* nothing was done; send the script itself */
-    TWI_ANSWER_REFUSED,  /* nothing was done; keep the batch, try later */
+    TWI_ANSWER_OK,          /* applied now */
+    TWI_ANSWER_DUP,         /* had been applied before */
+    TWI_ANSWER_GAP,         /* not the next number; nothing was done */
+    TWI_ANSWER_GONE,        /* no ledger; nothing was done */
+    TWI_ANSWER_CLASH,       /* somebody else's number, or another version; nothing was done */
+    TWI_ANSWER_NOSCRIPT,    /* nothing was done; send the script itself */
+    TWI_ANSWER_REFUSED,     /* nothing was done; keep the batch, try later */
     TWI_ANSWER_TURNED_AWAY, /* nothing was done, and this connection will not change its mind: connect anew, later */
-    TWI_ANSWER_UNKNOWN   /* perhaps done: drop the connection, send the same again */
+    TWI_ANSWER_UNKNOWN      /* perhaps done: drop the connection, send the same again */
 };
 
 struct twi_answer_head {
     enum twi_answer_kind kind;
-    int64_t redis_ms;     /* Redis's TIME */
+    int64_t redis_ms; /* Redis's TIME */
     bool has_last;
-    uint64_t last;        /* the ledger's number, after this batch */
+    uint64_t last; /* the ledger's number, after this batch */
     uint64_t plus_sum, minus_sum;
-    const char *marker;   /* NULL: the store has none */
+    const char *marker; /* NULL: the store has none */
     size_t marker_size;
-    bool done;            /* DUP: false if that run was cut short */
-    int64_t unhealed;     /* keys that stay without an expiry */
+    bool done;                    /* DUP: false if that run was cut short */
+    int64_t unhealed;             /* keys that stay without an expiry */
     const struct twi_node *error; /* the error reply of NOSCRIPT, REFUSED, TURNED_AWAY, UNKNOWN; else NULL */
-    size_t items_at;      /* index of the first item's node */
+    size_t items_at;              /* index of the first item's node */
 };
 
 /* False: not a reply of the script's form: drop the connection. */

@@ -94,7 +94,8 @@ static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, si
     return taken;
 }
 
-static void put_args(struct twi_batch *batch, const struct twi_item *items, size_t count, const struct twi_freeze *how) {
+static void put_args(struct twi_batch *batch, const struct twi_item *items, size_t count,
+                     const struct twi_freeze *how) {
     for (size_t at = 0; at < count;) {
         size_t size = group_size(items + at, count - at, how->look_always);
         char kind = kind_of(&items[at], how->look_always);
@@ -109,7 +110,8 @@ struct twi_batch *twi_batch_empty(int64_t now_ms) {
     return batch;
 }
 
-struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how, size_t *taken) {
+struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                   size_t *taken) {
     struct twi_batch *batch = twi_batch_empty(how->now_ms);
     if (!batch) return NULL;
     size_t fits = put_keys(batch, items, count);

@@ -15,17 +15,17 @@
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
 struct twi_batch {
-    struct twi_batch *next; /* the ledger's list, by number */
+    struct twi_batch *next;  /* the ledger's list, by number */
     uint64_t number, before; /* the number, and the one that the ledger must show when it is applied */
     uint64_t nonce;
     struct twi_item *items; /* in the order of the wire; NULL once each was settled */
     uint32_t item_count;
     uint32_t key_count, arg_count;
-    struct twi_bytes keys, args; /* encoded */
+    struct twi_bytes keys, args;  /* encoded */
     uint64_t plus, minus;         /* what it adds and takes away */
     uint64_t plus_sum, minus_sum; /* running sums of the instance, this batch included */
-    uint32_t copies_open; /* sendings whose outcome is not known */
-    int64_t sent_ms;      /* the latest sending */
+    uint32_t copies_open;         /* sendings whose outcome is not known */
+    int64_t sent_ms;              /* the latest sending */
     int64_t frozen_ms;
 };
 
@@ -38,15 +38,16 @@ struct twi_envelope {
 };
 
 struct twi_freeze {
-    bool look_always;         /* ask for each key's expiry, whatever INCRBY answers: after a reconnect, and now and then */
-    int64_t redis_offset_ms;  /* Redis's clock minus ours: ends of from-first lives are told by Redis's */
+    bool look_always; /* ask for each key's expiry, whatever INCRBY answers: after a reconnect, and now and then */
+    int64_t redis_offset_ms; /* Redis's clock minus ours: ends of from-first lives are told by Redis's */
     int64_t now_ms;
 };
 
 /* Sorts items so that those of one kind and expiry stand together: one group on the wire. */
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
 /* Freezes as many of the (sorted) items as one batch holds, at least one. NULL: no memory, nothing frozen. */
-struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how, size_t *taken);
+struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                   size_t *taken);
 /* A batch without items: refreshes the ledger, asks how it stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);

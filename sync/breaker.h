@@ -8,16 +8,18 @@
 #include <stdint.h>
 
 #define TWI_BREAKER_FLOOR_MS 10
-#define TWI_BREAKER_BASE_MS 50      /* the first ceiling; doubled at each failure in a row */
-#define TWI_BREAKER_CEILING_MS 5000 /* 5 s: a Redis that is back is seen within seconds by every node, spread by the jitter */
-#define TWI_BREAKER_SLOW_MS 2000    /* after a refused login: nothing heals by itself there, and servers log each attempt */
+#define TWI_BREAKER_BASE_MS 50 /* the first ceiling; doubled at each failure in a row */
+#define TWI_BREAKER_CEILING_MS \
+    5000 /* 5 s: a Redis that is back is seen within seconds by every node, spread by the jitter */
+#define TWI_BREAKER_SLOW_MS \
+    2000 /* after a refused login: nothing heals by itself there, and servers log each attempt */
 
 enum twi_breaker_state { TWI_BREAKER_CLOSED, TWI_BREAKER_OPEN, TWI_BREAKER_TRYING };
 
 struct twi_breaker {
     enum twi_breaker_state state;
-    uint32_t failures;    /* in a row */
-    int64_t retry_at_ms;  /* OPEN: when the next try may begin */
+    uint32_t failures;   /* in a row */
+    int64_t retry_at_ms; /* OPEN: when the next try may begin */
 };
 
 void twi_breaker_fail(struct twi_breaker *breaker, int64_t now_ms, uint64_t random);

@@ -6,7 +6,8 @@
 #include "sync/sync.h"
 
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */
-#define LOOK_SHARE_MS 3000   /* ... for three seconds each key's expiry is looked at: a lost one is healed, for a tenth of the cost */
+#define LOOK_SHARE_MS \
+    3000 /* ... for three seconds each key's expiry is looked at: a lost one is healed, for a tenth of the cost */
 
 uint64_t twi_sync_unsettled(const struct twi_sync *sync) {
     return sync->ledger.last - sync->ledger.acked;
@@ -50,15 +51,18 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
     if (now_ms < sync->collect_at_ms || !twi_port_is_dirty(sync->engine)) return false;
     /* Jittered, so that nodes that began together do not stay together: 3/4 to 5/4 of the interval. */
     int64_t interval_ms = sync->interval_ms;
-    sync->collect_at_ms = now_ms + interval_ms * 3 / 4 + (int64_t)(twi_sync_random(sync) % (uint64_t)(interval_ms / 2 + 1));
+    sync->collect_at_ms =
+        now_ms + interval_ms * 3 / 4 + (int64_t)(twi_sync_random(sync) % (uint64_t)(interval_ms / 2 + 1));
     return true;
 }
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
-    if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger)) (void)twi_collect_refresh(sync, now_ms);
+    if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger))
+        (void)twi_collect_refresh(sync, now_ms);
     if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
-    if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0) (void)twi_collect_refresh(sync, now_ms);
+    if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0)
+        (void)twi_collect_refresh(sync, now_ms);
     if (twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
@@ -69,6 +73,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
             return;
         }
     }
-    if (!sync->collecting && twi_port_collect_is_done(sync->engine)) twi_ticket_collected(&sync->tickets, sync->ledger.last);
+    if (!sync->collecting && twi_port_collect_is_done(sync->engine))
+        twi_ticket_collected(&sync->tickets, sync->ledger.last);
     twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked); /* there may have been nothing to send */
 }

@@ -114,9 +114,11 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "redis_version", value, sizeof value);
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
     info_value(info, "role", value, sizeof value);
-    if (strcmp(value, "slave") == 0) log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
+    if (strcmp(value, "slave") == 0)
+        log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
     info_value(info, "redis_mode", value, sizeof value);
-    if (strcmp(value, "cluster") == 0) log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
+    if (strcmp(value, "cluster") == 0)
+        log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
 }
 
 /* ---- answers to the greeting ------------------------------------------------------------------------------------------------ */
@@ -143,8 +145,10 @@ void twi_refused(struct twi_sync *sync, const struct twi_node *error) {
     report_refused(sync, error, "a batch", false);
 }
 
-static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error, int64_t now_ms) {
-    static const char *const words[] = {[TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
+static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error,
+                             int64_t now_ms) {
+    static const char *const words[] = {
+        [TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
     bool slowly = command != TWI_PING || twi_answer_error(error) != TWI_ANSWER_REFUSED;
     report_refused(sync, error, words[command], command == TWI_AUTH);
     sync->lost_logged = true; /* the outage has its line */
@@ -154,7 +158,8 @@ static bool greeting_refused(struct twi_sync *sync, enum twi_command command, co
 
 static void greeted(struct twi_sync *sync, int64_t now_ms) {
     twi_port_count(sync->engine, connects, 1);
-    sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
+    sync->look_until_ms =
+        now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
     sync->offset_at_ms = 0;
     if (!sync->is_open) {
         sync->phase = TWI_OPENING;
@@ -175,15 +180,13 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
         if (error && twi_node_is(nodes, "NOPERM")) return true; /* it answers; what it permits, the batches will show */
         /* fall through */
     case TWI_AUTH:
-    case TWI_SELECT:
-        return error ? greeting_refused(sync, command, nodes, now_ms) : true;
+    case TWI_SELECT: return error ? greeting_refused(sync, command, nodes, now_ms) : true;
     case TWI_INFO: /* may be forbidden: then nothing is known of the server, and nothing is restored after a wipe */
         sync->may_restore = false;
         if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
         greeted(sync, now_ms);
         return sync->phase != TWI_DOWN;
-    default:
-        return true;
+    default: return true;
     }
 }
 
@@ -201,7 +204,8 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
         twi_poison_renumber(&sync->poison, sync->ledger.last);
         sync->opening->nonce = twi_sync_random(sync);
         sync->sent_number = 0;
-        if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
+        if (twi_ticket_again(&sync->tickets))
+            sync->begin_again = true; /* numbers have changed: the round starts over */
     }
     twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
 }
@@ -226,8 +230,8 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     if (why) {
         twi_port_last_error(sync->engine, why);
         if (!sync->lost_logged)
-            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "no connection to Redis at %s: %s", sync->name,
-                         why);
+            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "no connection to Redis at %s: %s",
+                         sync->name, why);
         sync->lost_logged = true;
     }
     if (slowly)

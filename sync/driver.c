@@ -25,9 +25,12 @@ static tw_status refuse(const tw_options *options, const char *text) {
 }
 
 static tw_status check_options(const tw_options *options) {
-    if (options->sync_interval_ms > INTERVAL_MAX_MS) return refuse(options, "sync_interval_ms: must be within 1..60000");
-    if (options->redis_timeout_ms > TIMEOUT_MAX_MS) return refuse(options, "redis_timeout_ms: must be within 1..600000");
-    if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX) return refuse(options, "redis_prefix: is too long");
+    if (options->sync_interval_ms > INTERVAL_MAX_MS)
+        return refuse(options, "sync_interval_ms: must be within 1..60000");
+    if (options->redis_timeout_ms > TIMEOUT_MAX_MS)
+        return refuse(options, "redis_timeout_ms: must be within 1..600000");
+    if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX)
+        return refuse(options, "redis_prefix: is too long");
     return TW_OK;
 }
 

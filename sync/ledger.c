@@ -29,8 +29,8 @@ static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, voi
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
 }
 
-void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix, void (*random)(void *ctx, void *out, size_t size),
-                         void *ctx) {
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
+                         void (*random)(void *ctx, void *out, size_t size), void *ctx) {
     uint8_t id[16];
     char id_text[33], marker_text[33];
     random(ctx, id, sizeof id);

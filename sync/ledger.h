@@ -11,14 +11,14 @@
 #include "sync/answer.h"
 #include "sync/batch.h"
 
-#define TWI_LEDGER_TTL_MS INT64_C(86400000)                /* 24 h: an engine cut off for longer starts a new instance */
+#define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h: an engine cut off for longer starts a new instance */
 #define TWI_LEDGER_REFRESH_MS (TWI_LEDGER_TTL_MS / 4)
 #define TWI_LEDGER_NAME_MAX 512
 
 struct twi_ledger {
     char name[TWI_LEDGER_NAME_MAX];
     size_t name_size;
-    char marker[40];     /* of the store, as last told; before that, the one we would give it */
+    char marker[40]; /* of the store, as last told; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
     uint64_t plus_sum, minus_sum; /* through `last` */
@@ -30,8 +30,8 @@ struct twi_ledger {
 
 /* A new identity: 128 random bits (and a nonce source: `random` fills what it is given). Batches that are still held are
  * numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
-void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix, void (*random)(void *ctx, void *out, size_t size),
-                         void *ctx);
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
+                         void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL: not held */

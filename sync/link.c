@@ -28,7 +28,7 @@ struct twi_link {
     struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
     struct addrinfo *address;   /* the one being tried */
     struct twi_lookup *lookup;
-    int64_t dial_deadline_ms;   /* for the address being tried */
+    int64_t dial_deadline_ms; /* for the address being tried */
     char why[128];
 };
 
@@ -83,7 +83,7 @@ static int dial(struct twi_link *link, int family, const struct sockaddr *addres
     socket_set_up(link->fd, family);
     if (connect(link->fd, address, size) == 0) return 1;
     if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: it goes on by itself, as after EINPROGRESS */
-    fail(link, "connect", strerror(errno)); /* a unix socket's EAGAIN, a full backlog, too */
+    fail(link, "connect", strerror(errno));               /* a unix socket's EAGAIN, a full backlog, too */
     fd_close(link);
     return -1;
 }

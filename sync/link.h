@@ -28,6 +28,7 @@ extern const struct twi_transport twi_link_transport; /* its ctx is a struct twi
 /* `may_thread`: names are looked up by a helper thread; else here and now, once (host-driven engines). NULL: no memory. */
 struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread);
 void twi_link_destroy(struct twi_link *link);
-void twi_link_abandon(struct twi_link *link); /* in a forked child: closes its copy of the descriptor and says nothing */
+void twi_link_abandon(
+    struct twi_link *link); /* in a forked child: closes its copy of the descriptor and says nothing */
 
 #endif

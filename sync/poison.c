@@ -13,7 +13,8 @@ static void drop(struct twi_poison *poison, size_t i) {
     poison->entries[i] = poison->entries[--poison->count];
 }
 
-uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms, bool *first) {
+uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms,
+                        bool *first) {
     size_t i = find(poison, item);
     *first = i == poison->count;
     if (i == TWI_POISON_ENTRIES) return TWI_POISON_WAIT_MAX_MS;

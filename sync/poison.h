@@ -7,7 +7,8 @@
 
 #include "engine/port.h"
 
-#define TWI_POISON_ENTRIES 256 /* refused keys are rare, and a scan of 256 x 32 bytes happens only while there are some */
+#define TWI_POISON_ENTRIES \
+    256 /* refused keys are rare, and a scan of 256 x 32 bytes happens only while there are some */
 #define TWI_POISON_WAIT_MIN_MS 1000
 #define TWI_POISON_WAIT_MAX_MS 60000
 
@@ -16,14 +17,15 @@ struct twi_poison {
         const struct twi_generation *generation;
         const struct twi_cell *cell;
         int64_t until_ms; /* forgotten after that */
-        uint64_t number; /* batches up to there were frozen before it went back: they do not contain what waits */
+        uint64_t number;  /* batches up to there were frozen before it went back: they do not contain what waits */
         uint32_t wait_ms;
     } entries[TWI_POISON_ENTRIES];
     size_t count;
 };
 
 /* Refused, while `last` was the last batch frozen: returns how long it is to wait; `*first` whether this is news. */
-uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms, bool *first);
+uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms,
+                        bool *first);
 /* Settled as a part of batch `number`: returns whether it stood here. It goes on standing here if that batch is older. */
 bool twi_poison_remove(struct twi_poison *poison, const struct twi_item *item, uint64_t number);
 void twi_poison_renumber(struct twi_poison *poison, uint64_t last); /* batches have new numbers, up to `last` */

@@ -21,8 +21,8 @@
 
 /* ---- one item ---------------------------------------------------------------------------------------------------------- */
 
-static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number, const struct twi_item_answer *said,
-                        bool take_total) {
+static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                        const struct twi_item_answer *said, bool take_total) {
     struct twi_answer answer = {.total = said->total, .has_total = take_total && said->kind == TWI_ITEM_TOTAL};
     if (said->end_ms) answer.end_ms = said->end_ms - sync->offset_ms;
     if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item, number);
@@ -60,7 +60,8 @@ static void printable(const char *name, size_t size, char *out, size_t room) {
     out[used] = '\0';
 }
 
-static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error, int64_t now_ms) {
+static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                          int64_t now_ms) {
     char name[TWI_REDIS_KEY_MAX], text[120];
     bool first = false;
     if (item->delta == 0) {
@@ -79,8 +80,8 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
 }
 
-static void settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number, const struct twi_item_answer *said,
-                        bool take_total, int64_t now_ms) {
+static void settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                        const struct twi_item_answer *said, bool take_total, int64_t now_ms) {
     switch (said->kind) {
     case TWI_ITEM_TOTAL:
     case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, said, take_total); break;
@@ -158,7 +159,8 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     note_marker(sync, head);
     note_success(sync, now_ms);
     if (replay && !twi_ledger_is_replaying(&sync->ledger))
-        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK, "what could be restored in Redis has been restored");
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
+                     "what could be restored in Redis has been restored");
     if (head->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
                      head->unhealed);
@@ -245,7 +247,8 @@ static bool settle_wiped(struct twi_sync *sync, int64_t now_ms) {
     twi_port_count(sync->engine, lost, (int64_t)lost);
     sync->is_open = false;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
-                 "Redis was wiped; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost", lost);
+                 "Redis was wiped; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost",
+                 lost);
     twi_port_last_error(sync->engine, "Redis was wiped");
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;
@@ -310,8 +313,8 @@ static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *h
     }
 }
 
-bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes, size_t count,
-                      int64_t now_ms) {
+bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                      size_t count, int64_t now_ms) {
     struct twi_answer_head head;
     struct twi_batch *batch = pending->batch;
     if (!twi_answer_read(nodes, count, &head)) {
@@ -323,15 +326,11 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     if (head.kind != TWI_ANSWER_UNKNOWN && batch->copies_open) batch->copies_open--;
     switch (head.kind) {
     case TWI_ANSWER_OK:
-    case TWI_ANSWER_DUP:
-        sync->ledger_ms = now_ms;
-        return settle_applied(sync, batch, nodes, count, &head, now_ms);
+    case TWI_ANSWER_DUP: sync->ledger_ms = now_ms; return settle_applied(sync, batch, nodes, count, &head, now_ms);
     case TWI_ANSWER_GAP: return settle_gap(sync, &head, now_ms);
     case TWI_ANSWER_GONE: return settle_gone(sync, &head, now_ms);
     case TWI_ANSWER_CLASH: return lose_identity(sync, now_ms, "two engines use one ledger, or another version does");
-    case TWI_ANSWER_NOSCRIPT:
-        sync->rewind = sync->use_eval = true;
-        return true;
+    case TWI_ANSWER_NOSCRIPT: sync->rewind = sync->use_eval = true; return true;
     default: return settle_refused(sync, &head, now_ms);
     }
 }

@@ -18,8 +18,8 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_PIPELINE_MAX 4u  /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_PENDING_MAX 16u  /* replies awaited: a greeting (4), an opening, the pipeline */
+#define TWI_PIPELINE_MAX 4u              /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+#define TWI_PENDING_MAX 16u              /* replies awaited: a greeting (4), an opening, the pipeline */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
@@ -53,15 +53,15 @@ struct twi_sync {
     struct twi_breaker breaker;
     struct twi_bytes out; /* commands; from out_at on they have not gone out */
     size_t out_at;
-    uint64_t out_sent; /* bytes of this connection that have */
+    uint64_t out_sent;    /* bytes of this connection that have */
     int64_t out_moved_ms; /* when bytes last went out, or began to wait */
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
     uint32_t pending_first, pending_count;
-    int64_t reply_ms;   /* when the last reply came */
-    bool lost_logged;   /* this outage has had its line */
-    bool checked;       /* the start-up checks have had their lines */
-    bool may_restore;   /* the eviction policy is known not to drop ledgers and markers alike */
+    int64_t reply_ms; /* when the last reply came */
+    bool lost_logged; /* this outage has had its line */
+    bool checked;     /* the start-up checks have had their lines */
+    bool may_restore; /* the eviction policy is known not to drop ledgers and markers alike */
 
     /* batches */
     struct twi_ledger ledger;
@@ -85,24 +85,24 @@ struct twi_sync {
     /* Redis's clock */
     int64_t offset_ms, offset_rtt_ms, offset_at_ms;
 
-    _Atomic int fd;             /* any thread */
-    _Atomic bool wants_write;   /* any thread */
-    _Atomic int64_t wake_ms;    /* any thread */
-    _Atomic int64_t acked_ms;   /* any thread: monotonic time of the last acknowledgement; 0: none yet */
+    _Atomic int fd;           /* any thread */
+    _Atomic bool wants_write; /* any thread */
+    _Atomic int64_t wake_ms;  /* any thread */
+    _Atomic int64_t acked_ms; /* any thread: monotonic time of the last acknowledgement; 0: none yet */
 };
 
 /* connect.c: from DOWN to UP, and back */
 void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
 bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
-                       int64_t now_ms); /* false: the connection was dropped */
+                       int64_t now_ms);                       /* false: the connection was dropped */
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
 /* Drops the connection; what was on it is of unknown outcome. `slowly`: nothing heals by itself. */
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
 void twi_refused(struct twi_sync *sync, const struct twi_node *error); /* log line and last error */
 
 /* settle.c: what an answer does to batches and items */
-bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes, size_t count,
-                      int64_t now_ms); /* false: the connection was dropped */
+bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                      size_t count, int64_t now_ms); /* false: the connection was dropped */
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
 
 /* collect.c: from counters to frozen batches */

@@ -28,7 +28,8 @@ bool twi_ticket_waits(struct twi_tickets *tickets) {
 
 bool twi_ticket_begin(struct twi_tickets *tickets) {
     uint64_t taken = twi_load_acquire(&tickets->taken); /* T2, pairs with T1: read before the collection begins */
-    if (tickets->active || taken == twi_load_relaxed(&tickets->settled)) return false; /* settled: only the turn writes it */
+    if (tickets->active || taken == twi_load_relaxed(&tickets->settled))
+        return false; /* settled: only the turn writes it */
     tickets->active = tickets->collecting = true;
     tickets->refused = false;
     tickets->until = taken;

@@ -15,23 +15,24 @@ struct twi_tickets {
     _Atomic uint64_t taken;   /* the last ticket given */
     _Atomic uint64_t settled; /* all up to this one are settled */
     struct {
-        _Atomic uint64_t ticket;  /* the last one of a round */
+        _Atomic uint64_t ticket; /* the last one of a round */
         _Atomic bool refused;
     } outcomes[TWI_TICKET_OUTCOMES];
     /* the turn's */
-    uint64_t round; /* rounds settled so far */
-    uint64_t until; /* the round's last ticket */
-    uint64_t number; /* awaited: acknowledged up to there */
+    uint64_t round;                   /* rounds settled so far */
+    uint64_t until;                   /* the round's last ticket */
+    uint64_t number;                  /* awaited: acknowledged up to there */
     bool active, collecting, refused; /* collecting: only while active */
 };
 
-uint64_t twi_ticket_take(struct twi_tickets *tickets);                                  /* any thread */
-enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket);         /* any thread */
+uint64_t twi_ticket_take(struct twi_tickets *tickets);                          /* any thread */
+enum twi_ticket twi_ticket_state(struct twi_tickets *tickets, uint64_t ticket); /* any thread */
 bool twi_ticket_waits(struct twi_tickets *tickets); /* is there one that is not settled? any thread */
 /* True: a round begins; the caller begins a full collection now. */
 bool twi_ticket_begin(struct twi_tickets *tickets);
-void twi_ticket_collected(struct twi_tickets *tickets, uint64_t number); /* a full collection has ended in batch `number` */
-void twi_ticket_refused(struct twi_tickets *tickets);                    /* something was refused, late or uncertain */
+void twi_ticket_collected(struct twi_tickets *tickets,
+                          uint64_t number);           /* a full collection has ended in batch `number` */
+void twi_ticket_refused(struct twi_tickets *tickets); /* something was refused, late or uncertain */
 /* Items went back to their counters: the round collects again. True: the caller begins a full collection now. */
 bool twi_ticket_again(struct twi_tickets *tickets);
 void twi_ticket_acknowledged(struct twi_tickets *tickets, uint64_t acked);

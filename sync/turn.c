@@ -87,7 +87,8 @@ static void mark_sent(struct twi_sync *sync, int64_t now_ms) {
 
 static void flush_out(struct twi_sync *sync, int64_t now_ms) {
     while (sync->out_at < sync->out.size) {
-        ssize_t sent = sync->transport->send(sync->transport_ctx, sync->out.data + sync->out_at, sync->out.size - sync->out_at);
+        ssize_t sent =
+            sync->transport->send(sync->transport_ctx, sync->out.data + sync->out_at, sync->out.size - sync->out_at);
         if (sent < 0) {
             twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
             return;
@@ -117,7 +118,8 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
         if (wire == TWI_WIRE_MORE) return true;
         bool asked = sync->pending_count > 0 && sync->pending[sync->pending_first].sent_ms;
         if (wire == TWI_WIRE_BAD || !asked) {
-            twi_connect_drop(sync, now_ms, false, wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
+            twi_connect_drop(sync, now_ms, false,
+                             wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
             return false;
         }
         struct twi_pending pending = sync->pending[sync->pending_first];
@@ -183,7 +185,8 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
         return wake_ms;
     if (sync->rewind && sync->pending_count == 0) return now_ms;
     if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
-    if (sync->collecting || sync->begin_again || (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
+    if (sync->collecting || sync->begin_again ||
+        (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
         return now_ms;
     if (sync->tickets.collecting) return now_ms + 1; /* adders of before are setting their marks */
     /* Due, but nothing was marked: look again soon; marks raise no alarm (P9). */
@@ -207,7 +210,8 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
         twi_connect_drop(sync, now_ms, false, "no answer in time");
         return;
     }
-    if (sync->phase == TWI_OPENING && sync->pending_count == 0 && pipeline_room(sync, now_ms)) twi_connect_open(sync, now_ms);
+    if (sync->phase == TWI_OPENING && sync->pending_count == 0 && pipeline_room(sync, now_ms))
+        twi_connect_open(sync, now_ms);
     if (sync->phase == TWI_UP) {
         twi_collect(sync, now_ms);
         send_batches(sync, now_ms);

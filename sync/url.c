@@ -137,7 +137,8 @@ static const char *parse_host(struct span authority, struct twi_url *url) {
 static const char *parse_redis(struct span rest, struct twi_url *url) {
     const char *slash = memchr(rest.text, '/', rest.size);
     struct span authority = {rest.text, slash ? (size_t)(slash - rest.text) : rest.size};
-    if (memchr(rest.text, '?', rest.size) || memchr(rest.text, '#', rest.size)) return "? and # are not understood here";
+    if (memchr(rest.text, '?', rest.size) || memchr(rest.text, '#', rest.size))
+        return "? and # are not understood here";
     const char *why = parse_host(authority, url);
     if (why || !slash || slash + 1 == rest.text + rest.size) return why;
     struct span db = {slash + 1, rest.size - authority.size - 1};
@@ -147,21 +148,25 @@ static const char *parse_redis(struct span rest, struct twi_url *url) {
 static const char *parse_unix(struct span rest, struct twi_url *url) {
     const char *mark = memchr(rest.text, '?', rest.size);
     struct span path = {rest.text, mark ? (size_t)(mark - rest.text) : rest.size};
-    if (path.size == 0 || path.text[0] != '/') return "the path of a unix socket must be absolute, as in unix:///run/redis.sock";
+    if (path.size == 0 || path.text[0] != '/')
+        return "the path of a unix socket must be absolute, as in unix:///run/redis.sock";
     const char *why = decode(path, url->host, sizeof url->host);
-    if (!why && strlen(url->host) >= sizeof ((struct sockaddr_un *)0)->sun_path) why = "is too long";
-    if (why) return strcmp(why, "is too long") == 0 ? "the path is longer than a unix socket's can be (107 bytes)"
-                                                    : "the path is wrongly encoded";
+    if (!why && strlen(url->host) >= sizeof((struct sockaddr_un *)0)->sun_path) why = "is too long";
+    if (why)
+        return strcmp(why, "is too long") == 0 ? "the path is longer than a unix socket's can be (107 bytes)"
+                                               : "the path is wrongly encoded";
     if (!mark) return NULL;
     struct span db = {mark + 1, rest.size - path.size - 1};
     if (db.size < 3 || memcmp(db.text, "db=", 3) != 0) return "only ?db=N may follow the path";
-    return number((struct span){db.text + 3, db.size - 3}, 999999, &url->db) ? NULL : "db must be a number, as in ?db=0";
+    return number((struct span){db.text + 3, db.size - 3}, 999999, &url->db) ? NULL
+                                                                             : "db must be a number, as in ?db=0";
 }
 
 bool twi_url_parse(const char *text, struct twi_url *url, char *error, size_t error_size) {
     memset(url, 0, sizeof *url);
+    if (strnlen(text, TWI_URL_SIZE_MAX + 1) > TWI_URL_SIZE_MAX)
+        return fail(error, error_size, "is longer than 2048 bytes");
     url->port = 6379;
-    if (strnlen(text, TWI_URL_SIZE_MAX + 1) > TWI_URL_SIZE_MAX) return fail(error, error_size, "is longer than 2048 bytes");
     const char *why = parse_scheme(&text, &url->is_unix);
     if (!why) {
         struct span rest = {text, strlen(text)};

@@ -11,8 +11,9 @@
 
 struct twi_url {
     bool is_unix;
-    char host[256]; /* a name or an address without brackets; unix: the path (at most 107 bytes: what a sockaddr_un holds) */
-    uint16_t port;  /* default 6379 */
+    char host
+        [256]; /* a name or an address without brackets; unix: the path (at most 107 bytes: what a sockaddr_un holds) */
+    uint16_t port; /* default 6379 */
     uint32_t db;
     bool has_password;
     char user[256];      /* "": none given */

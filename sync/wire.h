@@ -53,9 +53,9 @@ struct twi_node {
 };
 
 struct twi_wire_limits {
-    size_t bytes_max;    /* one reply, as it stands on the wire */
-    size_t nodes_max;    /* its elements, of all depths */
-    uint32_t depth_max;  /* arrays within arrays */
+    size_t bytes_max;   /* one reply, as it stands on the wire */
+    size_t nodes_max;   /* its elements, of all depths */
+    uint32_t depth_max; /* arrays within arrays */
 };
 
 struct twi_reader;

@@ -1,7 +1,8 @@
 /* expiry.c -- what Redis's keys live by: set with the first count, never extended, healed when lost, late deltas refused. */
 #include "tests/redis/sync_support.h"
 
-#define WALL_MS INT64_C(4102444800000) /* 2100-01-01, midnight: whatever the test's day, nothing is over yet by Redis's clock */
+#define WALL_MS \
+    INT64_C(4102444800000) /* 2100-01-01, midnight: whatever the test's day, nothing is over yet by Redis's clock */
 
 static tw_status turn_for(tw_engine *engine, struct fake_clock *clock, int64_t ms) {
     for (int64_t i = 0; i < ms; i += 5) {

@@ -237,7 +237,8 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
     assert_i64_equal(redis_server_get(&server, "wiped:k"), 15);
     assert_i64_equal(test_stat_of(engine, rollbacks), 1);
     assert_i64_equal(test_stat_of(engine, lost), 0);
-    redis_server_ask(&server, "EVAL", "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do redis.call('DEL', k) end", "0", NULL);
+    redis_server_ask(&server, "EVAL",
+                     "for _, k in ipairs(redis.call('KEYS', 'tw:ledger:*')) do redis.call('DEL', k) end", "0", NULL);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
     assert_status(tw_flush(engine, 10000), TW_OK);
     assert_i64_equal(redis_server_get(&server, "wiped:k"), 115);

@@ -62,10 +62,13 @@ static const struct twi_node *model_answer(struct both *both, const struct twi_b
 /* Texts of errors from INCRBY may be worded anew by a later Redis; what sync reads of them is their first word. */
 static bool is_alike(const struct twi_node *a, const struct twi_node *b) {
     if (a->type != b->type || a->depth != b->depth) return false;
-    if (a->type == TWI_NODE_INTEGER) return a->integer == b->integer || (a->integer > INT64_C(1600000000000) && llabs(a->integer - b->integer) <= 3000);
+    if (a->type == TWI_NODE_INTEGER)
+        return a->integer == b->integer ||
+               (a->integer > INT64_C(1600000000000) && llabs(a->integer - b->integer) <= 3000);
     if (a->type == TWI_NODE_ARRAY) return a->integer == b->integer;
     if (a->type == TWI_NODE_NIL) return true;
-    if (a->type == TWI_NODE_ERROR) return strcspn(a->text, " ") == strcspn(b->text, " ") && memcmp(a->text, b->text, strcspn(a->text, " ")) == 0;
+    if (a->type == TWI_NODE_ERROR)
+        return strcspn(a->text, " ") == strcspn(b->text, " ") && memcmp(a->text, b->text, strcspn(a->text, " ")) == 0;
     return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
 }
 
@@ -90,21 +93,28 @@ static void ask_both(struct both *both, const struct twi_bytes *command) {
     bool alike = real_count == model_count;
     for (size_t i = 0; alike && i < real_count; i++) {
         alike = is_alike(&real[i], &model[i]);
-        if (!alike) print_error("node %zu: real %d %" PRId64 " %s, model %d %" PRId64 " %s\n", i, real[i].type, real[i].integer, real[i].text ? real[i].text : "", model[i].type, model[i].integer, model[i].text ? model[i].text : "");
+        if (!alike)
+            print_error("node %zu: real %d %" PRId64 " %s, model %d %" PRId64 " %s\n", i, real[i].type, real[i].integer,
+                        real[i].text ? real[i].text : "", model[i].type, model[i].integer,
+                        model[i].text ? model[i].text : "");
     }
-    if (!alike) print_error("%zu and %zu nodes; status %s / %s\n", real_count, model_count, real_count > 1 ? real[1].text : real[0].text, model_count > 1 ? model[1].text : model[0].text);
+    if (!alike)
+        print_error("%zu and %zu nodes; status %s / %s\n", real_count, model_count,
+                    real_count > 1 ? real[1].text : real[0].text, model_count > 1 ? model[1].text : model[0].text);
     assert_true(alike);
     note(both, real, real_count);
 }
 
 /* ---- random batches ---------------------------------------------------------------------------------------------------- */
 
-static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count, size_t *arg_count) {
+static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count,
+                      size_t *arg_count) {
     static const char kinds[] = "rRewWfF";
     char kind = kinds[test_prng_below(&both->prng, 7)], name[16];
     int64_t count = test_prng_between(&both->prng, 0, 4);
     bool over = test_prng_chance(&both->prng, 1, 6);
-    int64_t far = both->model.now_ms + (over ? test_prng_between(&both->prng, -2000, 0) : test_prng_between(&both->prng, 60000, 3600000));
+    int64_t far = both->model.now_ms +
+                  (over ? test_prng_between(&both->prng, -2000, 0) : test_prng_between(&both->prng, 60000, 3600000));
     twi_wire_put(args, &kind, 1);
     twi_wire_put_i64(args, far);
     twi_wire_put_i64(args, count);
@@ -115,7 +125,8 @@ static void put_group(struct both *both, struct twi_bytes *keys, struct twi_byte
         ++*key_count;
         if (kind == 'r' || kind == 'R') continue;
         bool huge = test_prng_chance(&both->prng, 1, 6);
-        twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2) : test_prng_between(&both->prng, -5, 5));
+        twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2)
+                                    : test_prng_between(&both->prng, -5, 5));
         ++*arg_count;
         if (kind != 'f' && kind != 'F') continue;
         twi_wire_put_i64(args, far);
@@ -123,7 +134,8 @@ static void put_group(struct both *both, struct twi_bytes *keys, struct twi_byte
     }
 }
 
-static void encode(struct both *both, bool eval, uint64_t number, uint64_t before, uint64_t nonce, struct twi_bytes *out) {
+static void encode(struct both *both, bool eval, uint64_t number, uint64_t before, uint64_t nonce,
+                   struct twi_bytes *out) {
     struct twi_bytes keys = {0}, args = {0};
     size_t key_count = 2, arg_count = 8;
     char text[20];
@@ -208,10 +220,10 @@ static void the_model_answers_as_redis_does(void **state) {
     ask_both(&both, &open);
     ask_both(&both, &open); /* CLASH: an opening is never repeated */
     for (uint64_t i = 0; i < test_scale(3000); i++) step(&both, &server);
-    print_message("# dup %d gap %d late %d failed %d clash %d gone %d\n", (int)both.seen_dup, (int)both.seen_gap, (int)both.seen_late,
-                  (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
-    assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 && both.seen_clash > 0 &&
-                both.seen_gone > 0);
+    print_message("# dup %d gap %d late %d failed %d clash %d gone %d\n", (int)both.seen_dup, (int)both.seen_gap,
+                  (int)both.seen_late, (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
+    assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 &&
+                both.seen_clash > 0 && both.seen_gone > 0);
     for (size_t i = 0; i < 8; i++) twi_bytes_free(&both.sent[i]);
     twi_bytes_free(&open);
     twi_reader_free(both.real);

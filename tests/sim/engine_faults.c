@@ -12,7 +12,7 @@
 struct node {
     tw_engine *engine;
     tw_family *forever, *hours, *seconds;
-    int64_t added[KEYS], lost[KEYS];      /* of the endless family */
+    int64_t added[KEYS], lost[KEYS];     /* of the endless family */
     int64_t seconds_added, seconds_lost; /* of the short windows: sums */
     int64_t hours_added, hours_lost;
     int64_t unsure;
@@ -54,7 +54,8 @@ static void note_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms
         node->hours_lost += delta;
 }
 
-static tw_family *open_family(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms, int64_t retention_ms) {
+static tw_family *open_family(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms,
+                              int64_t retention_ms) {
     tw_family_options options;
     tw_family *family = NULL;
     tw_family_options_init(&options);
@@ -78,7 +79,8 @@ static void node_make(int index) {
     options.clock_ctx = &sim.world;
     options.on_lost = note_lost;
     options.lost_ctx = node;
-    assert_status(twi_open_with(&options, &world_transport, &sim.world.nodes[index], sim.seed * 31 + (uint64_t)index + 1, &node->engine),
+    assert_status(twi_open_with(&options, &world_transport, &sim.world.nodes[index],
+                                sim.seed * 31 + (uint64_t)index + 1, &node->engine),
                   TW_OK);
     node->forever = open_family(node->engine, "e", TW_FOREVER, 0, 0);
     node->hours = open_family(node->engine, "h", TW_ALIGNED, TW_HOUR, 0);
@@ -96,7 +98,8 @@ static void check_node(int index) {
         if (applied > node->added[key] - node->lost[key] + node->unsure) note_failure("counted twice", index, key);
         assert_status(tw_read(node->forever, tw_str(text), &reading), TW_OK);
         if (reading.local != node->added[key]) note_failure("a local count is wrong", index, key);
-        if (reading.local - reading.unsent - node->lost[key] > applied) note_failure("acknowledged, and not in Redis", index, key);
+        if (reading.local - reading.unsent - node->lost[key] > applied)
+            note_failure("acknowledged, and not in Redis", index, key);
         if (reading.view < node->added[key]) note_failure("own adds are missing in the view", index, key);
     }
 }
@@ -116,9 +119,7 @@ static void add_something(struct node *node) {
             assert_status(tw_add(node->seconds, tw_str(text), delta, NULL), TW_OK);
             node->seconds_added += delta;
             break;
-        default:
-            assert_status(tw_add(node->forever, tw_str(text), delta, NULL), TW_OK);
-            node->added[key] += delta;
+        default: assert_status(tw_add(node->forever, tw_str(text), delta, NULL), TW_OK); node->added[key] += delta;
         }
     }
 }
@@ -126,7 +127,8 @@ static void add_something(struct node *node) {
 static int64_t applied_sum(const char *prefix, int node) {
     int64_t sum = 0;
     for (size_t i = 0; i < MODEL_KEYS; i++)
-        if (strncmp(sim.world.redis.store.books[i].name, prefix, strlen(prefix)) == 0) sum += sim.world.redis.store.books[i].applied[node];
+        if (strncmp(sim.world.redis.store.books[i].name, prefix, strlen(prefix)) == 0)
+            sum += sim.world.redis.store.books[i].applied[node];
     return sum;
 }
 
@@ -140,7 +142,8 @@ static void assert_books_close(int index) {
     }
     int64_t hours_gap = node->hours_added - node->hours_lost - applied_sum("h:", index);
     int64_t seconds_gap = node->seconds_added - node->seconds_lost - applied_sum("s:", index);
-    if (hours_gap > 0 || seconds_gap > 0 || -hours_gap - seconds_gap > node->unsure) note_failure("windows do not close", index, 0);
+    if (hours_gap > 0 || seconds_gap > 0 || -hours_gap - seconds_gap > node->unsure)
+        note_failure("windows do not close", index, 0);
 }
 
 static void step(bool adding) {
@@ -190,8 +193,15 @@ static void run_seed(uint64_t seed, const struct world_faults *faults) {
 /* Goal: P2, P3, P8 for callers of the real engine on a lying network. Method: see above; every seed many faults. */
 static void what_callers_added_is_in_redis_or_reported(void **state) {
     (void)state;
-    static const struct world_faults faults = {.refuse_connect = 1000, .black_hole = 300, .cut_request = 200, .cut_reply = 200,
-                                               .tell_nobody = 4000, .garbage = 30, .slow = 100, .restart = 10, .flush_scripts = 10,
+    static const struct world_faults faults = {.refuse_connect = 1000,
+                                               .black_hole = 300,
+                                               .cut_request = 200,
+                                               .cut_reply = 200,
+                                               .tell_nobody = 4000,
+                                               .garbage = 30,
+                                               .slow = 100,
+                                               .restart = 10,
+                                               .flush_scripts = 10,
                                                .refuse_writes = 10};
     uint64_t seeds[10000];
     size_t count = test_seeds("engine_faults", test_scale(60), seeds, 10000);

@@ -25,7 +25,7 @@ struct twi_cell {
     char name[16];
     int64_t expiry_ms; /* by the nodes' wall clock; 0: endless */
     bool from_first;
-    int sign;                                     /* of all its deltas */
+    int sign;                                   /* of all its deltas */
     int64_t local, handed, acked, lost, unsure; /* signed sums; handed: frozen, acknowledged or given up */
     int64_t base;
     bool asked, has_base, marked;

@@ -175,7 +175,8 @@ static struct model_key *item_add(struct run *run, int64_t delta) {
     }
     if (!key) key = redis_model_make(run->model, name, MODEL_INTEGER);
     key->value = sum;
-    book_of(run->model, name)->applied[run->model->node] += delta;
+    int64_t *applied = &book_of(run->model, name)->applied[run->model->node];
+    *applied = (int64_t)((uint64_t)*applied + (uint64_t)delta); /* huge deltas of random tests may wrap */
     return key;
 }
 
@@ -249,7 +250,8 @@ static void run_items(struct run *run, const char *failed_before) {
     }
 }
 
-static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done, struct twi_bytes *reply) {
+static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done,
+                   struct twi_bytes *reply) {
     char name[MODEL_NAME_MAX], number[24];
     word_text(&run->keys[1], name, sizeof name);
     const struct model_key *marker = redis_model_find(run->model, name);
@@ -317,9 +319,11 @@ static void run_next(struct run *run, struct model_key *key, uint64_t number, st
     answer(run, "OK", ledger, true, reply);
 }
 
-static void run_script(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply) {
+static void run_script(struct redis_model *model, const struct model_word *words, size_t count,
+                       struct twi_bytes *reply) {
     size_t key_count = (size_t)word_u64(&words[2]);
-    struct run run = {.model = model, .keys = words + 3, .args = words + 3 + key_count, .arg_count = count - 3 - key_count};
+    struct run run = {
+        .model = model, .keys = words + 3, .args = words + 3 + key_count, .arg_count = count - 3 - key_count};
     char name[MODEL_NAME_MAX], nonce[20];
     memset(run.failed, '.', sizeof run.failed);
     word_text(&run.keys[0], name, sizeof name);
@@ -363,7 +367,8 @@ static void say_info(struct redis_model *model, struct twi_bytes *reply) {
         say(reply, "-NOPERM this user has no permissions to run the 'info' command\r\n");
         return;
     }
-    snprintf(info, sizeof info, "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n",
+    snprintf(info, sizeof info,
+             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n",
              model->policy);
     say_bulk(reply, info);
 }
@@ -394,7 +399,8 @@ static bool parse_length(const char *bytes, size_t size, size_t *at, char sign, 
     return true;
 }
 
-bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count, size_t *used) {
+bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count,
+                       size_t *used) {
     size_t at = 0, length;
     if (!parse_length(bytes, size, &at, '*', count)) return false;
     if (*count > words_max) abort();

@@ -47,7 +47,7 @@ struct model_store {
 
 struct redis_model {
     struct model_store store;
-    int64_t now_ms;        /* TIME */
+    int64_t now_ms; /* TIME */
     bool has_script;
     const char *refuses;   /* NULL, or the error that a script's first write gets ("OOM ...") */
     const char *policy;    /* maxmemory_policy of INFO; NULL: INFO is forbidden */
@@ -66,7 +66,8 @@ void redis_model_init(struct redis_model *model);
 void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
 /* Takes a whole command from the front of `bytes`: true, and `*count` words that point into it (and how many bytes it is).
  * False: not whole yet. */
-bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count, size_t *used);
+bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count,
+                       size_t *used);
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);

@@ -28,12 +28,14 @@ static struct sim sim;
 
 static void note_failure(const char *what, int node, const struct twi_cell *cell) {
     test_seed_failed("sync_faults", sim.seed);
-    print_error("%s: t %lld node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n", what, (long long)sim.world.now_ms, node,
-                cell->name, (long long)cell->local, (long long)cell->handed, (long long)cell->acked, (long long)cell->lost,
-                (long long)cell->unsure, (long long)cell->base,
-                (long long)redis_model_applied(&sim.world.redis, cell->name, node));
+    print_error(
+        "%s: t %lld node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n",
+        what, (long long)sim.world.now_ms, node, cell->name, (long long)cell->local, (long long)cell->handed,
+        (long long)cell->acked, (long long)cell->lost, (long long)cell->unsure, (long long)cell->base,
+        (long long)redis_model_applied(&sim.world.redis, cell->name, node));
     for (int n = 0; n < WORLD_NODES; n++)
-        for (size_t i = sim.engines[n].log_count > 8 ? sim.engines[n].log_count - 8 : 0; i < sim.engines[n].log_count; i++)
+        for (size_t i = sim.engines[n].log_count > 8 ? sim.engines[n].log_count - 8 : 0; i < sim.engines[n].log_count;
+             i++)
             print_error("  node %d: %s\n", n, sim.engines[n].log[i % 64]);
     fail();
 }
@@ -53,11 +55,17 @@ static void cells_make(tw_engine *engine) {
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         snprintf(name, sizeof name, "%c:%zu", "wesfn"[i % 5], i);
         switch (i % 5) {
-        case 0: cell_make(&engine->cells[i], i ? name : "w:2", now_ms + 3600000, false, 1); break; /* w:2: the poisoned one */
+        case 0:
+            cell_make(&engine->cells[i], i ? name : "w:2", now_ms + 3600000, false, 1);
+            break; /* w:2: the poisoned one */
         case 1: cell_make(&engine->cells[i], name, 0, false, 1); break;
         /* Over in mid-run; but where Redis forgets, a replay would come too late for them, and that is no loss. */
-        case 2: cell_make(&engine->cells[i], name, now_ms + (sim.forgets ? 3600000 : 1000 * (int64_t)i), false, 1); break;
-        case 3: cell_make(&engine->cells[i], name, now_ms + (sim.forgets ? 3600000 : 4000 * (int64_t)i), true, 1); break;
+        case 2:
+            cell_make(&engine->cells[i], name, now_ms + (sim.forgets ? 3600000 : 1000 * (int64_t)i), false, 1);
+            break;
+        case 3:
+            cell_make(&engine->cells[i], name, now_ms + (sim.forgets ? 3600000 : 4000 * (int64_t)i), true, 1);
+            break;
         default: cell_make(&engine->cells[i], name, 0, false, -1); break;
         }
     }
@@ -79,7 +87,8 @@ static void sim_make(uint64_t seed, const struct world_faults *faults, const cha
         engine->family.engine = engine;
         test_prng_seed(&engine->prng, seed + 77 * (uint64_t)i + 1);
         cells_make(engine);
-        assert_int_equal(twi_driver_find()->create(engine, &options, &world_transport, &sim.world.nodes[i], &engine->sync), TW_OK);
+        assert_int_equal(
+            twi_driver_find()->create(engine, &options, &world_transport, &sim.world.nodes[i], &engine->sync), TW_OK);
     }
 }
 
@@ -127,7 +136,8 @@ static void check_flush(int node) {
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &sim.engines[node].cells[i];
         /* What was given up before the call is no business of this flush. */
-        if ((cell->acked + cell->lost + cell->unsure) * cell->sign < flush->local[i] * cell->sign) note_failure("flushed, not acknowledged", node, cell);
+        if ((cell->acked + cell->lost + cell->unsure) * cell->sign < flush->local[i] * cell->sign)
+            note_failure("flushed, not acknowledged", node, cell);
     }
 }
 
@@ -205,7 +215,8 @@ static void check_books(void) {
             struct twi_cell *cell = &engine->cells[i];
             int64_t applied = redis_model_applied(&sim.world.redis, cell->name, n);
             int64_t gap = (cell->local - applied - cell->lost) * cell->sign;
-            if (!sim.forgets && (gap < 0 || gap > cell->unsure * cell->sign)) note_failure("the books do not close", n, cell);
+            if (!sim.forgets && (gap < 0 || gap > cell->unsure * cell->sign))
+                note_failure("the books do not close", n, cell);
             missing += gap;
             unsure += cell->unsure * cell->sign;
         }
@@ -255,9 +266,17 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
  * Method: cuts at any byte, silence, refusals, restarts, flushed scripts, a poisoned key; every fault must have happened. */
 static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     (void)state;
-    static const struct world_faults faults = {.refuse_connect = 1000, .black_hole = 500, .cut_request = 300, .cut_reply = 300,
-                                               .tell_nobody = 5000, .garbage = 50, .slow = 100, .restart = 5, .flush_scripts = 10,
-                                               .refuse_writes = 10, .poison = 5};
+    static const struct world_faults faults = {.refuse_connect = 1000,
+                                               .black_hole = 500,
+                                               .cut_request = 300,
+                                               .cut_reply = 300,
+                                               .tell_nobody = 5000,
+                                               .garbage = 50,
+                                               .slow = 100,
+                                               .restart = 5,
+                                               .flush_scripts = 10,
+                                               .refuse_writes = 10,
+                                               .poison = 5};
     size_t runs = run_seeds("sync_faults", 100, &faults, "noeviction");
     assert_happened(runs, WORLD_REFUSED_CONNECT, WORLD_REFUSED_WRITE);
     assert_happened(runs, WORLD_POISONED, WORLD_POISONED);
@@ -284,8 +303,8 @@ static void on_a_kind_network_each_batch_is_sent_once(void **state) {
  * Method: snapshots at most some seconds old are restored at random, on top of a lying network. */
 static void what_redis_forgets_is_sent_again(void **state) {
     (void)state;
-    static const struct world_faults faults = {.cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4,
-                                               .flush_scripts = 5};
+    static const struct world_faults faults = {
+        .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4, .flush_scripts = 5};
     size_t runs = run_seeds("sync_rollback", 60, &faults, "noeviction");
     assert_happened(runs, WORLD_ROLLED_BACK, WORLD_ROLLED_BACK);
 }
@@ -301,7 +320,8 @@ static void a_wiped_redis_gets_the_window_back(void **state) {
 /* Goal: an evicted ledger leads to a new instance; nothing is doubled, and at most what was in flight is uncertain. */
 static void an_evicted_ledger_doubles_nothing(void **state) {
     (void)state;
-    static const struct world_faults faults = {.cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .evict_ledgers = 5};
+    static const struct world_faults faults = {
+        .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .evict_ledgers = 5};
     size_t runs = run_seeds("sync_evict", 60, &faults, "volatile-lru");
     assert_happened(runs, WORLD_EVICTED, WORLD_EVICTED);
 }

@@ -280,7 +280,8 @@ static void break_something(struct world *world) {
         world->before_at_ms = world->now_ms;
         world->has_before = true;
     }
-    if (world->has_before && chance(world, faults->roll_back) && knows_all_ledgers(&world->before, &world->redis.store)) {
+    if (world->has_before && chance(world, faults->roll_back) &&
+        knows_all_ledgers(&world->before, &world->redis.store)) {
         world->happened[WORLD_ROLLED_BACK]++;
         redis_down(world, between(world, 0, 500));
         world->redis.store = world->before;

@@ -22,7 +22,7 @@ struct world_pipe {
     size_t piece_first, piece_count;
     size_t passed; /* bytes delivered since the beginning */
     size_t total;
-    bool cut;      /* nothing more gets through */
+    bool cut; /* nothing more gets through */
 };
 
 struct world_connection {
@@ -44,13 +44,26 @@ struct world_node {
 
 /* Chances in 10,000, of one event each; zero all: a kind world. */
 struct world_faults {
-    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow; /* at each connect, send or reply */
-    uint32_t restart, flush_scripts, refuse_writes, roll_back, wipe, evict_ledgers, poison;  /* at each step */
+    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage,
+        slow; /* at each connect, send or reply */
+    uint32_t restart, flush_scripts, refuse_writes, roll_back, wipe, evict_ledgers, poison; /* at each step */
 };
 
 enum world_fault {
-    WORLD_REFUSED_CONNECT, WORLD_BLACK_HOLE, WORLD_CUT_REQUEST, WORLD_CUT_REPLY, WORLD_GARBAGE, WORLD_LATE_EXECUTION, WORLD_RESTART,
-    WORLD_FLUSHED_SCRIPTS, WORLD_REFUSED_WRITE, WORLD_ROLLED_BACK, WORLD_WIPED, WORLD_EVICTED, WORLD_POISONED, WORLD_FAULTS
+    WORLD_REFUSED_CONNECT,
+    WORLD_BLACK_HOLE,
+    WORLD_CUT_REQUEST,
+    WORLD_CUT_REPLY,
+    WORLD_GARBAGE,
+    WORLD_LATE_EXECUTION,
+    WORLD_RESTART,
+    WORLD_FLUSHED_SCRIPTS,
+    WORLD_REFUSED_WRITE,
+    WORLD_ROLLED_BACK,
+    WORLD_WIPED,
+    WORLD_EVICTED,
+    WORLD_POISONED,
+    WORLD_FAULTS
 };
 
 struct world {

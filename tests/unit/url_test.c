@@ -122,6 +122,7 @@ static void lengths_are_bounded(void **state) {
     snprintf(text, sizeof text, "redis://%03000d", 0);
     assert_false(twi_url_parse(text, &url, error, sizeof error));
     assert_false(twi_url_parse(text, &url, NULL, 0)); /* nobody listens: refused all the same */
+    assert_int_equal(url.port, 0);                    /* and nothing is left behind */
 }
 
 int main(void) {

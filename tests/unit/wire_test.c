@@ -36,7 +36,8 @@ static void a_command_is_its_counted_arguments(void **state) {
 /* Goal: a reply means the same however its bytes arrive. Method: every size of piece. */
 static void a_reply_is_the_same_in_pieces_of_any_size(void **state) {
     (void)state;
-    static const char reply[] = "*6\r\n$2\r\nOK\r\n:-42\r\n$-1\r\n+LATE\r\n-WRONGTYPE no\r\n*2\r\n$0\r\n\r\n:9223372036854775807\r\n";
+    static const char reply[] =
+        "*6\r\n$2\r\nOK\r\n:-42\r\n$-1\r\n+LATE\r\n-WRONGTYPE no\r\n*2\r\n$0\r\n\r\n:9223372036854775807\r\n";
     for (size_t piece = 1; piece < sizeof reply; piece++) {
         const struct twi_node *nodes = NULL;
         struct twi_reader *reader;
@@ -67,8 +68,16 @@ static void assert_bad(const char *text, size_t size) {
 /* Goal: a hostile or broken server costs the connection and no more (fault 10). */
 static void garbage_and_excess_are_bad(void **state) {
     (void)state;
-    static const char *const texts[] = {"garbage\r\n", "*65\r\n", "*-2\r\n", "*9999999999999\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
-                                        ":12x\r\n", "$5x\r\n", "%1\r\n:1\r\n:2\r\n", "\r\n", "*2147483648\r\n"};
+    static const char *const texts[] = {"garbage\r\n",
+                                        "*65\r\n",
+                                        "*-2\r\n",
+                                        "*9999999999999\r\n",
+                                        "*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+                                        ":12x\r\n",
+                                        "$5x\r\n",
+                                        "%1\r\n:1\r\n:2\r\n",
+                                        "\r\n",
+                                        "*2147483648\r\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct twi_node *nodes;
         struct twi_reader *reader;
@@ -130,7 +139,8 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
         {"NOAUTH Authentication required.", TWI_ANSWER_TURNED_AWAY},
         {"NOPERM this user has no permissions to run the 'evalsha' command", TWI_ANSWER_TURNED_AWAY},
         {"MOVED 3999 127.0.0.1:6381", TWI_ANSWER_TURNED_AWAY},
-        {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed", TWI_ANSWER_REFUSED},
+        {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
+         TWI_ANSWER_REFUSED},
         {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_ANSWER_UNKNOWN},
         {"ERR max number of clients reached", TWI_ANSWER_UNKNOWN},
         {"OOMX no such thing", TWI_ANSWER_UNKNOWN},
@@ -147,7 +157,10 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
 static void replies_of_another_shape_are_not_answers(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "+OK\r\n", ":1\r\n", "*0\r\n", "*1\r\n$2\r\nOK\r\n",
+        "+OK\r\n",
+        ":1\r\n",
+        "*0\r\n",
+        "*1\r\n$2\r\nOK\r\n",
         "*8\r\n$2\r\nNO\r\n:1\r\n$1\r\n1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
         "*8\r\n$2\r\nOK\r\n:1\r\n$-1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
         "*8\r\n$2\r\nOK\r\n*0\r\n$1\r\n1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
