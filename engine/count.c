@@ -103,11 +103,12 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    bool was_held = place->generation != NULL;
+    struct twi_generation *held = place->generation;
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
+    TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    if (!was_held || family->from_first) {
+    if (place->generation != held || family->from_first) {
         /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life;
          * and a key may have begun its life in the next one, whose inserter found no window here (trap E22). */
         struct currency currency = {call, place->generation};

@@ -8,11 +8,14 @@
  * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
  * inside a section: tw_flush() waits one grace period before it collects, and then sees every add that had returned
  * before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
- * adds to the content later lists it again. */
+ * adds to the content later lists it again.
+ * The turn marks on lists of its own (twi_dirty_owe): an adder that stalls between `listed` and its push would keep from
+ * it what sealing has found to be owed, and the window would pass for drained (P2). */
 #include "engine/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 in port.c */
+    TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
     do {
         /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
@@ -20,15 +23,20 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     } while (!twi_cas_weak_acqrel(&engine->marked, &head, line));
 }
 
-void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
+    uint32_t index = twi_cell_index(meta);
+    (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
+}
+
+static void list_cell(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     if ((meta & TWI_META_OVERFLOW) != 0) {
         (void)twi_swap_acqrel(&generation->overflow_marked, 1);
     } else {
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
-        uint32_t index = twi_cell_index(meta);
-        (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
+        set_bit(chunk, meta);
         TWI_RACE_POINT(bit_set_chunk_not_listed);
         if (twi_swap_acqrel(&chunk->listed, 1) == 0) { /* D3 */
+            TWI_RACE_POINT(chunk_listed_not_pushed);
             uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marked);
             do {
                 chunk->next_marked = head;
@@ -43,5 +51,26 @@ void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct
     /* marked by another; or sealing looks at every counter itself */
     if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
     TWI_RACE_POINT(dirty_not_marked);
-    twi_dirty_list(engine, generation, cell, meta);
+    list_cell(engine, generation, cell, meta);
+}
+
+void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    if ((meta & TWI_META_OVERFLOW) != 0) {
+        (void)twi_swap_acqrel(&generation->overflow_marked, 1);
+    } else {
+        struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+        set_bit(chunk, meta);
+        if (twi_load_relaxed(&chunk->owed) == 0) {
+            twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->owed);
+            generation->owed = twi_arena_line(&engine->arena, chunk);
+        }
+    }
+    twi_dirty_pend(engine, generation);
+}
+
+void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation) {
+    if (generation->pending) return;
+    generation->pending = true;
+    generation->next_pending = engine->pending;
+    engine->pending = twi_arena_line(&engine->arena, generation);
 }

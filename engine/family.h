@@ -31,6 +31,7 @@ struct tw_family {
 
     /* the turn's own */
     uint32_t generations;            /* by next_all */
+    int64_t map_seen_ms;             /* monotonic: when the map was last looked through for unannounced windows */
     int64_t due_ms;                  /* engine time at which the wheel has something to do */
     int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
     uint64_t keys_last;              /* how many keys the last closed window had: the forecast */
@@ -69,6 +70,9 @@ void twi_window_unlink_dropped(struct tw_family *family);
 /* Gives the map of a family back that holds no generation and that nobody can find any more. */
 void twi_window_give_map(struct tw_family *family);
 
+/* Shows the windows that the map holds and that are not dropped. By the turn. */
+void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);
+
 /* Adds the family's windows and keys. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
@@ -94,7 +98,9 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
 
 /* Marks a counter for the collector: its last add returned a word without DIRTY. */
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* Lists an already taken or returned counter again; by the turn. */
-void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* The same by the turn: what sealing found to be owed, what was taken or came back and is to be collected again. */
+void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Puts a generation on the turn's list of those being collected. */
+void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
 
 #endif

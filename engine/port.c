@@ -32,11 +32,7 @@ static void take_marked_generations(tw_engine *engine) {
         struct twi_generation *generation = generation_at(engine, line);
         uint32_t next = generation->next_marked;
         (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: marks made from here on list it again */
-        if (!generation->pending) {
-            generation->pending = true;
-            generation->next_pending = engine->pending;
-            engine->pending = line;
-        }
+        twi_dirty_pend(engine, generation);
         line = next;
     }
 }
@@ -86,10 +82,27 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
             if (count < room)
                 count += make_item(engine, generation, cell, &items[count]);
             else
-                twi_dirty_list(engine, generation, cell, twi_load_relaxed(&cell->meta));
+                twi_dirty_owe(engine, generation, cell, twi_load_relaxed(&cell->meta));
         }
     }
     return count;
+}
+
+/* The next marked chunk: the turn's own first. NULL: none. */
+static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->owed);
+    if (generation->owed != 0) {
+        generation->owed = (uint32_t)twi_load_relaxed(&chunk->owed);
+        twi_store_relaxed(&chunk->owed, 0);
+        return chunk;
+    }
+    if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
+        generation->taken = twi_swap_acqrel(&generation->marked, 0);
+    if (generation->taken == 0) return NULL;
+    chunk = twi_arena_at(&engine->arena, generation->taken);
+    generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */
+    (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+    return chunk;
 }
 
 static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items,
@@ -98,19 +111,15 @@ static size_t collect_generation(tw_engine *engine, struct twi_generation *gener
     if (room != 0 && twi_swap_acqrel(&generation->overflow_marked, 0) != 0)
         count += make_item(engine, generation, &generation->overflow, &items[0]);
     while (count < room) {
-        if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
-            generation->taken = twi_swap_acqrel(&generation->marked, 0);
-        if (generation->taken == 0) break;
-        struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->taken);
-        generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */
-        (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+        struct twi_chunk *chunk = next_chunk(engine, generation);
+        if (chunk == NULL) break;
         count += collect_chunk(engine, generation, chunk, items + count, room - count);
     }
     return count;
 }
 
 static bool is_exhausted(struct twi_generation *generation) {
-    return generation->taken == 0 && twi_load_relaxed(&generation->marked) == 0 &&
+    return generation->owed == 0 && generation->taken == 0 && twi_load_relaxed(&generation->marked) == 0 &&
            twi_load_relaxed(&generation->overflow_marked) == 0;
 }
 
@@ -124,9 +133,13 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
             continue;
         }
         count += collect_generation(engine, generation, items + count, room - count);
-        if (!is_exhausted(generation)) break;
-        generation->pending = false;
-        *link = generation->next_pending;
+        TWI_RACE_POINT(generation_collected);
+        if (is_exhausted(generation)) {
+            generation->pending = false;
+            *link = generation->next_pending;
+        } else {
+            link = &generation->next_pending; /* no room, or marked again meanwhile: those behind it have their turn */
+        }
     }
     return count;
 }
@@ -139,7 +152,7 @@ static void bring_back_delayed(tw_engine *engine) {
             continue;
         }
         struct twi_cell *cell = delayed->item.cell;
-        twi_dirty_list(engine, delayed->item.generation, cell, twi_load_relaxed(&cell->meta));
+        twi_dirty_owe(engine, delayed->item.generation, cell, twi_load_relaxed(&cell->meta));
         delayed->item.generation->outstanding--;
         *delayed = engine->delayed[--engine->delayed_count];
     }
@@ -227,7 +240,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     struct twi_cold *cold = cold_of(item->generation, item->cell);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     if (after_ms != 0 && delay(engine, item, after_ms)) return;
-    twi_dirty_list(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
+    twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
 }

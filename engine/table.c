@@ -285,7 +285,7 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
         if (generation->seal_tag == 0) {
             uint64_t meta = twi_load_relaxed(&generation->overflow.meta);
             int64_t final = twi_cell_freeze(&generation->overflow, meta);
-            if (final != 0) frozen(ctx, &generation->overflow, meta, final);
+            if (final != 0 || generation->synced) frozen(ctx, &generation->overflow, meta, final);
             return true;
         }
     }

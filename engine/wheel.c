@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #define HOOK_AGAIN_MS 100
+#define MAP_LOOK_MS 1000    /* how long a window may stay unannounced */
 #define DRAIN_LOOK_MS 20    /* how soon a sealed window that still owes is looked at again */
 #define HOOK_LOCAL_MS 60000 /* Redis away for this long after sealing: the hook gets the local figures */
 
@@ -61,7 +62,7 @@ static bool has_counted(struct twi_generation *generation) {
 
 static bool is_drained(struct twi_generation *generation) {
     return !generation->synced ||
-           (generation->outstanding == 0 && !generation->pending && generation->taken == 0 &&
+           (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
             twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
 }
 
@@ -75,7 +76,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
             : generation_at(wheel->engine, twi_cell_chunk(cell, meta)->generation);
     if (!generation->synced) return;
     struct twi_cold *cold = (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
-    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_list(wheel->engine, generation, cell, meta);
+    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(wheel->engine, generation, cell, meta);
 }
 
 /* Calls the user's hook; true: it need not be called again. */
@@ -162,6 +163,16 @@ static void step(struct wheel *wheel, struct twi_generation *generation) {
     if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
 }
 
+static void get_to_know(void *ctx, struct twi_generation *generation) {
+    struct wheel *wheel = ctx;
+    if (generation->known) return;
+    generation->known = true;
+    generation->next_all = wheel->family->generations;
+    wheel->family->generations = twi_arena_line(&wheel->engine->arena, generation);
+    wheel->family->held++;
+    step(wheel, generation);
+}
+
 /* New generations join the family's list and are looked at once: their number must not make the wheel look at all
  * others. */
 static bool take_arrivals(struct wheel *wheel) {
@@ -170,14 +181,22 @@ static bool take_arrivals(struct wheel *wheel) {
     uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
     while (line != 0) {
         struct twi_generation *generation = generation_at(wheel->engine, line);
-        uint32_t next = twi_load_relaxed(&generation->next_arrival);
-        generation->next_all = family->generations;
-        family->generations = line;
-        family->held++;
-        step(wheel, generation);
-        line = next;
+        line = twi_load_relaxed(&generation->next_arrival);
+        generation->announced = true;
+        get_to_know(wheel, generation);
     }
     return true;
+}
+
+/* Whoever opens a window enters it into the map and then announces it. Between the two it may stall, while others count in
+ * that window: so now and then the map is looked through for windows that nobody has announced. */
+static bool find_unannounced(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (wheel->engine->turn_mono_ms - family->map_seen_ms < MAP_LOOK_MS) return false;
+    family->map_seen_ms = wheel->engine->turn_mono_ms;
+    uint32_t held = family->held;
+    twi_window_visit(family, get_to_know, wheel);
+    return family->held != held;
 }
 
 static void look_at_all(struct wheel *wheel) {
@@ -265,6 +284,7 @@ static void prepare(struct wheel *wheel) {
 static void family_turn(tw_engine *engine, struct tw_family *family) {
     struct wheel wheel = {engine, family, TWI_WORK_TURN, INT64_MAX, INT64_MAX, false};
     bool arrived = take_arrivals(&wheel);
+    arrived = find_unannounced(&wheel) || arrived;
     bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
     if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms || is_ending(&wheel)) {
         wheel.due_ms = wheel.look_ms = INT64_MAX;
@@ -337,6 +357,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers) != 0) return false;
+    if (!generation->announced) return false; /* it is on the list of arrivals, or about to be: next turn it has come */
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;

@@ -229,6 +229,16 @@ void twi_window_unlink_dropped(struct tw_family *family) {
     }
 }
 
+void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint32_t line = MAP_LINE(twi_load_acquire(&family->map));
+    struct map *map = twi_arena_at(arena, line);
+    for (uint32_t i = 0; line != 0 && i < map->capacity; i++) {
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        if (generation != NULL) visit(ctx, generation);
+    }
+}
+
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys) {
     struct twi_arena *arena = &family->engine->arena;
     uint64_t word = twi_load_acquire(&family->map);

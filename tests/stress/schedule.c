@@ -1,0 +1,289 @@
+/* schedule.c -- single schedules, forced: a thread is stopped at a race point while others run on.
+ * The stress programs meet these by chance, once in a million; here each is met every time. The program brings its own
+ * twi_race_nap() in place of engine/race.c's, so it tests something in builds with -Drace_points=true alone; elsewhere it is skipped.
+ * Always true: engines are host-driven and run on a fake clock; only the stopped thread and the test's own run. */
+#include "tests/support/fake_driver.h"
+
+#include "engine/family.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#define START_MS INT64_C(1700000000000)
+
+#ifdef TWI_RACE_POINTS
+
+/* ---- stopping a thread at a point ------------------------------------------------------------------------------------ */
+
+static _Thread_local const char *stop_at; /* this thread stops there, once */
+static _Thread_local void (*call_at)(void); /* instead of stopping: called there, once */
+static atomic_int stopped, released;
+
+void twi_race_nap(const char *name) {
+    if (stop_at == NULL || strcmp(stop_at, name) != 0) return;
+    stop_at = NULL;
+    if (call_at != NULL) {
+        void (*call)(void) = call_at;
+        call_at = NULL;
+        call();
+        return;
+    }
+    atomic_store(&stopped, 1);
+    while (!atomic_load(&released)) sched_yield();
+}
+
+struct errand {
+    pthread_t thread;
+    const char *stop_at;
+    tw_family *family;
+    uint32_t key;
+    int64_t delta;
+    tw_status status;
+};
+
+static void *run_errand(void *arg) {
+    struct errand *errand = arg;
+    stop_at = errand->stop_at;
+    errand->status = tw_add(errand->family, fake_key(&errand->key), errand->delta, NULL);
+    return NULL;
+}
+
+/* Starts an add in a thread of its own and returns when it stands at its point. */
+static void send_out(struct errand *errand) {
+    atomic_store(&stopped, 0);
+    atomic_store(&released, 0);
+    assert_int_equal(pthread_create(&errand->thread, NULL, run_errand, errand), 0);
+    int64_t deadline = test_mono_ms() + 10000;
+    while (!atomic_load(&stopped) && test_mono_ms() < deadline) sched_yield();
+    assert_true(atomic_load(&stopped));
+}
+
+static void call_home(struct errand *errand) {
+    atomic_store(&released, 1);
+    pthread_join(errand->thread, NULL);
+}
+
+/* ---- an engine -------------------------------------------------------------------------------------------------------- */
+
+struct rig {
+    struct fake_clock clock;
+    tw_engine *engine;
+    tw_family *family, *other;
+    int64_t hook_calls, hook_sum;
+    uint32_t hook_flags;
+    int64_t acked_at_hook;
+};
+
+static bool add_count(void *ctx, const tw_count *count) {
+    *(int64_t *)ctx += count->local;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)end_ms;
+    struct rig *rig = ctx;
+    rig->hook_calls++;
+    rig->hook_flags |= flags;
+    rig->acked_at_hook = fake_driver_sum();
+    assert_status(tw_each(family, start_ms, add_count, &rig->hook_sum), TW_OK);
+    return true;
+}
+
+static tw_family *rig_family(struct rig *rig, const char *name, bool hook) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window_ms = TW_SECOND;
+    options.history_ms = TW_NONE;
+    if (hook) {
+        options.on_window_closed = on_closed;
+        options.closed_ctx = rig;
+    }
+    tw_family *family;
+    assert_status(tw_family_open(rig->engine, &options, &family), TW_OK);
+    return family;
+}
+
+static void rig_open(struct rig *rig, bool synced) {
+    memset(rig, 0, sizeof *rig);
+    fake_clock_init(&rig->clock, START_MS);
+    fake_driver_reset(START_MS, TW_SECOND);
+    tw_options options;
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = 16 << 20;
+    fake_clock_install(&rig->clock, &options);
+    if (synced) fake_driver_install(&options);
+    assert_status(tw_open(&options, &rig->engine), TW_OK);
+    rig->family = rig_family(rig, "main", true);
+    rig->other = rig_family(rig, "other", false);
+}
+
+static void rig_turns(struct rig *rig, int count) {
+    for (int turn = 0; turn < count; turn++) {
+        fake_clock_advance_ms(&rig->clock, 1);
+        assert_status(tw_turn(rig->engine), TW_OK);
+    }
+}
+
+static void rig_add(struct rig *rig, uint32_t key, int64_t delta) {
+    assert_status(tw_add(rig->family, fake_key(&key), delta, NULL), TW_OK);
+}
+
+/* ---- the schedules ---------------------------------------------------------------------------------------------------- */
+
+/* Goal: a window that was told of and dropped is not opened again by an inserter that had found it (P7: one hook, final).
+ * Method: it stops before it opens the window; the window ends, is told of and dropped meanwhile. */
+static void a_window_that_was_found_and_then_dropped_is_not_opened_again(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    rig_add(&rig, 1, 5);
+    struct errand errand = {.stop_at = "window_not_opened", .family = rig.family, .key = 2, .delta = 7};
+    send_out(&errand);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 5);
+    assert_i64_equal(rig.hook_calls, 1);
+    call_home(&errand);
+    assert_status(errand.status, TW_OK); /* in the next window, by the clock of its second look */
+    int64_t view;
+    assert_status(tw_get(rig.family, fake_key(&errand.key), &view), TW_OK);
+    assert_i64_equal(view, 7);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 5);
+    assert_i64_equal(rig.hook_calls, 2);
+    assert_i64_equal(rig.hook_sum, 12);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
+/* Goal: a window is told of and dropped only when all that it owed has been acknowledged, also if an adder stands anywhere between
+ * its add and its last mark (traps E8, E18, P2); what the adder has counted does not wait for it.
+ * Method: it stops there; another counter of the same chunk is added to; the window ends. */
+static void check_stalled_marker(const char *point) {
+    struct rig rig;
+    rig_open(&rig, true);
+    rig_add(&rig, 1, 5);
+    rig_turns(&rig, 3);
+    assert_i64_equal(fake_driver_sum(), 5);
+    struct errand errand = {.stop_at = point, .family = rig.family, .key = 1, .delta = 7};
+    send_out(&errand);
+    for (uint32_t key = 2; key < 10; key++) rig_add(&rig, key, 100);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 200);
+    assert_i64_equal(fake_driver_sum(), 5 + 7 + 800);
+    assert_i64_equal(rig.hook_calls, 1);
+    assert_i64_equal(rig.hook_sum, 5 + 7 + 800);
+    assert_i64_equal(rig.hook_flags, 0);
+    assert_i64_equal(rig.acked_at_hook, 5 + 7 + 800); /* drained before it was told */
+    atomic_store(&fake_driver.away, true);              /* nobody collects what it marks now */
+    call_home(&errand);
+    assert_status(errand.status, TW_OK);
+    rig_turns(&rig, 200);
+    assert_i64_equal(rig.family->held, 0); /* the window's memory has gone back ... */
+    assert_i64_equal(rig.engine->pending, 0); /* ... and no list names it any more */
+    assert_i64_equal(atomic_load(&rig.engine->marked), 0);
+    atomic_store(&fake_driver.away, false);
+    rig_turns(&rig, 5);
+    assert_i64_equal(fake_driver_sum(), 5 + 7 + 800);
+    assert_status(tw_close(rig.engine, 100), TW_OK);
+}
+
+static void a_marker_that_stalls_after_dirty_delays_no_window(void **state) {
+    (void)state;
+    check_stalled_marker("dirty_not_marked");
+}
+static void a_marker_that_stalls_after_its_bit_delays_no_window(void **state) {
+    (void)state;
+    check_stalled_marker("bit_set_chunk_not_listed");
+}
+static void a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window(void **state) {
+    (void)state;
+    check_stalled_marker("chunk_listed_not_pushed");
+}
+static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(void **state) {
+    (void)state;
+    check_stalled_marker("window_listed_not_pushed");
+}
+
+/* Goal: the ticket of tw_flush covers every window, also when adders go on marking in the one that is collected first (trap E10).
+ * Method: two families owe; while the first is being collected, an add marks it again. */
+static struct rig *marking_rig;
+static void mark_again(void) {
+    rig_add(marking_rig, 3, 1);
+    uint32_t key = 3;
+    assert_status(tw_add(marking_rig->other, fake_key(&key), 1, NULL), TW_OK);
+}
+
+static void a_flush_is_not_done_before_all_windows_were_collected(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, true);
+    marking_rig = &rig;
+    uint32_t key = 1;
+    rig_add(&rig, 1, 10);
+    rig_add(&rig, 3, 10);
+    assert_status(tw_add(rig.other, fake_key(&key), 20, NULL), TW_OK);
+    twi_port_collect_begin(rig.engine);
+    struct twi_item items[64];
+    int64_t sum = 0;
+    stop_at = "generation_collected";
+    call_at = mark_again;
+    for (int round = 0; round < 10 && !twi_port_collect_is_done(rig.engine); round++) {
+        size_t count = twi_port_collect(rig.engine, items, 64);
+        for (size_t i = 0; i < count; i++) {
+            sum += items[i].delta;
+            twi_port_acknowledge(&items[i], &(struct twi_answer){0});
+        }
+    }
+    stop_at = NULL;
+    assert_true(twi_port_collect_is_done(rig.engine));
+    assert_true(sum >= 40);
+    assert_status(tw_close(rig.engine, 100), TW_OK);
+}
+
+/* Goal: a thread that has opened a window and stalls before it tells the wheel delays neither its hook nor its sending for long.
+ * Method: it stops there, another counts in the window, the window ends. */
+static void an_opener_that_stalls_delays_no_window(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    rig_turns(&rig, 1);
+    struct errand errand = {.stop_at = "window_entered_not_announced", .family = rig.family, .key = 1, .delta = 7};
+    send_out(&errand);
+    rig_add(&rig, 2, 5);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    for (int turn = 0; turn < 20; turn++) {
+        fake_clock_advance_ms(&rig.clock, 100);
+        assert_status(tw_turn(rig.engine), TW_OK);
+    }
+    assert_i64_equal(rig.hook_calls, 1);
+    assert_i64_equal(rig.hook_sum, 5);
+    call_home(&errand);
+    rig_turns(&rig, 1);
+    assert_status(errand.status, TW_OK);
+    fake_clock_advance_ms(&rig.clock, TW_SECOND);
+    rig_turns(&rig, 20);
+    assert_i64_equal(rig.hook_sum, 12);
+    assert_i64_equal(rig.hook_calls, 2);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_window_that_was_found_and_then_dropped_is_not_opened_again),
+        cmocka_unit_test(a_marker_that_stalls_after_dirty_delays_no_window),
+        cmocka_unit_test(a_marker_that_stalls_after_its_bit_delays_no_window),
+        cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_chunk_delays_no_window),
+        cmocka_unit_test(a_marker_that_stalls_before_it_lists_its_window_delays_no_window),
+        cmocka_unit_test(a_flush_is_not_done_before_all_windows_were_collected),
+        cmocka_unit_test(an_opener_that_stalls_delays_no_window),
+    };
+    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+}
+
+#else
+int main(void) {
+    (void)START_MS;
+    test_skip_program("built without -Drace_points=true");
+}
+#endif

@@ -1,0 +1,48 @@
+/* fake_driver.h -- a driver (engine/port.h) that keeps books instead of talking to Redis.
+ *
+ * A test that links fake_driver.c gets it in place of the real one: any redis_url will do. Each turn it collects, and settles
+ * some of what it holds: acknowledged, returned (now or later) or given up, by chance. What it settles goes into a ledger
+ * by key and window, so that a test can hold it against what was added.
+ * Keys of the counters are 4 bytes: a number below FAKE_KEYS. Windows are numbered from `base_ms` by `window_ms`.
+ * Always true: an item is settled once; the ledger is written by the owner of the turn alone and read when turns have ended,
+ * except `acked`, which is atomic so that a test may look beside them. One engine at a time. */
+#ifndef TEST_FAKE_DRIVER_H
+#define TEST_FAKE_DRIVER_H
+
+#include "tests/support/support.h"
+
+#define FAKE_KEYS 64u
+#define FAKE_WINDOWS 1024u
+
+struct fake_driver {
+    /* set by the test before tw_open() */
+    int64_t base_ms, window_ms;
+    uint64_t seed;
+    uint32_t return_percent, give_up_percent; /* of the items settled */
+    uint32_t hold_percent;                    /* how many items stay in flight over a turn */
+    size_t collect_max;                       /* items asked for at once; 0: 200 */
+    bool totals;                              /* acknowledgements bring a total: all that is acknowledged of the key */
+    _Atomic bool away;                        /* collects and settles nothing */
+    _Atomic bool settle_nothing;              /* collects only */
+    /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */
+    _Atomic int64_t acked[FAKE_WINDOWS][FAKE_KEYS + 1];
+    _Atomic int64_t given_up[FAKE_WINDOWS][FAKE_KEYS + 1];
+    _Atomic uint64_t collected, settled, returned;
+    _Atomic int64_t in_flight;
+};
+extern struct fake_driver fake_driver;
+
+/* Forgets everything; then set what you need. */
+void fake_driver_reset(int64_t base_ms, int64_t window_ms);
+void fake_driver_install(tw_options *options);
+/* Acknowledged and given up, all keys and windows. */
+int64_t fake_driver_sum(void);
+int64_t fake_driver_given_up(void);
+/* The same of one key (FAKE_KEYS: the overflow counter) in one window. */
+int64_t fake_driver_of(int64_t start_ms, uint32_t key);
+
+static inline tw_key fake_key(const uint32_t *number) {
+    return tw_bytes(number, sizeof *number);
+}
+
+#endif
