@@ -1,0 +1,121 @@
+/* rogue.c -- a server that drips, babbles, says nothing, or says too much: the connection is dropped in time, and no add notices.
+ * The rogue is a thread on a unix socket of the test's own; no redis-server takes part. */
+#include "tests/redis/sync_support.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum manner { DRIPS, SILENT, BABBLES, TALKS_UNASKED, DEEP, HUGE_LENGTH, HANGS_UP };
+
+struct rogue {
+    enum manner manner;
+    int listener;
+    char folder[64], path[96], url[112];
+    pthread_t thread;
+    _Atomic bool stop;
+    _Atomic int accepted;
+    _Atomic int64_t longest_ms; /* that a connection lasted */
+};
+
+static const char *words_of(enum manner manner) {
+    switch (manner) {
+    case DRIPS:
+        return "+PONG\r\n$999\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    case BABBLES: return "HTTP/1.1 400 Bad Request\r\n\r\n";
+    case TALKS_UNASKED: return "+PONG\r\n$2\r\nhi\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n";
+    case DEEP: return "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n";
+    case HUGE_LENGTH: return "$9999999999\r\n";
+    default: return "";
+    }
+}
+
+/* One connection: says its words in its manner until the other side closes. */
+static void serve(struct rogue *rogue, int fd) {
+    const char *words = words_of(rogue->manner);
+    int64_t began_ms = test_mono_ms();
+    char bytes[4096];
+    if (rogue->manner == HANGS_UP) return;
+    if (rogue->manner != DRIPS) (void)!send(fd, words, strlen(words), MSG_NOSIGNAL);
+    while (!atomic_load(&rogue->stop)) {
+        struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+        if (poll(&pollfd, 1, 20) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0) break;
+        if (rogue->manner == DRIPS && *words && send(fd, words++, 1, MSG_NOSIGNAL) < 0) break;
+    }
+    int64_t lasted_ms = test_mono_ms() - began_ms;
+    if (lasted_ms > atomic_load(&rogue->longest_ms)) atomic_store(&rogue->longest_ms, lasted_ms);
+}
+
+static void *run(void *argument) {
+    struct rogue *rogue = argument;
+    while (!atomic_load(&rogue->stop)) {
+        struct pollfd pollfd = {.fd = rogue->listener, .events = POLLIN};
+        if (poll(&pollfd, 1, 20) <= 0) continue;
+        int fd = accept(rogue->listener, NULL, NULL);
+        if (fd < 0) continue;
+        atomic_fetch_add(&rogue->accepted, 1);
+        serve(rogue, fd);
+        close(fd);
+    }
+    return NULL;
+}
+
+static void rogue_start(struct rogue *rogue, enum manner manner) {
+    memset(rogue, 0, sizeof *rogue);
+    rogue->manner = manner;
+    snprintf(rogue->folder, sizeof rogue->folder, "/tmp/tallywheel-rogue-XXXXXX");
+    assert_non_null(mkdtemp(rogue->folder));
+    snprintf(rogue->path, sizeof rogue->path, "%s/socket", rogue->folder);
+    snprintf(rogue->url, sizeof rogue->url, "unix://%s", rogue->path);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", rogue->path);
+    rogue->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(rogue->listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(rogue->listener, 16), 0);
+    assert_int_equal(pthread_create(&rogue->thread, NULL, run, rogue), 0);
+}
+
+static void rogue_stop(struct rogue *rogue) {
+    atomic_store(&rogue->stop, true);
+    pthread_join(rogue->thread, NULL);
+    close(rogue->listener);
+    unlink(rogue->path);
+    rmdir(rogue->folder);
+}
+
+/* Goal: whatever the server says, adds go on, the connection is dropped within its deadline, tries are spread, and closing keeps
+ * its time (faults 5, 6, 7, 9, 10). */
+static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
+    (void)state;
+    for (enum manner manner = DRIPS; manner <= HANGS_UP; manner++) {
+        struct rogue rogue;
+        struct lost lost = {0};
+        tw_options options;
+        tw_engine *engine;
+        rogue_start(&rogue, manner);
+        quick_options(&options, rogue.url);
+        options.redis_timeout_ms = 200;
+        options.on_lost = on_lost;
+        options.lost_ctx = &lost;
+        assert_status(tw_open(&options, &engine), TW_OK);
+        tw_family *family = family_of(engine, "rogue", TW_FOREVER, 0);
+        int64_t until_ms = test_mono_ms() + 900;
+        int64_t added = 0;
+        for (; test_mono_ms() < until_ms; test_sleep_ms(1), added++)
+            assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        int64_t began_ms = test_mono_ms();
+        assert_status(tw_close(engine, 100), TW_ERR_TIMEOUT);
+        assert_true(test_mono_ms() - began_ms < 1000);
+        rogue_stop(&rogue);
+        assert_i64_equal(lost.by_reason[TW_LOST_CLOSED], added);
+        assert_true(rogue.accepted >= 2 && rogue.accepted < 100);
+        if (!test_is_slow()) assert_true(rogue.longest_ms < 900); /* two replies at most, each with its own 200 ms */
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rogue_server_costs_its_connection_and_no_more)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
