@@ -88,7 +88,8 @@ static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_
     pthread_mutex_unlock(&engine->lock);
     if (options.on_window_closed == NULL || !has_counted(generation) || twi_load_relaxed(&wheel->family->close_asked))
         return true;
-    if (engine->turn_mono_ms < generation->hook_after_ms) return false;
+    /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
+    if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
     if (engine->turn_ms < generation->end_ms) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
     if (self != NULL) self->in_hook = true;
