@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034,SC2154
 # cli.sh -- what the scripts of this folder share; sourced with the command's path in $tool.
 # Always true: everything is written into a folder of its own under $TMPDIR, removed at the end; helpers started in the
 # background are ended by their id. A run can be repeated: TW_SEED gives the same logs.
@@ -57,6 +58,25 @@ same() { # GOT WANTED
     cmp -s "$1" "$2" && return 0
     diff "$1" "$2" | head -n 5 | sed 's/^/# /'
     return 1
+}
+
+# A redis-server of the script's own on $work/redis.sock; $redis is its process id. It may be killed and started again.
+redis_start() {
+    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly yes --daemonize no \
+        >"$work/redis.log" 2>&1 &
+    redis=$!
+    background="$background $redis"
+    for _ in $(seq 1 100); do
+        ask PING >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    echo '# redis-server does not start'
+}
+ask() {
+    redis-cli -s "$work/redis.sock" "$@"
+}
+redis_is_installed() {
+    command -v redis-server >/dev/null && command -v redis-cli >/dev/null
 }
 
 # The peak resident memory of a command, in kB, on standard output of this function; its own goes to $work/out.

@@ -1,8 +1,10 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_follow.sh TOOL FOLDER -- --follow: growing files, rotation, truncation, each window when it closes.
 # Method: windows of two seconds by the real clock and lines stamped with the present; a line is written with its time, so the
 # sums are known whatever window it falls into.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 plan 13
 

@@ -1,6 +1,8 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_output.sh TOOL FOLDER -- what is printed: order, escapes, JSON, the table, keys of several fields, offsets.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 plan 17
 
@@ -94,8 +96,8 @@ run 0 count --format dpkg --output tsv "$work/dpkg" && same "$work/out" "$work/w
     err_has "1 line skipped, first: $work/dpkg:4: no time as 2024-05-01 12:00:01 at the start"
 ok $? 'dpkg: the action is the key'
 printf '2024-04-30T22:00:00Z\tinstall:foo:amd64\t1\n' >"$work/want"
-run 0 count --format dpkg --key 3,4 --utc-offset +02:00 --top 1 --output tsv "$work/dpkg" && grep -q 'install:foo:amd64' "$work/out" || true
-awk -F "$tab" '{ exit $1 != "2024-04-30T22:00:00Z" }' "$work/out"
+head -n 1 "$work/dpkg" >"$work/dpkg1"
+run 0 count --format dpkg --key 3,4 --utc-offset +02:00 --output tsv "$work/dpkg1" && same "$work/out" "$work/want"
 ok $? "dpkg: its local times are taken as in --utc-offset"
 
 awk 'BEGIN { for (i = 0; i < 1000; i++) for (j = 0; j <= i % 7; j++) print "1431857103\tkey" i }' >"$work/ties"

@@ -1,9 +1,11 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_redis.sh TOOL FOLDER -- the counts also land in Redis, exactly once.
 # Method: a redis-server of the test's own on a unix socket; sums are read with redis-cli.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+if ! redis_is_installed; then
     echo '1..0 # SKIP redis-server is not installed'
     exit 0
 fi
@@ -14,19 +16,6 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
 }
 plan 10
 
-redis_start() {
-    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly yes --daemonize no \
-        >"$work/redis.log" 2>&1 &
-    redis=$!
-    background="$background $redis"
-    for _ in $(seq 1 100); do
-        ask PING >/dev/null 2>&1 && return
-        sleep 0.1
-    done
-}
-ask() {
-    redis-cli -s "$work/redis.sock" "$@"
-}
 # Every counter as "name<TAB>value", sorted.
 contents() {
     ask --scan --pattern 'count:*' | sort >"$work/names"

@@ -1,9 +1,11 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_reference.sh TOOL FOLDER -- counts equal those of awk, sort and uniq.
 # Goal: `count` is exact for every window, any number of threads, from files and from standard input.
 # Method: a made access log with lines out of order, escaped quotes, IPv6 clients, broken and very long lines; awk takes its
 # first and fourth word apart with no code of ours.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 plan 21
 

@@ -1,7 +1,9 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # count_wrong_input.sh TOOL FOLDER -- wrong usage, unreadable files, lines that are none, outputs that take nothing.
 # Goal: a clear sentence on standard error, the promised exit status, nothing counted wrong.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 plan 46
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'

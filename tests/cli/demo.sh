@@ -1,6 +1,8 @@
 #!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
 # demo.sh TOOL FOLDER -- the demo proves its books, with and without Redis, and leaves nothing behind.
 tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
 plan 5
 TMPDIR=$work
