@@ -12,9 +12,9 @@ struct lost {
     char key[64]; /* the last one */
 };
 
+/* Written by the engine's thread: look at it when the engine is closed. */
 struct log_lines {
     char text[8192];
-    _Atomic bool full;
 };
 
 static inline void on_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
