@@ -147,6 +147,7 @@ while args[at] do
     key, at = key + count, at + count
   else
     local look_always, look_newborn = kind == 'W', kind == 'w'
+    local seen, seen_number              -- deltas are alike more often than not: one conversion for a row of them
     for _ = 1, count do
       key, item = key + 1, item + 1
       local name, delta = keys[key], args[at]
@@ -156,7 +157,8 @@ while args[at] do
         fails = fails + 1
         failed[fails] = (item - 8) .. 'e'
       else
-        if look_always or look_newborn and value == tonumber(delta) then heal(name, expiry) end
+        if delta ~= seen then seen, seen_number = delta, tonumber(delta) end
+        if look_always or look_newborn and value == seen_number then heal(name, expiry) end
         if value > EXACT or value < -EXACT then value = pcall('GET', name) end
       end
       out[item] = value
