@@ -110,6 +110,20 @@ static uint32_t carve_small(struct twi_arena *arena, struct twi_arena_class *bin
     }
 }
 
+/* Nothing fresh is left: a larger free piece is cut up. Pieces are not joined again, but an engine that is full of one
+ * size can go on with another. */
+static uint32_t split_larger(struct twi_arena *arena, uint32_t number) {
+    uint32_t lines = bin_lines(number);
+    for (uint32_t larger = number + 1; larger < TWI_ARENA_CLASSES; larger++) {
+        uint32_t line = pop_free(arena, &arena->classes[larger]);
+        if (line == 0) continue;
+        for (uint32_t at = lines; at + lines <= bin_lines(larger); at += lines)
+            push_free(arena, &arena->classes[number], line + at);
+        return line;
+    }
+    return 0;
+}
+
 static void account(struct twi_arena *arena, int64_t bytes) {
     int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
     int64_t high = twi_load_relaxed(&arena->bytes_high);
@@ -128,6 +142,7 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
         else
             line = fresh_segments(arena, lines / TWI_SEGMENT_LINES) * TWI_SEGMENT_LINES;
     }
+    if (line == 0) line = split_larger(arena, number);
     if (line != 0) account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
     return line;
 }
