@@ -33,7 +33,9 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
             twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
             continue;
         }
-        for (; at < count; at++) twi_port_return(&sync->staging[at], sync->interval_ms);
+        /* At once, not after a while: what waits in a delay is not in the collection that a flush begins anew. We wait. */
+        for (; at < count; at++) twi_port_return(&sync->staging[at], 0);
+        sync->collect_hold_ms = now_ms + sync->interval_ms;
         return false;
     }
     return true;
@@ -63,7 +65,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
     if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0)
         (void)twi_collect_refresh(sync, now_ms);
-    if (twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
+    if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
         size_t count = twi_port_collect(sync->engine, sync->staging, TWI_BATCH_ITEMS_MAX);

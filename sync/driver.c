@@ -55,7 +55,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->ledger.window_bytes_max = (size_t)(memory / 8 < WINDOW_BYTES_MAX ? memory / 8 : WINDOW_BYTES_MAX);
     sync->ledger.window_ms = WINDOW_MS;
     sync->fd = -1;
-    sync->collect_at_ms = INT64_MIN;
+    sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
     sync->marker_name_size = (size_t)snprintf(sync->marker_name, sizeof sync->marker_name, "%stw:marker", prefix);
     twi_url_name(&sync->url, sync->name, sizeof sync->name);

@@ -75,6 +75,7 @@ struct twi_sync {
     /* collecting */
     struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
     int64_t collect_at_ms;    /* the next collection may begin */
+    int64_t collect_hold_ms;  /* not before that, not even for a flush: there was no memory */
     bool collecting;          /* one has begun and has not taken everything */
     bool begin_again;         /* a round of tw_flush starts over */
     int64_t look_until_ms;    /* every key's expiry is asked for until then */

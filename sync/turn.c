@@ -185,6 +185,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
         return wake_ms;
     if (sync->rewind && sync->pending_count == 0) return now_ms;
     if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
+    if (now_ms < sync->collect_hold_ms) return earlier(wake_ms, sync->collect_hold_ms);
     if (sync->collecting || sync->begin_again ||
         (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
         return now_ms;

@@ -212,6 +212,7 @@ struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits) {
         return NULL;
     }
     reader->parser->privdata = reader;
+    reader->parser->maxbuf = 0; /* hiredis asserts that shrinking an idle buffer cannot fail; without memory it can */
     return reader;
 }
 

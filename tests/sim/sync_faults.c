@@ -7,6 +7,8 @@
 
 #include "sync/sync.h"
 
+#include <errno.h>
+
 #define STEPS 4000
 #define LIVE_MS 120000 /* back-offs of 5 s and poison waits of 60 s are over by then */
 
@@ -26,6 +28,41 @@ struct sim {
 
 static struct sim sim;
 
+/* ---- allocations that fail ---------------------------------------------------------------------------------------------- */
+
+static bool in_turn;           /* only what sync asks for */
+static uint32_t fail_of_10000; /* the chance */
+static uint64_t failed_allocations;
+
+/* Sanitizers bring their own allocator: there nothing fails. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define CAN_FAIL 1
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static bool must_fail(void) {
+    if (!in_turn || !fail_of_10000 || !test_prng_chance(&sim.world.prng, fail_of_10000, 10000)) return false;
+    failed_allocations++;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    return must_fail() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    return must_fail() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size) {
+    return must_fail() ? NULL : __libc_realloc(old, size);
+}
+#else
+#define CAN_FAIL 0
+#endif
+
 static void note_failure(const char *what, int node, const struct twi_cell *cell) {
     test_seed_failed("sync_faults", sim.seed);
     print_error(
@@ -38,6 +75,15 @@ static void note_failure(const char *what, int node, const struct twi_cell *cell
              i++)
             print_error("  node %d: %s\n", n, sim.engines[n].log[i % 64]);
     fail();
+}
+
+/* The world has all the memory it wants. */
+static ssize_t send_freely(void *ctx, const void *data, size_t size) {
+    bool was = in_turn;
+    in_turn = false;
+    ssize_t sent = world_transport.send(ctx, data, size);
+    in_turn = was;
+    return sent;
 }
 
 /* ---- making a world ------------------------------------------------------------------------------------------------------ */
@@ -79,6 +125,11 @@ static void sim_make(uint64_t seed, const struct world_faults *faults, const cha
     sim.world.redis.policy = policy;
     sim.forgets = faults->roll_back || faults->wipe || faults->evict_ledgers;
     sim.world.redis_skew_ms = test_prng_between(&sim.world.prng, -300, 300);
+    static struct twi_transport transport;
+    transport = world_transport;
+    transport.send = send_freely;
+    in_turn = false;
+    fail_of_10000 = 0;
     tw_options options = {.size = sizeof options, .redis_url = "redis://sim", .sync_interval_ms = 20};
     options.redis_timeout_ms = timeout_ms;
     for (int i = 0; i < WORLD_NODES; i++) {
@@ -87,8 +138,8 @@ static void sim_make(uint64_t seed, const struct world_faults *faults, const cha
         engine->family.engine = engine;
         test_prng_seed(&engine->prng, seed + 77 * (uint64_t)i + 1);
         cells_make(engine);
-        assert_int_equal(
-            twi_driver_find()->create(engine, &options, &world_transport, &sim.world.nodes[i], &engine->sync), TW_OK);
+        assert_int_equal(twi_driver_find()->create(engine, &options, &transport, &sim.world.nodes[i], &engine->sync),
+                         TW_OK);
     }
 }
 
@@ -163,7 +214,9 @@ static void add_something(tw_engine *engine) {
 }
 
 static void turn_node(int node) {
+    in_turn = true;
     twi_driver_find()->turn(sim.engines[node].sync);
+    in_turn = false;
     assert_true(twi_ledger_is_valid(&sim.engines[node].sync->ledger) || !sim.engines[node].sync->is_open);
     check_node(node);
     check_flush(node);
@@ -326,8 +379,28 @@ static void an_evicted_ledger_doubles_nothing(void **state) {
     assert_happened(runs, WORLD_EVICTED, WORLD_EVICTED);
 }
 
+/* Goal: an allocation that fails costs time and nothing else (fault 45). Method: one in twenty fails inside turns. */
+static void without_memory_nothing_is_lost_or_doubled(void **state) {
+    (void)state;
+    static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .flush_scripts = 5};
+    uint64_t seeds[1000];
+    size_t count = test_seeds("sync_memory", test_scale(30), seeds, 1000);
+    failed_allocations = 0;
+    for (size_t i = 0; i < count; i++) {
+        sim_make(seeds[i], &faults, "noeviction", 100);
+        fail_of_10000 = 500;
+        run();
+        fail_of_10000 = 0;
+        live();
+        check_books();
+        sim_free();
+    }
+    if (CAN_FAIL) assert_true(failed_allocations > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_memory_nothing_is_lost_or_doubled),
         cmocka_unit_test(on_a_kind_network_each_batch_is_sent_once),
         cmocka_unit_test(no_delta_is_lost_or_doubled_on_a_lying_network),
         cmocka_unit_test(what_redis_forgets_is_sent_again),
