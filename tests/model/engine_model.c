@@ -224,7 +224,7 @@ static void begin_key(struct twin *twin, struct twin_window *window, uint32_t ke
     check_that(!window->present[key]);
     window->present[key] = true;
     window->count[key] = 0;
-    window->life_end_ms[key] = now_ms + (window->end_ms - window->start_ms);
+    if (twin->options.window == TW_FROM_FIRST) window->life_end_ms[key] = now_ms + (window->end_ms - window->start_ms);
     window->keys++;
 }
 

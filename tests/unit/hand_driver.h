@@ -1,0 +1,123 @@
+/* hand_driver.h -- a driver that does nothing by itself: the test collects and settles, item by item. To be included by the
+ * one file of a test program; it takes the place of the driver in sync/.
+ * Always true: an engine opened with redis_url "hand:" is synced; between two steps of the test nothing is collected. */
+#ifndef TEST_HAND_DRIVER_H
+#define TEST_HAND_DRIVER_H
+
+#include "tests/unit/rig.h"
+
+struct twi_sync {
+    tw_engine *engine;
+    struct twi_item held[4096]; /* collected and not yet settled; given up at close */
+    size_t count;
+    bool settle_at_turns;       /* each turn acknowledges all, so that tw_close() comes to its end */
+    int turns;
+};
+static struct twi_sync *hand;
+
+static inline size_t hand_collect(size_t most) {
+    size_t count = twi_port_collect(hand->engine, hand->held + hand->count, most);
+    hand->count += count;
+    return count;
+}
+
+/* Takes the last item out of the hand. */
+static inline struct twi_item hand_pop(void) {
+    assert_true(hand->count != 0);
+    return hand->held[--hand->count];
+}
+
+static inline void hand_acknowledge(int64_t total) {
+    struct twi_item item = hand_pop();
+    struct twi_answer answer = {.total = total, .has_total = true};
+    twi_port_acknowledge(&item, &answer);
+}
+
+static tw_status hand_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport, void *ctx,
+                             struct twi_sync **sync) {
+    (void)transport, (void)ctx;
+    if (strcmp(options->redis_url, "hand:") != 0) return TW_ERR_OPTIONS;
+    hand = calloc(1, sizeof *hand);
+    hand->engine = engine;
+    *sync = hand;
+    return TW_OK;
+}
+static void hand_turn(struct twi_sync *sync) {
+    sync->turns++;
+    if (!sync->settle_at_turns) return;
+    (void)hand_collect(1000);
+    struct twi_answer answer = {0};
+    while (sync->count != 0) {
+        struct twi_item item = hand_pop();
+        twi_port_acknowledge(&item, &answer);
+    }
+}
+static int hand_fd(const struct twi_sync *sync, bool *wants_write) {
+    (void)sync;
+    *wants_write = false;
+    return -1;
+}
+static int64_t hand_wake_ms(const struct twi_sync *sync) {
+    (void)sync;
+    return INT64_MAX;
+}
+static uint64_t hand_ticket(struct twi_sync *sync) {
+    (void)sync;
+    return 1;
+}
+static enum twi_ticket hand_ticket_state(struct twi_sync *sync, uint64_t ticket) {
+    (void)sync, (void)ticket;
+    return TWI_TICKET_OPEN;
+}
+static void hand_stats(const struct twi_sync *sync, tw_stats *stats) {
+    (void)sync;
+    stats->redis_connected = 1;
+}
+static void hand_destroy(struct twi_sync *sync) {
+    while (sync->count != 0) {
+        struct twi_item item = hand_pop();
+        twi_port_give_up(&item, TW_LOST_CLOSED);
+    }
+    free(sync);
+    hand = NULL;
+}
+static void hand_abandon(struct twi_sync *sync) {
+    free(sync);
+}
+const struct twi_driver *twi_driver_find(void) {
+    static const struct twi_driver driver = {hand_create,       hand_turn,  hand_fd,      hand_wake_ms, hand_ticket,
+                                             hand_ticket_state, hand_stats, hand_destroy, hand_abandon};
+    return &driver;
+}
+
+/* What on_lost was told. */
+struct lost_log {
+    int calls, reason;
+    int64_t delta, start_ms;
+    char key[64];
+};
+static inline void lost_write(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
+    (void)family;
+    struct lost_log *log = ctx;
+    log->calls++;
+    log->reason = reason;
+    log->delta += delta;
+    log->start_ms = start_ms;
+    snprintf(log->key, sizeof log->key, "%.*s", (int)key.size, key.data != NULL ? (const char *)key.data : "");
+}
+
+static inline void hand_init(struct rig *rig) {
+    rig_init(rig);
+    rig->options.redis_url = "hand:";
+}
+static inline void hand_open(struct rig *rig) {
+    hand_init(rig);
+    rig_start(rig);
+}
+/* Closes after sending all that is owed. */
+static inline void hand_close(struct rig *rig) {
+    hand->settle_at_turns = true;
+    rig_close(rig);
+}
+
+#endif
