@@ -18,8 +18,8 @@ static bool on_list(const char *code, size_t size, const char *const *list) {
 }
 
 /* Up to Redis 6 an error within a script arrives as "ERR Error running script (call to f_..): @user_script:19:
- * @user_script: 19: -OOM command not allowed ...": its own code stands after the last ": -" or ": ". All that a script of
- * ours lets out comes from its calls up to the first write, so the code found there may be believed. */
+ * @user_script: 19: -OOM command not allowed ...": its own code stands after the last ": -" or ": ". All that a script
+ * of ours lets out comes from its calls up to the first write, so the code found there may be believed. */
 static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
     static const char wrapped[] = "ERR Error running script";
     *code = error->text;

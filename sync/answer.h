@@ -1,7 +1,7 @@
 /* answer.h -- what Redis's replies to a batch mean. Pure: nodes in, meaning out.   Step 7 of the flow.
  *
- * Always true: an error reply is taken for "nothing was done" only if it is on the closed list of those that Redis gives before
- * a script's first write; every other one leaves the outcome unknown. */
+ * Always true: an error reply is taken for "nothing was done" only if it is on the closed list of those that Redis
+ * gives before a script's first write; every other one leaves the outcome unknown. */
 #ifndef TWI_ANSWER_H
 #define TWI_ANSWER_H
 

@@ -12,7 +12,7 @@
 
 #define SCRIPT_VERSION "1"
 
-/* ---- groups --------------------------------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
 
 /* The group's kind, as the script has it. */
 static char kind_of(const struct twi_item *item, bool look_always) {
@@ -48,7 +48,7 @@ void twi_batch_sort(struct twi_item *items, size_t count, bool look_always) {
     qsort(items, count, sizeof *items, look_always ? compare_look : compare_plain);
 }
 
-/* ---- freezing --------------------------------------------------------------------------------------------------------- */
+/* ---- freezing ---------------------------------------------------------------------------------------------------- */
 
 static void put_arg_i64(struct twi_batch *batch, int64_t value) {
     twi_wire_put_i64(&batch->args, value);
@@ -127,7 +127,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     return batch;
 }
 
-/* ---- the envelope ------------------------------------------------------------------------------------------------------- */
+/* ---- the envelope ------------------------------------------------------------------------------------------------ */
 
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {
     char nonce[20];
@@ -150,7 +150,7 @@ void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *
     twi_bytes_add(out, batch->args.data, batch->args.size);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 size_t twi_batch_bytes(const struct twi_batch *batch) {
     size_t items = batch->items ? batch->item_count * sizeof *batch->items : 0;

@@ -1,9 +1,10 @@
-/* batch.h -- deltas frozen under one number, and how they stand on the wire.   Step 3 of the flow in docs/ARCHITECTURE.md.
+/* batch.h -- deltas frozen under one number, and how they stand on the wire.   Step 3 of the flow in
+ * docs/ARCHITECTURE.md.
  *
- * Always true: what a batch says (keys, deltas, expiries, nonce) never changes once it is frozen, not even by removing a key
- * that Redis refuses: an old copy may still be under way on a dead connection. Only its envelope (EVALSHA or EVAL, the
- * ledger's name) is made anew at each sending. Number and nonce change only together with the ledger, when no old copy
- * can be applied any more. */
+ * Always true: what a batch says (keys, deltas, expiries, nonce) never changes once it is frozen, not even by removing
+ * a key that Redis refuses: an old copy may still be under way on a dead connection. Only its envelope (EVALSHA or
+ * EVAL, the ledger's name) is made anew at each sending. Number and nonce change only together with the ledger, when
+ * no old copy can be applied any more. */
 #ifndef TWI_BATCH_H
 #define TWI_BATCH_H
 

@@ -1,4 +1,5 @@
-/* breaker.c -- see breaker.h. CLOSED --fail--> OPEN --time--> TRYING --succeed--> CLOSED, or --fail--> OPEN for longer. */
+/* breaker.c -- see breaker.h. CLOSED --fail--> OPEN --time--> TRYING --succeed--> CLOSED, or --fail--> OPEN for
+ * longer. */
 #include "sync/breaker.h"
 
 static void open_for(struct twi_breaker *breaker, int64_t now_ms, int64_t wait_ms) {

@@ -1,7 +1,7 @@
 /* collect.c -- from counters that owe Redis something to frozen batches.   Step 2 to 3 of the flow.
  *
- * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon, so an
- * outage of hours holds no more than the pipeline in batches.
+ * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon,
+ * so an outage of hours holds no more than the pipeline in batches.
  * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
 #include "sync/sync.h"
 
@@ -33,7 +33,8 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
             twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
             continue;
         }
-        /* At once, not after a while: what waits in a delay is not in the collection that a flush begins anew. We wait. */
+        /* At once, not after a while: what waits in a delay is not in the collection that a flush begins anew. We
+         * wait. */
         for (; at < count; at++) twi_port_return(&sync->staging[at], 0);
         sync->collect_hold_ms = now_ms + sync->interval_ms;
         return false;

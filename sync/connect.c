@@ -1,10 +1,10 @@
 /* connect.c -- from nothing to a connection that takes batches, and back.
  *
- * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, INFO; then, for a new instance, number 0, which makes
- * its ledger. An opening is sent under one identity once: if its outcome is not known, the next one has another identity, so
- * a ledger is never made twice and a batch never meets one that was made behind its back.
- * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its first
- * word reaches a log (servers quote what they did not understand). */
+ * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, INFO; then, for a new instance, number 0, which
+ * makes its ledger. An opening is sent under one identity once: if its outcome is not known, the next one has another
+ * identity, so a ledger is never made twice and a batch never meets one that was made behind its back.
+ * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its
+ * first word reaches a log (servers quote what they did not understand). */
 #include "sync/sync.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@
 /* A batch reply: 8 + 1000 items with their ends are some 50 KiB; texts of 1000 errors 100 KiB. INFO has some KiB. */
 static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .nodes_max = 8192, .depth_max = 3};
 
-/* ---- the greeting ------------------------------------------------------------------------------------------------------- */
+/* ---- the greeting ------------------------------------------------------------------------------------------------ */
 
 /* The password of this connection, or -1. */
 static int fetch_password(struct twi_sync *sync, char *out, size_t size) {
@@ -85,7 +85,7 @@ void twi_connect_step(struct twi_sync *sync, int64_t now_ms) {
         twi_connect_drop(sync, now_ms, false, "connect: no answer in time");
 }
 
-/* ---- start-up checks ------------------------------------------------------------------------------------------------------ */
+/* ---- start-up checks --------------------------------------------------------------------------------------------- */
 
 /* The value of a line "name:value" of INFO; "" if there is none. */
 static void info_value(const struct twi_node *info, const char *name, char *out, size_t size) {
@@ -121,7 +121,7 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
         log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
 }
 
-/* ---- answers to the greeting ------------------------------------------------------------------------------------------------ */
+/* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
 /* An error's text as a log may have it: printable, cut; of AUTH's answer the first word alone. */
 static void error_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
@@ -190,7 +190,7 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
     }
 }
 
-/* ---- number 0 ----------------------------------------------------------------------------------------------------------------- */
+/* ---- number 0 ---------------------------------------------------------------------------------------------------- */
 
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
     bool again = sync->opening != NULL; /* answered "nothing was done": the same identity may be sent again */
@@ -210,7 +210,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
     twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
 }
 
-/* ---- the end of a connection ------------------------------------------------------------------------------------------------------ */
+/* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why) {
     bool was_up = sync->phase == TWI_UP;

@@ -1,6 +1,6 @@
 /* driver.c -- the table through which the engine drives sync (engine/port.h), and the life of struct twi_sync.
- * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles every
- * item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
+ * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles
+ * every item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
 #include "sync/sync.h"
 
 #include <stdarg.h>

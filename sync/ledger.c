@@ -1,5 +1,5 @@
-/* ledger.c -- the list of batches and what is known of Redis's ledger. Pure bookkeeping: no sockets, no engine, no clock.
- * Always true: see ledger.h; twi_ledger_is_valid() walks it. */
+/* ledger.c -- the list of batches and what is known of Redis's ledger. Pure bookkeeping: no sockets, no engine, no
+ * clock. Always true: see ledger.h; twi_ledger_is_valid() walks it. */
 #include "sync/ledger.h"
 
 #include <stdio.h>

@@ -2,9 +2,10 @@
  *
  *   |<-- replay window -->|<--- unsettled --->|
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
- * `acked`: the last number whose items were settled. `confirmed`: the last number that Redis is known to hold now. They are
- * equal, except while Redis, having gone back, is being replayed to: then confirmed < acked.
- * Always true: confirmed <= acked <= last; no batch above `confirmed` is ever dropped; numbers in the list follow each other. */
+ * `acked`: the last number whose items were settled. `confirmed`: the last number that Redis is known to hold now.
+ * They are equal, except while Redis, having gone back, is being replayed to: then confirmed < acked.
+ * Always true: confirmed <= acked <= last; no batch above `confirmed` is ever dropped; numbers in the list follow each
+ * other. */
 #ifndef TWI_LEDGER_H
 #define TWI_LEDGER_H
 
@@ -28,8 +29,8 @@ struct twi_ledger {
     int64_t window_ms;
 };
 
-/* A new identity: 128 random bits (and a nonce source: `random` fills what it is given). Batches that are still held are
- * numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
+/* A new identity: 128 random bits (and a nonce source: `random` fills what it is given). Batches that are still held
+ * are numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* Gives the batch the next number and puts it at the end. */

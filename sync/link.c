@@ -42,7 +42,7 @@ static void fd_close(struct twi_link *link) {
     link->fd = -1;
 }
 
-/* ---- addresses -------------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 /* 1: link->addresses stand; 0: the helper is still asking; -1: failed. */
 static int resolve(struct twi_link *link, const struct twi_url *url) {
@@ -66,7 +66,7 @@ static void addresses_forget(struct twi_link *link) {
     link->addresses = NULL;
 }
 
-/* ---- dialling ----------------------------------------------------------------------------------------------------------- */
+/* ---- dialling ---------------------------------------------------------------------------------------------------- */
 
 static void socket_set_up(int fd, int family) {
     int on = 1;
@@ -162,7 +162,7 @@ static int link_connect(void *ctx, const struct twi_url *url, int64_t now_ms, in
     return done;
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 static bool would_wait(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -210,7 +210,7 @@ const struct twi_transport twi_link_transport = {
     .why = link_why,
 };
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread) {
     struct twi_link *link = calloc(1, sizeof *link);

@@ -1,7 +1,7 @@
 /* poison.h -- counters that Redis refuses (wrong type, overflow, no number): each waits by itself, the others go on.
- * Pure. Always true: a counter stands here from its refusal until it is acknowledged or given up, or until it has not been
- * refused again for three times its wait (its window was dropped meanwhile). A full table forgets the newcomer: it then waits
- * the longest wait, and nothing else is lost. */
+ * Pure. Always true: a counter stands here from its refusal until it is acknowledged or given up, or until it has not
+ * been refused again for three times its wait (its window was dropped meanwhile). A full table forgets the newcomer:
+ * it then waits the longest wait, and nothing else is lost. */
 #ifndef TWI_POISON_H
 #define TWI_POISON_H
 
@@ -26,7 +26,8 @@ struct twi_poison {
 /* Refused, while `last` was the last batch frozen: returns how long it is to wait; `*first` whether this is news. */
 uint32_t twi_poison_add(struct twi_poison *poison, const struct twi_item *item, uint64_t last, int64_t now_ms,
                         bool *first);
-/* Settled as a part of batch `number`: returns whether it stood here. It goes on standing here if that batch is older. */
+/* Settled as a part of batch `number`: returns whether it stood here. It goes on standing here if that batch is
+ * older. */
 bool twi_poison_remove(struct twi_poison *poison, const struct twi_item *item, uint64_t number);
 void twi_poison_renumber(struct twi_poison *poison, uint64_t last); /* batches have new numbers, up to `last` */
 /* How many are refused now; forgets those that did not come back. */

@@ -1,5 +1,6 @@
-/* resolve.h -- host names to addresses without ever making a turn wait: a helper thread asks, the turn looks again later.
- * Always true: a look-up that is stuck holds up nobody, closing included; its thread frees what is left when it comes back. */
+/* resolve.h -- host names to addresses without ever making a turn wait: a helper thread asks, the turn looks again
+ * later. Always true: a look-up that is stuck holds up nobody, closing included; its thread frees what is left when it
+ * comes back. */
 #ifndef TWI_RESOLVE_H
 #define TWI_RESOLVE_H
 

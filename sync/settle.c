@@ -3,14 +3,15 @@
  *   answer      the batch                                     the connection
  *   OK, DUP     confirmed; its items settled, once            goes on
  *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
- *   GONE        evicted: kept if surely not applied, else uncertain; wiped: kept, and the window with it    dropped, new instance
+ *   GONE        evicted: kept if surely not applied, else     dropped, new instance
+ *               uncertain; wiped: kept, the window too
  *   CLASH       as evicted                                    dropped, new instance
  *   NOSCRIPT    waits                                         goes on, with the script's text
  *   REFUSED     waits                                         goes on after a back-off
  *   TURNED_AWAY waits                                         dropped, slowly tried again
  *   UNKNOWN     waits, its outcome open                       dropped
- * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given up;
- * answers about batches out of turn are ignored (those are sent again and answered DUP). */
+ * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
+ * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
 #include "sync/sync.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@
 #include "engine/atomic.h"
 #include "engine/check.h"
 
-/* ---- one item ---------------------------------------------------------------------------------------------------------- */
+/* ---- one item ---------------------------------------------------------------------------------------------------- */
 
 static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
                         const struct twi_item_answer *said, bool take_total) {
@@ -90,7 +91,7 @@ static void settle_item(struct twi_sync *sync, const struct twi_item *item, uint
     }
 }
 
-/* ---- applied ---------------------------------------------------------------------------------------------------------------- */
+/* ---- applied ----------------------------------------------------------------------------------------------------- */
 
 static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
     struct twi_item_answer said;
@@ -168,7 +169,7 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     return true;
 }
 
-/* ---- Redis went back, or lost our ledger ---------------------------------------------------------------------------------- */
+/* ---- Redis went back, or lost our ledger ------------------------------------------------------------------------- */
 
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason) {
     for (uint32_t i = 0; batch->items && i < batch->item_count; i++) give_up(sync, &batch->items[i], reason);
@@ -263,7 +264,7 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
     return settle_wiped(sync, now_ms);
 }
 
-/* ---- every answer ------------------------------------------------------------------------------------------------------------ */
+/* ---- every answer ------------------------------------------------------------------------------------------------ */
 
 /* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. */
 static void note_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {

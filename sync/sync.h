@@ -3,8 +3,8 @@
  *   DOWN --back-off over--> CONNECTING --connected--> GREETING --answered--> OPENING (new instance) --> UP
  *     ^------------------------ any error, any deadline -----------------------------------------------'
  * Owner: whoever owns the turn; one thread at a time. Fields marked "any thread" are atomics.
- * Always true: every item collected is in exactly one batch of the ledger's list, or has been settled; in flight are only
- * batches of the list, in the order of their numbers. */
+ * Always true: every item collected is in exactly one batch of the ledger's list, or has been settled; in flight are
+ * only batches of the list, in the order of their numbers. */
 #ifndef TWI_SYNC_H
 #define TWI_SYNC_H
 

@@ -1,5 +1,5 @@
-/* ticket.c -- see ticket.h. Labels: T1 with T2 makes a caller's adds seen by the collection begun for its ticket; T3 with T4
- * makes an outcome seen by whoever sees its ticket settled. */
+/* ticket.c -- see ticket.h. Labels: T1 with T2 makes a caller's adds seen by the collection begun for its ticket; T3
+ * with T4 makes an outcome seen by whoever sees its ticket settled. */
 #include "sync/ticket.h"
 
 #include "engine/atomic.h"

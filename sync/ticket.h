@@ -1,8 +1,8 @@
 /* ticket.h -- tw_flush: one full collection begun after the call, done when its batches are acknowledged.
  *
  *   waiting --begin--> collecting --whole--> awaited (up to a number) --acknowledged--> settled: DONE or REFUSED
- * Any thread takes a ticket and looks at it; the turn moves them on, all that wait at once. Always true: one round at a time;
- * a ticket taken during a round waits for the next, so what its caller had added before is always within. */
+ * Any thread takes a ticket and looks at it; the turn moves them on, all that wait at once. Always true: one round at
+ * a time; a ticket taken during a round waits for the next, so what its caller had added before is always within. */
 #ifndef TWI_TICKET_H
 #define TWI_TICKET_H
 

@@ -1,9 +1,9 @@
 /* turn.c -- one bounded round: connect, receive, collect, send. Never waits.
  *
  * Bounds: one connection step, TWI_RECEIVE_BYTES_MAX in, TWI_PIPELINE_MAX batches collected and sent.
- * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it, dripping or
- * not; a request has ten times that to go out. Always true: at the end of a turn fd, wants_write and wake_ms tell what to
- * wait for. */
+ * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
+ * dripping or not; a request has ten times that to go out. Always true: at the end of a turn fd, wants_write and
+ * wake_ms tell what to wait for. */
 #include "sync/sync.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ void twi_sync_fill_random(void *sync, void *out, size_t size) {
     twi_port_random(((struct twi_sync *)sync)->engine, out, size);
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------------------------- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch) {
     twi_check(sync->pending_count < TWI_PENDING_MAX);
@@ -107,7 +107,7 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
         sync->out.size = 0;
 }
 
-/* ---- in ------------------------------------------------------------------------------------------------------------------ */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 /* Every whole reply that is there. False: the connection was dropped. */
 static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
@@ -159,7 +159,7 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     return since_ms + sync->timeout_ms < out_ms ? since_ms + sync->timeout_ms : out_ms;
 }
 
-/* ---- the round ------------------------------------------------------------------------------------------------------------- */
+/* ---- the round --------------------------------------------------------------------------------------------------- */
 
 /* A flush cuts a back-off short, once: whoever waits may know that Redis is back. */
 static void nudge(struct twi_sync *sync, int64_t now_ms) {

@@ -1,5 +1,5 @@
-/* url.c -- reads a Redis URL. Strict: whatever is not understood is refused by name, so that a typing error never becomes
- * a connection to somewhere else. Always true: nothing of the user part reaches the error text. */
+/* url.c -- reads a Redis URL. Strict: whatever is not understood is refused by name, so that a typing error never
+ * becomes a connection to somewhere else. Always true: nothing of the user part reaches the error text. */
 #include "sync/url.h"
 
 #include <stdio.h>

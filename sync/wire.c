@@ -1,8 +1,8 @@
 /* wire.c -- encodes commands, decodes replies; the one file that includes hiredis (0.14.1, or 1.0 and later).
  *
- * hiredis' parser calls us for each element; we keep the elements in one flat array and their texts in one block, so that a
- * reply of a thousand totals costs no allocation once the reader is warm, and every bound is checked as the element
- * begins, before anything is reserved for it. hiredis never sees a socket here.
+ * hiredis' parser calls us for each element; we keep the elements in one flat array and their texts in one block, so
+ * that a reply of a thousand totals costs no allocation once the reader is warm, and every bound is checked as the
+ * element begins, before anything is reserved for it. hiredis never sees a socket here.
  * Always true: `nodes` hold the reply under construction or the last whole one; texts are offsets until it is whole. */
 #include "sync/wire.h"
 
@@ -14,7 +14,7 @@
 
 #include <hiredis/hiredis.h>
 
-/* ---- bytes that grow ---------------------------------------------------------------------------------------------- */
+/* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
 static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
     if (bytes->failed) return false;
@@ -53,7 +53,7 @@ void twi_bytes_free(struct twi_bytes *bytes) {
     *bytes = (struct twi_bytes){0};
 }
 
-/* ---- commands ------------------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 /* "*3\r\n", "$12\r\n": a sign, a length, the end of a line. */
 static void put_length(struct twi_bytes *out, char sign, size_t length) {
@@ -86,7 +86,7 @@ void twi_wire_put_u64(struct twi_bytes *out, uint64_t value) {
     twi_wire_put(out, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, value));
 }
 
-/* ---- replies -------------------------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 struct twi_reader {
     redisReader *parser;

@@ -1,8 +1,8 @@
 /* wire.h -- bytes of the Redis protocol apart from sockets: commands out, replies in.  Steps 4 and 6 of the flow.
  * No sockets, no clock, no globals. wire.c is the one file that includes hiredis.
  *
- * Always true: a command is made of counted arguments, never of a format; a reply is bounded in bytes, elements and depth
- * before it is complete, so that a hostile server costs a dropped connection and no more. */
+ * Always true: a command is made of counted arguments, never of a format; a reply is bounded in bytes, elements and
+ * depth before it is complete, so that a hostile server costs a dropped connection and no more. */
 #ifndef TWI_WIRE_H
 #define TWI_WIRE_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- bytes that grow ---------------------------------------------------------------------------------------------- */
+/* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
 /* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. */
 struct twi_bytes {
@@ -25,7 +25,7 @@ void twi_bytes_free(struct twi_bytes *bytes);
 /* Overwrites everything it ever held: passwords pass through here. The buffer stays usable. */
 void twi_bytes_wipe(struct twi_bytes *bytes);
 
-/* ---- commands ------------------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly so many of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
@@ -33,7 +33,7 @@ void twi_wire_put_text(struct twi_bytes *out, const char *text);
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value);
 void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
 
-/* ---- replies -------------------------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 enum twi_wire {
     TWI_WIRE_DONE, /* a whole reply */

@@ -1,12 +1,14 @@
--- batch.lua -- applies one frozen batch of one engine, exactly once.   Step "script" of the flow in docs/ARCHITECTURE.md.
+-- batch.lua -- applies one frozen batch of one engine, exactly once.   Step "script" of the flow in
+-- docs/ARCHITECTURE.md.
 --
--- KEYS[1]  the ledger of one instance (a hash): v version, n the last number applied, p and m the running sums of what was
---          added and taken away, and under "0".."7" (number % 8) the last eight batches: "number nonce", then, once all of
---          the batch has been done, " +" and the items that failed ("4e" refused, "9l" late)
+-- KEYS[1]  the ledger of one instance (a hash): v version, n the last number applied, p and m the running sums of
+--          what was added and taken away, and under "0".."7" (number % 8) the last eight batches: "number nonce",
+--          then, once all of the batch has been done, " +" and the items that failed ("4e" refused, "9l" late)
 -- KEYS[2]  the store's marker: random, without expiry; it is gone or another when the store was wiped
 -- KEYS[3..] the counters
--- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch included,
---          8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count, and per item
+-- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch
+--          included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count,
+--          and per item
 --             r, R  nothing: only the total is asked for (R: and the end of the key's life)
 --             e     delta: a key without end
 --             w, W  delta: a key that ends at the group's expiry (W: look whether it does, whatever INCRBY answers)
@@ -18,9 +20,10 @@
 --          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
 --
--- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That is the
--- ledger's, by redis.call; everything after it goes by pcall, because a script is not rolled back: an error stays with its
--- key, and the last act says that all was done. Deltas stay strings: exact beyond 2^53. A total beyond it is fetched as text.
+-- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That
+-- is the ledger's, by redis.call; everything after it goes by pcall, because a script is not rolled back: an error
+-- stays with its key, and the last act says that all was done. Deltas stay strings: exact beyond 2^53. A total beyond
+-- it is fetched as text.
 local keys, args, pcall, type, tonumber = KEYS, ARGV, redis.pcall, type, tonumber
 local EXACT = 9007199254740991
 

@@ -1,4 +1,5 @@
-/* url.c -- any text as a Redis URL: no crash; a refused one leaves nothing behind, and its error repeats nothing of it. */
+/* url.c -- any text as a Redis URL: no crash; a refused one leaves nothing behind, and its error repeats nothing of
+ * it. */
 #include "sync/url.h"
 
 #include <stdlib.h>

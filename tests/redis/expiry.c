@@ -1,4 +1,5 @@
-/* expiry.c -- what Redis's keys live by: set with the first count, never extended, healed when lost, late deltas refused. */
+/* expiry.c -- what Redis's keys live by: set with the first count, never extended, healed when lost, late deltas
+ * refused. */
 #include "tests/redis/sync_support.h"
 
 #define WALL_MS \
@@ -18,8 +19,9 @@ static int64_t expiry_of(struct redis_server *server, const char *key) {
     return atoll(redis_server_ask(server, "PEXPIRETIME", key, NULL));
 }
 
-/* Goal: the first count sets the window's end plus retention, later ones leave it, and a key whose expiry an operator took
- * away gets it back (faults 31, 33, 34). Method: host-driven, fake clock; PERSIST in mid-window; heal within a period. */
+/* Goal: the first count sets the window's end plus retention, later ones leave it, and a key whose expiry an operator
+ * took away gets it back (faults 31, 33, 34). Method: host-driven, fake clock; PERSIST in mid-window; heal within a
+ * period. */
 static void the_expiry_is_set_once_and_healed(void **state) {
     (void)state;
     struct redis_server server;

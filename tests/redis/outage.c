@@ -1,4 +1,5 @@
-/* outage.c -- Redis dies, hangs, refuses: the callers notice nothing, and afterwards the sums agree (or the report says why). */
+/* outage.c -- Redis dies, hangs, refuses: the callers notice nothing, and afterwards the sums agree (or the report
+ * says why). */
 #include "tests/redis/sync_support.h"
 
 #include <pthread.h>
@@ -93,7 +94,8 @@ static void nothing_waits_for_a_black_hole(void **state) {
     }
 }
 
-/* Goal: a batch in flight when the server hung and the engine closed is reported as uncertain, what came after as closed. */
+/* Goal: a batch in flight when the server hung and the engine closed is reported as uncertain, what came after as
+ * closed. */
 static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
     (void)state;
     struct redis_server server;
@@ -136,7 +138,8 @@ static struct log_lines run_with(const char *url, const char *password) {
     return lines;
 }
 
-/* Goal: a wrong password, user or database is one log line, tried again slowly, and never shows a password (fault 26). */
+/* Goal: a wrong password, user or database is one log line, tried again slowly, and never shows a password (fault
+ * 26). */
 static void a_refused_login_is_logged_without_its_password(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,6 +1,6 @@
 /* script_model.c -- the simulator's Redis and a real one answer alike: the model is only worth what this shows.
- * Method: the same random commands, as sync would encode them, go to both; the replies are compared element by element. Times
- * may differ by the milliseconds between the two. */
+ * Method: the same random commands, as sync would encode them, go to both; the replies are compared element by
+ * element. Times may differ by the milliseconds between the two. */
 #include "tests/redis/sync_support.h"
 #include "tests/sim/redis_model.h"
 
@@ -105,7 +105,7 @@ static void ask_both(struct both *both, const struct twi_bytes *command) {
     note(both, real, real_count);
 }
 
-/* ---- random batches ---------------------------------------------------------------------------------------------------- */
+/* ---- random batches ---------------------------------------------------------------------------------------------- */
 
 static void put_group(struct both *both, struct twi_bytes *keys, struct twi_bytes *args, size_t *key_count,
                       size_t *arg_count) {

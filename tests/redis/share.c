@@ -1,4 +1,5 @@
-/* share.c -- processes that count the same keys through one Redis agree, whatever happens to scripts, server and readers. */
+/* share.c -- processes that count the same keys through one Redis agree, whatever happens to scripts, server and
+ * readers. */
 #include "tests/redis/sync_support.h"
 
 #include <sys/wait.h>

@@ -1,8 +1,9 @@
 /* engine_faults.c -- the real engine over the real sync code in seeded worlds of faults: what a caller is told holds.
  *
- * Host-driven engines on the world's clock, three nodes, the same keys. From outside: of each node and key, what Redis holds is at
- * least what the engine says is acknowledged and at most what was added (P2); a view contains all own adds (P3); a flush that
- * answers TW_OK has sent everything. At the end faults stop, and sums agree to the unit with what on_lost reported. */
+ * Host-driven engines on the world's clock, three nodes, the same keys. From outside: of each node and key, what Redis
+ * holds is at least what the engine says is acknowledged and at most what was added (P2); a view contains all own adds
+ * (P3); a flush that answers TW_OK has sent everything. At the end faults stop, and sums agree to the unit with what
+ * on_lost reported. */
 #include "engine/port.h"
 #include "tests/sim/world.h"
 

@@ -1,7 +1,7 @@
 /* fake_port.h -- the engine's side of engine/port.h, small and in plain sight: a row of counters for each node.
  *
- * The real engine hides where a delta is; here every counter keeps books of it (added, handed out, acknowledged, given up), so
- * that P2 can be checked after every step. For one program of this folder, which includes it once.
+ * The real engine hides where a delta is; here every counter keeps books of it (added, handed out, acknowledged, given
+ * up), so that P2 can be checked after every step. For one program of this folder, which includes it once.
  * Always true: local >= handed >= acked + lost + unsure, in magnitudes; counters only ever grow one way. */
 #ifndef TEST_FAKE_PORT_H
 #define TEST_FAKE_PORT_H

@@ -10,7 +10,7 @@
 
 #define EXACT INT64_C(9007199254740991)
 
-/* ---- keys ------------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 void redis_model_init(struct redis_model *model) {
     memset(model, 0, sizeof *model);
@@ -71,7 +71,7 @@ void redis_model_wipe(struct redis_model *model) {
     memset(&model->store, 0, sizeof model->store);
 }
 
-/* ---- replies ------------------------------------------------------------------------------------------------------------ */
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 static void say(struct twi_bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct twi_bytes *out, const char *format, ...) {
@@ -103,7 +103,7 @@ static void say_value(struct twi_bytes *out, const struct model_key *key) { /* a
     }
 }
 
-/* ---- the script ------------------------------------------------------------------------------------------------------------ */
+/* ---- the script -------------------------------------------------------------------------------------------------- */
 
 struct run {
     struct redis_model *model;
@@ -355,7 +355,7 @@ static void run_script(struct redis_model *model, const struct model_word *words
     answer(&run, "DUP", ledger, ledger->slots[slot].done, reply);
 }
 
-/* ---- commands ------------------------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 static bool is(const struct model_word *word, const char *text) {
     return word->size == strlen(text) && memcmp(word->data, text, word->size) == 0;

@@ -1,5 +1,5 @@
-/* redis_model.h -- a small, obvious Redis: what sync sends to it, and what sync/script/batch.lua means, written a second time.
- * tests/redis/script_model.c runs the same operations on it and on a real server.
+/* redis_model.h -- a small, obvious Redis: what sync sends to it, and what sync/script/batch.lua means, written a
+ * second time. tests/redis/script_model.c runs the same operations on it and on a real server.
  * Always true: the whole state is one flat struct, so a snapshot is a copy and going back is another. */
 #ifndef TEST_REDIS_MODEL_H
 #define TEST_REDIS_MODEL_H
@@ -64,8 +64,8 @@ struct model_word {
 void redis_model_init(struct redis_model *model);
 /* Runs one command; the reply's bytes are added to `reply`. */
 void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
-/* Takes a whole command from the front of `bytes`: true, and `*count` words that point into it (and how many bytes it is).
- * False: not whole yet. */
+/* Takes a whole command from the front of `bytes`: true, and `*count` words that point into it (and how many bytes it
+ * is). False: not whole yet. */
 bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count,
                        size_t *used);
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */

@@ -1,8 +1,8 @@
 /* sync_faults.c -- the real sync code in seeded worlds of faults, over counters whose books lie open (fake_port.h).
  *
- * Checked after every step (P2): of each node and key, what Redis holds is at least what was acknowledged and at most what
- * was frozen and not taken back; and a total that was taken never contains more of ours than was acknowledged (P3).
- * At the end faults stop, and everything must settle (liveness) and agree to the unit. */
+ * Checked after every step (P2): of each node and key, what Redis holds is at least what was acknowledged and at most
+ * what was frozen and not taken back; and a total that was taken never contains more of ours than was acknowledged
+ * (P3). At the end faults stop, and everything must settle (liveness) and agree to the unit. */
 #include "tests/sim/fake_port.h"
 
 #include "sync/sync.h"
@@ -28,7 +28,7 @@ struct sim {
 
 static struct sim sim;
 
-/* ---- allocations that fail ---------------------------------------------------------------------------------------------- */
+/* ---- allocations that fail --------------------------------------------------------------------------------------- */
 
 static bool in_turn;           /* only what sync asks for */
 static uint32_t fail_of_10000; /* the chance */
@@ -86,7 +86,7 @@ static ssize_t send_freely(void *ctx, const void *data, size_t size) {
     return sent;
 }
 
-/* ---- making a world ------------------------------------------------------------------------------------------------------ */
+/* ---- making a world ---------------------------------------------------------------------------------------------- */
 
 static void cell_make(struct twi_cell *cell, const char *name, int64_t expiry_ms, bool from_first, int sign) {
     snprintf(cell->name, sizeof cell->name, "%s", name);
@@ -151,7 +151,7 @@ static void sim_free(void) {
     world_free(&sim.world);
 }
 
-/* ---- what must be true ------------------------------------------------------------------------------------------------------- */
+/* ---- what must be true ------------------------------------------------------------------------------------------- */
 
 static void check_node(int node) {
     tw_engine *engine = &sim.engines[node];
@@ -199,7 +199,7 @@ static void maybe_flush(int node) {
     flush->ticket = twi_driver_find()->ticket_take(sim.engines[node].sync);
 }
 
-/* ---- a run ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 static void add_something(tw_engine *engine) {
     for (uint64_t n = test_prng_below(&sim.world.prng, 4); n > 0; n--) {
@@ -313,10 +313,11 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
     return count;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: P2 on a network that lies, with a Redis that keeps what it was given.
- * Method: cuts at any byte, silence, refusals, restarts, flushed scripts, a poisoned key; every fault must have happened. */
+ * Method: cuts at any byte, silence, refusals, restarts, flushed scripts, a poisoned key; every fault must have
+ * happened. */
 static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 1000,
@@ -352,8 +353,8 @@ static void on_a_kind_network_each_batch_is_sent_once(void **state) {
     sim_free();
 }
 
-/* Goal: a Redis that goes back is given again what it forgot, as far as the window reaches; the rest is reported to the unit.
- * Method: snapshots at most some seconds old are restored at random, on top of a lying network. */
+/* Goal: a Redis that goes back is given again what it forgot, as far as the window reaches; the rest is reported to
+ * the unit. Method: snapshots at most some seconds old are restored at random, on top of a lying network. */
 static void what_redis_forgets_is_sent_again(void **state) {
     (void)state;
     static const struct world_faults faults = {

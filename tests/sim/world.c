@@ -16,7 +16,7 @@ int64_t world_wall_ms(const struct world *world) {
     return world->now_ms + world->wall_offset_ms;
 }
 
-/* ---- pipes ---------------------------------------------------------------------------------------------------------- */
+/* ---- pipes ------------------------------------------------------------------------------------------------------- */
 
 static void pipe_add(struct world *world, struct world_pipe *pipe, const void *data, size_t size, size_t cut_after) {
     if (pipe->cut) return;
@@ -70,7 +70,7 @@ static void connection_free(struct world_connection *connection) {
     memset(connection, 0, sizeof *connection);
 }
 
-/* ---- the transport ------------------------------------------------------------------------------------------------------- */
+/* ---- the transport ----------------------------------------------------------------------------------------------- */
 
 static int because(struct world_node *node, const char *why) {
     snprintf(node->why, sizeof node->why, "%s", why);
@@ -166,7 +166,7 @@ static const char *sim_why(void *ctx) {
 
 const struct twi_transport world_transport = {sim_connect, sim_send, sim_recv, sim_close, sim_fd, sim_why};
 
-/* ---- Redis's side ----------------------------------------------------------------------------------------------------------- */
+/* ---- Redis's side ------------------------------------------------------------------------------------------------ */
 
 static void redis_answer(struct world *world, struct world_connection *connection, struct twi_bytes *reply) {
     if (chance(world, world->faults.garbage) && reply->size > 1) {
@@ -297,7 +297,7 @@ static void break_something(struct world *world) {
     }
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------ */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 void world_init(struct world *world, uint64_t seed) {
     memset(world, 0, sizeof *world);

@@ -1,7 +1,8 @@
 /* world.h -- one seeded world: a clock, a network that lies, and a model of Redis; the real sync code runs in it.
  *
- * Bytes travel in pieces with delays; a connection may be cut at any byte in either direction, with or without anybody being
- * told; what a client sent before it gave up may still be executed later. Always true: everything follows from the seed. */
+ * Bytes travel in pieces with delays; a connection may be cut at any byte in either direction, with or without anybody
+ * being told; what a client sent before it gave up may still be executed later. Always true: everything follows from
+ * the seed. */
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
 

@@ -1,4 +1,5 @@
-/* ledger_test.c -- our side of the ledger: numbers, the replay window, going back, a new identity; and the breaker's pauses. */
+/* ledger_test.c -- our side of the ledger: numbers, the replay window, going back, a new identity; and the breaker's
+ * pauses. */
 #include "sync/breaker.h"
 #include "sync/ledger.h"
 #include "tests/support/support.h"
@@ -75,7 +76,8 @@ static void going_back_within_the_window_loses_nothing(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: beyond the window the loss is known to the unit, and an empty batch steps over the missing numbers (fault 19). */
+/* Goal: beyond the window the loss is known to the unit, and an empty batch steps over the missing numbers (fault
+ * 19). */
 static void going_back_beyond_the_window_counts_the_loss(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();

@@ -122,7 +122,8 @@ static void numbers_are_whole_or_none(void **state) {
     assert_i64_equal(value, INT64_MIN);
 }
 
-/* Goal: only errors on the closed list are taken for "nothing was done", as Redis 7 words them and as Redis 6 wraps them. */
+/* Goal: only errors on the closed list are taken for "nothing was done", as Redis 7 words them and as Redis 6 wraps
+ * them. */
 static void only_known_refusals_mean_that_nothing_was_done(void **state) {
     (void)state;
     static const struct {
