@@ -143,7 +143,9 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
             line = fresh_segments(arena, lines / TWI_SEGMENT_LINES) * TWI_SEGMENT_LINES;
     }
     if (line == 0) line = split_larger(arena, number);
-    if (line != 0) account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
+    if (line == 0) return 0;
+    account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
+    (void)twi_add_relaxed(&bin->taken, 1);
     return line;
 }
 
@@ -177,6 +179,15 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
         *work -= lines;
     }
     return true;
+}
+
+void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
+    for (uint32_t number = 0; number < TWI_ARENA_SMALL_CLASSES; number++) {
+        struct twi_arena_class *bin = &arena->classes[number];
+        uint32_t taken = twi_load_relaxed(&bin->taken), more = taken - bin->taken_seen;
+        bin->taken_seen = taken;
+        if (more != 0) (void)twi_arena_stock(arena, bin_lines(number), 2 * more, work);
+    }
 }
 
 void *twi_arena_wiped_pages(size_t bytes) {

@@ -29,6 +29,8 @@
 struct twi_arena_class {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t free;  /* line of the first free piece | turn count << 32 (no ABA) */
     _Atomic int32_t free_pieces;                    /* about how many those are */
+    _Atomic uint32_t taken;                         /* pieces ever handed out: free-running */
+    uint32_t taken_seen;                            /* the same at the last look; the turn's */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t carve; /* pieces carved of the current segment | segment << 32; 0: none */
 };
 
@@ -60,6 +62,10 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
 /* Makes sure that `pieces` free pieces of `lines` lie ready, faulted in, as far as memory and *work (lines touched)
  * allow. Background. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
+
+/* Lays ready, faulted in, twice what was taken of each size since the last look: who inserts on at that pace meets no
+ * untouched page. *work bounds the lines touched. By the turn. */
+void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
 
 /* Pages outside of any arena that the kernel wipes in a forked child (for reclaim.c); NULL: none to be had. */
 void *twi_arena_wiped_pages(size_t bytes);

@@ -87,6 +87,8 @@ void twi_engine_turn(tw_engine *engine) {
     twi_wheel_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     twi_wheel_reclaim(engine);
+    uint32_t work = TWI_WORK_AHEAD;
+    twi_arena_keep_ahead(&engine->arena, &work);
     watch_sections(engine);
     watch_memory(engine);
     watch_clock(engine);
