@@ -343,6 +343,15 @@ typedef struct tw_reading {
 /** Everything known of a counter. Answers: as tw_get(). */
 TW_API tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading);
 
+/** A pin keeps the way to one counter: adding through it skips the hash and the search. It follows its key into each next
+ *  window, creating it there at its first add. Cost: tw_pin_open() allocates; tw_pin_add() is one atomic add.
+ *  Threads: a pin is used by one thread at a time; any number of pins may name one key. Close it before its family.
+ *  Answers: tw_pin_open(): TW_OK, TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED. tw_pin_add(): as tw_add(). */
+typedef struct tw_pin tw_pin;
+TW_API tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin);
+TW_API tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view);
+TW_API void tw_pin_close(tw_pin *pin);
+
 /** Asks Redis for the totals of the open window and waits for them. `totals[i]` is what Redis holds for keys[i].
  *  Answers: TW_OK; TW_ERR_STORE (no Redis), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (host-driven engine, hook, tw_enter);
  *  TW_ERR_TIMEOUT (nothing is written to totals). */

@@ -1,0 +1,93 @@
+/* pin.c -- adding to one counter without looking for it each time.
+ *
+ * A pin remembers the cell, and the span of engine time in which that memory is sure to be its window's: the window itself. A
+ * generation is closed, and later dropped, only when engine time has reached its end; so who reads an earlier time inside a
+ * section has entered that section before the generation was unlinked, and reclamation waits for it (trap E32). Outside of
+ * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
+ * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
+#include "engine/count.h"
+
+#include <stdlib.h>
+
+struct tw_pin {
+    tw_family *family;
+    struct twi_generation *generation;
+    struct twi_cell *cell; /* NULL: to be looked up */
+    int64_t start_ms, end_ms;
+    uint32_t process; /* a fork leaves the cell to the parent */
+    uint32_t key_size;
+    unsigned char key[];
+};
+
+tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
+    twi_check(family != NULL && pin != NULL);
+    tw_status status = twi_call_check_key(family, key);
+    if (status != TW_OK) return status;
+    if (twi_load_relaxed(&family->engine->stopped)) return TW_ERR_CLOSED;
+    tw_pin *made = calloc(1, sizeof *made + key.size);
+    if (made == NULL) return TW_ERR_MEMORY;
+    made->family = family;
+    made->key_size = (uint32_t)key.size;
+    memcpy(made->key, key.data, key.size);
+    *pin = made;
+    return TW_OK;
+}
+
+void tw_pin_close(tw_pin *pin) {
+    free(pin);
+}
+
+/* Remembers where the key is counted now. Inside a section. */
+static void remember(tw_pin *pin, const struct twi_call *call) {
+    struct twi_place place;
+    pin->cell = NULL;
+    if (pin->family->from_first || !twi_place_find(call, &place))
+        return; /* lives end one by one: looked up each time */
+    pin->generation = place.generation;
+    pin->start_ms = place.generation->start_ms;
+    pin->end_ms = place.generation->end_ms;
+    pin->process = twi_reclaim_process();
+    pin->cell = place.cell;
+}
+
+static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
+    struct twi_call call;
+    int64_t seen = 0;
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return TW_ERR_RANGE;
+    tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
+    if (status != TW_OK) return status;
+    status = twi_add_call(&call, delta, &seen);
+    if (status == TW_OK) remember(pin, &call);
+    twi_call_end(&call);
+    if (view != NULL && status >= 0) *view = seen;
+    return status;
+}
+
+tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
+    twi_check(pin != NULL);
+    tw_family *family = pin->family;
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_here(); /* in a forked child this is what makes the process number rise */
+    if (twi_unlikely(self == NULL || pin->cell == NULL || pin->process != twi_reclaim_process() ||
+                     delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN || twi_load_relaxed(&engine->gate)))
+        return add_anew(pin, delta, view);
+    twi_section_enter(self);
+    int64_t now_ms = twi_clock_now_ms(&engine->clock);
+    struct twi_cell *cell = pin->cell;
+    uint64_t before, meta;
+    if (twi_unlikely(now_ms < pin->start_ms || now_ms >= pin->end_ms)) goto anew;
+    meta = twi_load_relaxed(&cell->meta);
+    if (twi_unlikely(twi_cell_add(cell, meta, delta, &before) != TWI_ADDED)) goto anew;
+    int64_t seen = twi_word_value(before) + delta;
+    if (family->synced) {
+        if ((before & TWI_DIRTY) == 0) twi_dirty_mark(engine, pin->generation, cell, meta);
+        seen = twi_saturated_sum(seen, twi_load_relaxed(&cell->base));
+    }
+    twi_count_increments(engine, self, 1);
+    twi_section_leave(self);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+anew:
+    twi_section_leave(self);
+    return add_anew(pin, delta, view);
+}
