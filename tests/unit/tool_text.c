@@ -73,7 +73,7 @@ static void a_misspelt_word_finds_its_neighbour(void **state) {
     assert_null(text_nearest("", words));
 }
 
-/* Goal: the start is a multiple of the window in the offset's time, at or before the moment, less than a window before. */
+/* Goal: the start is a multiple of the window in the offset's time, at most a window before the moment. */
 static void a_window_holds_its_moment(void **state) {
     (void)state;
     struct test_prng prng;
