@@ -593,6 +593,124 @@ static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(voi
     hand_close(&rig);
 }
 
+/* ---- E27: an outage occupies no slot --------------------------------------------------------------------------------------- */
+
+/* Goal: hundreds of windows that wait for Redis hold up neither counting nor each other, and each goes to its own window at last.
+ * Method: an hour of 5-s windows without Redis, then collections of every size. */
+static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    struct closed_log log = {0};
+    tw_family_options options = rig_options("f", TW_ALIGNED, 5 * TW_SECOND);
+    options.on_window_closed = log_closed;
+    options.closed_ctx = &log;
+    options.history_ms = TW_NONE;
+    tw_family *family = rig_family_of(&rig, &options);
+    enum { WINDOWS = 720 };
+    for (int i = 0; i < WINDOWS; i++) {
+        assert_i64_equal(rig_add(family, "a", i + 1), i + 1);
+        rig_add(family, "b", 1);
+        rig_pass(&rig, 5 * TW_SECOND);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, entries), 2 * WINDOWS);
+    static int64_t sums[WINDOWS];
+    memset(sums, 0, sizeof sums);
+    for (size_t room = 1; hand_collect(room) != 0; room = room % 100 + 1) {
+        while (hand->count != 0) {
+            struct twi_item item = hand_pop();
+            int64_t window = (twi_port_start_ms(&item) - RIG_START_MS) / (5 * TW_SECOND);
+            assert_true(window >= 0 && window < WINDOWS);
+            sums[window] += item.delta;
+            struct twi_answer answer = {0};
+            twi_port_acknowledge(&item, &answer);
+        }
+    }
+    for (int i = 0; i < WINDOWS; i++) assert_i64_equal(sums[i], i + 2);
+    rig_pass(&rig, 100);
+    rig_pass(&rig, 100);
+    assert_i64_equal(log.calls, WINDOWS);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    hand_close(&rig);
+}
+
+/* ---- what with Redis is another thing ------------------------------------------------------------------------------------- */
+
+static void once_is_refused_with_redis(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    bool first = true;
+    assert_status(tw_once(family, tw_str("a"), &first), TW_ERR_MODE);
+    assert_true(first);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    hand_close(&rig);
+}
+
+static void acquire_decides_on_the_view(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_verdict verdict;
+    assert_status(tw_acquire(family, tw_str("a"), 3, 10, &verdict), TW_OK);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    assert_i64_equal(hand_collect(10), 1);
+    assert_i64_equal(hand->held[0].delta, 3);
+    hand_acknowledge(8); /* 5 of others */
+    assert_status(tw_acquire(family, tw_str("a"), 3, 10, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.used, 8);
+    assert_i64_equal(verdict.remaining, 2);
+    assert_i64_equal(hand_collect(10), 0); /* a denied call has only loaded */
+    assert_status(tw_acquire(family, tw_str("a"), 2, 10, &verdict), TW_OK);
+    assert_i64_equal(verdict.used, 10);
+    hand_close(&rig);
+}
+
+static void templates_that_collide_are_refused(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family_options options = rig_options("one", TW_FOREVER, 0);
+    options.redis_key = "x:%k";
+    (void)rig_family_of(&rig, &options);
+    options.name = "two";
+    char error[256] = "";
+    options.error_text = error;
+    options.error_size = sizeof error;
+    tw_family *family = NULL;
+    assert_status(tw_family_open(rig.engine, &options, &family), TW_ERR_OPTIONS);
+    assert_non_null(strstr(error, "redis_key"));
+    assert_null(family);
+    hand_close(&rig);
+}
+
+/* A closed family sends what it owes before it goes. */
+static void a_closed_family_goes_when_it_has_sent_all(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    int64_t before = test_memory_bytes(rig.engine);
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    rig_add(family, "a", 5);
+    assert_status(tw_family_close(family), TW_OK);
+    rig_pass(&rig, 1000);
+    assert_null(tw_family_find(rig.engine, "f"));
+    assert_true(test_memory_bytes(rig.engine) > before);
+    assert_i64_equal(hand_collect(10), 1);
+    assert_i64_equal(hand->held[0].delta, 5);
+    rig_pass(&rig, 1000);
+    char name[TWI_REDIS_KEY_MAX]; /* the item still has its family */
+    assert_i64_equal(twi_port_render(&hand->held[0], name), 3);
+    hand_acknowledge(5);
+    rig_pass(&rig, 1000);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(test_memory_bytes(rig.engine), before);
+    hand_close(&rig);
+}
+
 /* ---- the overflow counter -------------------------------------------------------------------------------------------------- */
 
 static void overflow_counts_travel_under_their_own_name(void **state) {
@@ -673,6 +791,11 @@ int main(void) {
         cmocka_unit_test(a_full_collection_is_done_only_when_nothing_was_left_out),
         cmocka_unit_test(trap_e24_a_life_ends_when_redis_says),
         cmocka_unit_test(trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one),
+        cmocka_unit_test(trap_e27_hundreds_of_undrained_windows_wait_and_are_sent),
+        cmocka_unit_test(once_is_refused_with_redis),
+        cmocka_unit_test(acquire_decides_on_the_view),
+        cmocka_unit_test(templates_that_collide_are_refused),
+        cmocka_unit_test(a_closed_family_goes_when_it_has_sent_all),
         cmocka_unit_test(overflow_counts_travel_under_their_own_name),
         cmocka_unit_test(totals_at_the_edge_of_64_bits_saturate),
     };

@@ -1,0 +1,243 @@
+/* limit_test.c -- tw_acquire() and tw_once(): only TW_OK admits, and exactly the limit is admitted. */
+#include "tests/unit/rig.h"
+
+#include <pthread.h>
+
+static struct rig rig;
+static int open_rig(void **state) {
+    (void)state;
+    rig_open(&rig);
+    return 0;
+}
+static int close_rig(void **state) {
+    (void)state;
+    rig_close(&rig);
+    return 0;
+}
+
+static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire(family, tw_str(key), n, limit, &verdict), want);
+    return verdict;
+}
+
+static void a_verdict_has_its_promised_size(void **state) {
+    (void)state;
+    assert_i64_equal(sizeof(tw_verdict), 128); /* for ever */
+}
+
+static void every_field_of_a_verdict_is_filled(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    fake_clock_advance_ms(&rig.clock, 10000);
+    tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
+    assert_i64_equal(verdict.limit, 10);
+    assert_i64_equal(verdict.used, 3);
+    assert_i64_equal(verdict.remaining, 7);
+    assert_i64_equal(verdict.reset_after_ms, 50000);
+    assert_i64_equal(verdict.retry_after_ms, 0);
+    assert_i64_equal(verdict.error_bound, 0);
+    assert_i64_equal(verdict.window_start_ms, RIG_START_MS);
+    assert_i64_equal(verdict.decided_by, TW_BY_LOCAL);
+    assert_i64_equal(verdict.claim, 0);
+    assert_i64_equal(verdict.allowed, 1);
+    assert_i64_equal(verdict.final, 0);
+    for (size_t i = 0; i < 8; i++) assert_i64_equal(verdict.reserved[i], 0);
+    verdict = acquire(family, "a", 8, 10, TW_DENIED);
+    assert_i64_equal(verdict.used, 3);
+    assert_i64_equal(verdict.remaining, 7);
+    assert_i64_equal(verdict.retry_after_ms, 50000);
+    assert_i64_equal(verdict.allowed, 0);
+    verdict = acquire(family, "a", 11, 10, TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, -1);
+    verdict = acquire(family, "new", 11, 10, TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, -1);
+    assert_i64_equal(verdict.used, 0);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 1); /* a denied call makes nothing */
+}
+
+static void nothing_may_be_looked_at_without_taking(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict = acquire(family, "a", 0, 10, TW_OK);
+    assert_i64_equal(verdict.used, 0);
+    assert_i64_equal(verdict.remaining, 10);
+    assert_i64_equal(verdict.window_start_ms, RIG_START_MS);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    (void)acquire(family, "a", 10, 10, TW_OK);
+    verdict = acquire(family, "a", 0, 10, TW_OK);
+    assert_i64_equal(verdict.remaining, 0);
+    (void)acquire(family, "a", 0, 9, TW_DENIED);
+    assert_i64_equal(test_stat_of(rig.engine, increments), 1);
+}
+
+/* A limit may change from call to call. */
+static void the_limit_of_the_call_decides(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    (void)acquire(family, "a", 5, 10, TW_OK);
+    tw_verdict verdict = acquire(family, "a", 1, 3, TW_DENIED);
+    assert_i64_equal(verdict.used, 5);
+    assert_i64_equal(verdict.remaining, 0);
+    (void)acquire(family, "a", 5, 10, TW_OK);
+    (void)acquire(family, "a", 1, 10, TW_DENIED);
+    (void)acquire(family, "a", 1, 11, TW_OK);
+    rig_add(family, "a", -11); /* refunds are adds */
+    (void)acquire(family, "a", 1, 1, TW_OK);
+}
+
+static void limits_reach_two_to_the_53_and_no_further(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    (void)acquire(family, "a", TW_DELTA_MAX, TW_DELTA_MAX, TW_OK);
+    (void)acquire(family, "a", 1, TW_DELTA_MAX, TW_DENIED);
+    const int64_t wrong[] = {-1, TW_DELTA_MAX + 1, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < 4; i++) {
+        tw_verdict verdict = acquire(family, "a", wrong[i], 10, TW_ERR_RANGE);
+        assert_i64_equal(verdict.allowed, 0);
+        assert_i64_equal(verdict.limit, 10);
+        (void)acquire(family, "a", 1, wrong[i], TW_ERR_RANGE);
+        (void)acquire(family, "new", wrong[i], wrong[i], TW_ERR_RANGE);
+    }
+    assert_i64_equal(rig_get(family, "a"), TW_DELTA_MAX);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 1);
+}
+
+static void an_endless_limit_has_no_reset(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_verdict verdict = acquire(family, "a", 1, 1, TW_OK);
+    assert_i64_equal(verdict.reset_after_ms, TW_UNBOUNDED);
+    verdict = acquire(family, "a", 1, 1, TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, TW_UNBOUNDED);
+}
+
+static void a_limit_from_first_resets_when_its_key_does(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    fake_clock_advance_ms(&rig.clock, 45000);
+    tw_verdict verdict = acquire(family, "a", 2, 2, TW_OK);
+    assert_i64_equal(verdict.reset_after_ms, TW_MINUTE);
+    fake_clock_advance_ms(&rig.clock, 20000);
+    verdict = acquire(family, "a", 1, 2, TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, 40000);
+    fake_clock_advance_ms(&rig.clock, 40000);
+    verdict = acquire(family, "a", 1, 2, TW_OK);
+    assert_i64_equal(verdict.used, 1);
+}
+
+/* ---- once ---------------------------------------------------------------------------------------------------------------- */
+
+static bool is_first(tw_family *family, const char *key) {
+    bool first = false;
+    assert_status(tw_once(family, tw_str(key), &first), TW_OK);
+    return first;
+}
+
+static void once_is_true_once_in_each_window(void **state) {
+    (void)state;
+    tw_family *aligned = rig_family(&rig, "aligned", TW_ALIGNED, TW_MINUTE), *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
+    fake_clock_advance_ms(&rig.clock, 30000);
+    assert_true(is_first(aligned, "a"));
+    assert_true(is_first(first, "a"));
+    assert_false(is_first(aligned, "a"));
+    assert_true(is_first(aligned, "b"));
+    assert_i64_equal(rig_get(aligned, "a"), 1);
+    fake_clock_advance_ms(&rig.clock, 30000);
+    assert_true(is_first(aligned, "a"));
+    assert_false(is_first(first, "a"));
+    fake_clock_advance_ms(&rig.clock, 30000);
+    assert_true(is_first(first, "a"));
+}
+
+/* ---- full ---------------------------------------------------------------------------------------------------------------- */
+
+/* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of it. */
+static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
+    (void)state;
+    for (uint32_t policy = TW_ADMIT; policy <= TW_DENY; policy++) {
+        tw_family_options options = rig_options(policy == TW_ADMIT ? "admit" : "deny", TW_ALIGNED, TW_MINUTE);
+        options.keys_max = 1;
+        options.on_full_limit = policy;
+        tw_family *family = rig_family_of(&rig, &options);
+        (void)acquire(family, "known", 1, 2, TW_OK);
+        for (int i = 0; i < 5; i++) {
+            tw_verdict verdict = acquire(family, "stranger", 1, 2, policy == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+            assert_i64_equal(verdict.decided_by, TW_BY_FULL);
+            assert_i64_equal(verdict.allowed, policy == TW_ADMIT);
+            assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+            assert_i64_equal(verdict.used, 0);
+            bool first = false;
+            assert_status(tw_once(family, tw_str("other"), &first), policy == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+            assert_i64_equal(first, policy == TW_ADMIT);
+        }
+        (void)acquire(family, "known", 1, 2, TW_OK);
+        (void)acquire(family, "known", 1, 2, TW_DENIED);
+        assert_i64_equal(rig_each(family, TW_NOW).overflow, 0);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, overflow_increments), 0);
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------------------------------- */
+
+struct buyer {
+    pthread_t thread;
+    tw_family *family;
+    int64_t bought, firsts, n;
+};
+static void *buy(void *ctx) {
+    struct buyer *buyer = ctx;
+    for (int i = 0; i < 3000; i++) {
+        tw_verdict verdict;
+        char key[16];
+        bool first;
+        if (tw_acquire(buyer->family, tw_str("stock"), buyer->n, 5000, &verdict) == TW_OK) buyer->bought += buyer->n;
+        if (verdict.used > 5000) abort();
+        snprintf(key, sizeof key, "%d", i);
+        if (tw_once(buyer->family, tw_str(key), &first) == TW_OK && first) buyer->firsts++;
+    }
+    return NULL;
+}
+
+/* Goal: E36. Exactly the limit is admitted to any number of threads, in takes of different size, and each once has one first.
+ * Method: four buyers, of 1, 2, 3 and 1 a call; the last take of 1 can always be had. */
+static void trap_e36_exactly_the_limit_is_admitted(void **state) {
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        char name[16];
+        snprintf(name, sizeof name, "sale%d", round);
+        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+        struct buyer buyers[4];
+        for (int i = 0; i < 4; i++) {
+            buyers[i] = (struct buyer){.family = family, .n = i % 3 + 1};
+            assert_int_equal(pthread_create(&buyers[i].thread, NULL, buy, &buyers[i]), 0);
+        }
+        int64_t bought = 0, firsts = 0;
+        for (int i = 0; i < 4; i++) {
+            pthread_join(buyers[i].thread, NULL);
+            bought += buyers[i].bought;
+            firsts += buyers[i].firsts;
+        }
+        assert_i64_equal(bought, 5000);
+        assert_i64_equal(rig_get(family, "stock"), 5000);
+        assert_i64_equal(firsts, 3000);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
+    const struct CMUnitTest tests[] = {
+        TEST(a_verdict_has_its_promised_size),
+        TEST(every_field_of_a_verdict_is_filled),
+        TEST(nothing_may_be_looked_at_without_taking),
+        TEST(the_limit_of_the_call_decides),
+        TEST(limits_reach_two_to_the_53_and_no_further),
+        TEST(an_endless_limit_has_no_reset),
+        TEST(a_limit_from_first_resets_when_its_key_does),
+        TEST(once_is_true_once_in_each_window),
+        TEST(trap_e40_a_full_family_decides_by_its_policy),
+        TEST(trap_e36_exactly_the_limit_is_admitted),
+    };
+    return cmocka_run_group_tests_name("limit", tests, NULL, NULL);
+}
