@@ -1,0 +1,177 @@
+/* floor.cc -- `floor`: what the machine allows. The hash alone, an atomic add alone, random reads and atomic adds in memory.
+ * Always true: these are single threads, unless the row says two; `4K` and `2M` say which pages were asked for, and a note
+ * says so if the large ones were not given. */
+#include "bench/bench.h"
+
+#include "bench/floor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <thread>
+
+namespace bench {
+
+namespace {
+
+/* The floors are reported as forms of one peer that is none. They live as long as the process that made them. */
+const bench_peer *floor_row(const char *form) {
+    auto *peer = static_cast<bench_peer *>(std::calloc(1, sizeof(bench_peer)));
+    peer->name = "floor";
+    peer->form = form;
+    return peer;
+}
+
+std::atomic<uint64_t> sink;
+
+/* Calls `work`, which answers how many operations it did, and puts the ns of one. */
+template <class Work> void put(Child &child, const char *workload, const bench_peer *row, Work work) {
+    work(); /* warm */
+    double begin = now_s();
+    uint64_t ops = work();
+    child.put(row, workload, "plain", 1, "ns", (now_s() - begin) * 1e9 / static_cast<double>(ops));
+}
+
+void hashes(Child &child) {
+    static const struct {
+        unsigned key_bytes;
+        const bench_peer *throughput, *latency;
+    } sizes[] = {{8, floor_row("hash 8 B"), floor_row("dependent 8 B")},
+                 {16, floor_row("hash 16 B"), floor_row("dependent 16 B")},
+                 {natural, floor_row("hash 29 B"), floor_row("dependent 29 B")},
+                 {48, floor_row("hash 48 B"), floor_row("dependent 48 B")},
+                 {100, floor_row("hash 100 B"), floor_row("dependent 100 B")}};
+    bench_floor_hash_init();
+    for (auto &size : sizes) {
+        Stream keys = stream_uniform(size.key_bytes, 1024, 4096, 1);
+        auto repeat = [&](auto hash) {
+            return [&keys, hash] {
+                for (int pass = 0; pass < 500; pass++) sink += hash(keys.at(0), keys.count(), keys.stride());
+                return 500 * keys.count();
+            };
+        };
+        put(child, "hash", size.throughput, repeat(bench_floor_hash));
+        put(child, "hash", size.latency, repeat(bench_floor_hash_dependent));
+    }
+}
+
+/* On words of our own; `spread` of them, to keep stores from following each other into one. */
+template <unsigned Spread> uint64_t adds(std::atomic<uint64_t> *words) {
+    constexpr uint64_t count = 20000000;
+    for (uint64_t i = 0; i < count; i++) words[i % Spread * 8].fetch_add(1);
+    return count;
+}
+
+uint64_t exchanges(std::atomic<uint64_t> *word) {
+    constexpr uint64_t count = 10000000;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t seen = word->load();
+        while (!word->compare_exchange_weak(seen, seen + 1)) {}
+    }
+    return count;
+}
+
+void in_cache(Child &child) {
+    alignas(64) static std::atomic<uint64_t> words[64 * 8];
+    put(child, "cache", floor_row("xadd one word"), [] { return adds<1>(words); });
+    put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
+    put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
+    if (cores() < 2) return;
+    put(child, "cache", floor_row("xadd, 2 thr."), [] {
+        std::thread other([] {
+            pin_to(1);
+            adds<1>(words);
+        });
+        uint64_t count = adds<1>(words);
+        other.join();
+        return count;
+    });
+    put(child, "clock", floor_row("clock"), [] {
+        for (int i = 0; i < 1000000; i++) sink += static_cast<uint64_t>(now_s());
+        return 1000000;
+    });
+    put(child, "clock", floor_row("tick counter"), [] {
+        for (int i = 0; i < 1000000; i++) sink += bench_ticks();
+        return 1000000;
+    });
+}
+
+struct Memory {
+    std::atomic<uint64_t> *lines = nullptr;
+    uint64_t count = 0; /* of 64-byte lines */
+    bool large = false;
+};
+
+Memory map_lines(uint64_t bytes, bool large) {
+    constexpr uint64_t page = 2 * 1024 * 1024;
+    void *map = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return {};
+    auto at = (reinterpret_cast<uintptr_t>(map) + page - 1) & ~static_cast<uintptr_t>(page - 1);
+    (void)madvise(reinterpret_cast<void *>(at), bytes, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    std::memset(reinterpret_cast<void *>(at), 0, bytes);
+    Memory memory;
+    memory.lines = reinterpret_cast<std::atomic<uint64_t> *>(at);
+    memory.count = bytes / 64;
+    memory.large = large;
+    return memory;
+}
+
+void in_memory(Child &child, uint64_t bytes, bool large) {
+    constexpr uint64_t count = 2000000;
+    Memory memory = map_lines(bytes, large);
+    if (memory.lines == nullptr) child.fail("no memory");
+    const char *pages = large ? "memory 2M" : "memory 4K";
+    put(child, pages, floor_row("read, dep."), [&] {
+        Random random = {1};
+        uint64_t last = 0;
+        for (uint64_t i = 0; i < count; i++) last = memory.lines[(random.below(memory.count) + last) * 8].load();
+        sink += last;
+        return count;
+    });
+    put(child, pages, floor_row("read, indep."), [&] {
+        Random random = {2};
+        uint64_t sum = 0;
+        for (uint64_t i = 0; i < count; i++) sum += memory.lines[random.below(memory.count) * 8].load();
+        sink += sum;
+        return count;
+    });
+    put(child, pages, floor_row("xadd, indep."), [&] {
+        Random random = {3};
+        for (uint64_t i = 0; i < count; i++) memory.lines[random.below(memory.count) * 8].fetch_add(0);
+        return count;
+    });
+}
+
+} // namespace
+
+void command_floor(Bench &bench) {
+    static const bench_peer *row = floor_row("");
+    uint64_t bytes = std::min<uint64_t>(uint64_t{1} << 30, available_bytes() / 4) & ~uint64_t{(2 << 20) - 1};
+    for (int round = 0; round < bench.rounds(5); round++) {
+        bench.measure("floor", natural, round, row, [](Child &child) {
+            pin_to(0);
+            hashes(child);
+            in_cache(child);
+        });
+        for (bool large : {false, true})
+            bench.measure("floor", natural, round, row, [&](Child &child) {
+                pin_to(0);
+                in_memory(child, bytes, large);
+            });
+    }
+    std::vector<Column> columns = {{"ns", "plain", 1, "ns", false, false, 2}};
+    bench.report.table("hash of the engine, keyed, by size of the key; dependent: its latency", "floor", "hash",
+                       natural, columns);
+    bench.report.table("atomic add and compare-and-swap in the first cache, ns a call and thread", "floor", "cache",
+                       natural, columns);
+    bench.report.table("reading a clock", "floor", "clock", natural, columns);
+    std::string size = std::to_string(bytes >> 20) + " MiB, random lines";
+    bench.report.table("memory, " + size + ", 4 KiB pages", "floor", "memory 4K", natural, columns);
+    bench.report.table("memory, " + size + ", 2 MiB pages asked for", "floor", "memory 2M", natural, columns);
+    bench.report.write_csv("floor");
+}
+
+} // namespace bench

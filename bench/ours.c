@@ -1,0 +1,360 @@
+/* ours.c -- Tallywheel as one of the peers: the real engine, through the public header, with its own thread.
+ * Always true: any answer but the expected one makes the total fail, so that no figure stands for calls that did not
+ * count. Windows are those of the wall clock; a run over the full hour has its counts in two windows, and both are read. */
+#include "bench/peer.h"
+
+#include "tallywheel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+volatile uint64_t bench_zero;
+size_t bench_many_count = 128;
+
+struct ours {
+    tw_engine *engine;
+    tw_family *family;
+    uint32_t stride;
+    bool is_alone; /* a family with Redis, and no Redis */
+    int64_t window_ms;
+    int64_t opened_ms;
+    _Atomic uint64_t wrong; /* answers that were not the expected one */
+    /* by the closing hook */
+    int64_t closed_sum;
+    uint64_t closed_windows;
+};
+
+static int64_t wall_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool add_up_closed(void *ctx, const tw_count *count) {
+    struct ours *ours = ctx;
+    ours->closed_sum += count->local;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct ours *ours = ctx;
+    (void)end_ms;
+    (void)flags;
+    ours->closed_windows++;
+    return tw_each(family, start_ms, add_up_closed, ours) == TW_OK;
+}
+
+static void *fail(struct ours *ours, const char *what, const char *text) {
+    fprintf(stderr, "tallywheel: %s: %s\n", what, text);
+    free(ours);
+    return NULL;
+}
+
+static void *make_with(const struct bench_setup *setup, const char *url) {
+    struct ours *ours = calloc(1, sizeof *ours);
+    if (ours == NULL) return NULL;
+    char error[256] = "";
+    tw_options options;
+    tw_family_options family;
+    tw_options_init(&options);
+    tw_family_options_init(&family);
+    /* Addresses only: memory is committed as used, and what it came to is what is reported. */
+    options.memory_bytes_max = UINT64_C(1) << 36;
+    options.error_text = family.error_text = error;
+    options.error_size = family.error_size = sizeof error;
+    options.redis_url = url;
+    options.redis_timeout_ms = 2000;
+    family.name = "bench";
+    ours->stride = setup->stride;
+    ours->is_alone = url != NULL && setup->address == NULL;
+    ours->window_ms = TW_HOUR;
+    if (setup->window_ms != 0) {
+        ours->window_ms = family.window_ms = setup->window_ms;
+        family.on_window_closed = on_closed;
+        family.closed_ctx = ours;
+    }
+    if (tw_open(&options, &ours->engine) != TW_OK) return fail(ours, "tw_open", error);
+    if (tw_family_open(ours->engine, &family, &ours->family) != TW_OK) return fail(ours, "tw_family_open", error);
+    ours->opened_ms = wall_ms();
+    return ours;
+}
+
+static void *make_local(const struct bench_setup *setup) {
+    return make_with(setup, NULL);
+}
+
+static void *make_synced(const struct bench_setup *setup) {
+    char url[512];
+    /* Without an address nobody ever answers: the marks and the larger records are there, the traffic is not. */
+    snprintf(url, sizeof url, "unix://%s", setup->address != NULL ? setup->address : "/nonexistent/tallywheel-bench");
+    return make_with(setup, url);
+}
+
+static inline tw_key key_at(const unsigned char *slot, uint32_t stride) {
+    return tw_bytes(slot, bench_slot_size(slot, stride));
+}
+
+static void count_wrong(struct ours *ours, uint64_t wrong) {
+    if (wrong != 0) ours->wrong += wrong;
+}
+
+static int64_t add(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    int64_t view = 0, seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_add(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, &view) != TW_OK;
+        seen ^= view;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+static int64_t add_blind(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += tw_add(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, NULL) != TW_OK;
+    count_wrong(ours, wrong);
+    return (int64_t)wrong;
+}
+
+static int64_t add_dependent(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    int64_t view = 0;
+    uint64_t wrong = 0, zero = bench_zero;
+    for (size_t i = 0; i < count; i++) {
+        const unsigned char *slot = slots + i * ours->stride + ((uint64_t)view & zero);
+        wrong += tw_add(ours->family, key_at(slot, ours->stride), 1, &view) != TW_OK;
+    }
+    count_wrong(ours, wrong);
+    return view;
+}
+
+static void add_timed(void *self, const unsigned char *slots, size_t count, struct bench_histogram *histogram) {
+    struct ours *ours = self;
+    int64_t view;
+    uint64_t wrong = 0;
+    histogram->last = bench_ticks();
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_add(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, &view) != TW_OK;
+        bench_record_since(histogram);
+    }
+    count_wrong(ours, wrong);
+}
+
+/* What a caller with keys of its own does: it names them in an array, then makes one call. Naming is timed, too. */
+static int64_t add_many(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    tw_key keys[BENCH_MANY_MAX];
+    int64_t views[BENCH_MANY_MAX], seen = 0;
+    uint64_t wrong = 0;
+    for (size_t done = 0; done < count;) {
+        size_t some = count - done < bench_many_count ? count - done : bench_many_count;
+        for (size_t i = 0; i < some; i++) keys[i] = key_at(slots + (done + i) * ours->stride, ours->stride);
+        wrong += tw_add_many(ours->family, keys, NULL, some, views, NULL) != TW_OK;
+        seen ^= views[0] ^ views[some - 1];
+        done += some;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+/* A pin of this thread's own for the first key it meets: only for streams of one key. */
+static _Thread_local tw_pin *pin;
+
+static void leave_pin(void *self) {
+    (void)self;
+    if (pin != NULL) tw_pin_close(pin);
+    pin = NULL;
+}
+
+static int64_t add_pinned(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    int64_t view = 0, seen = 0;
+    uint64_t wrong = 0;
+    if (pin == NULL && tw_pin_open(ours->family, key_at(slots, ours->stride), &pin) != TW_OK) {
+        count_wrong(ours, count);
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_pin_add(pin, 1, &view) != TW_OK;
+        seen ^= view;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+static int64_t acquire(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    tw_verdict verdict;
+    int64_t seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_acquire(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, TW_DELTA_MAX, &verdict) !=
+                 TW_OK;
+        seen ^= verdict.used;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+/* Every key has been counted at least once before: a limit of 1 denies. */
+static int64_t acquire_denied(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    tw_verdict verdict;
+    int64_t seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_acquire(ours->family, key_at(slots + i * ours->stride, ours->stride), 1, 1, &verdict) != TW_DENIED;
+        seen ^= verdict.used;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
+static bool add_up(void *ctx, const tw_count *count) {
+    struct bench_total *total = ctx;
+    total->sum += count->local;
+    total->counters++;
+    return true;
+}
+
+/* Once the deltas are summed, the caller compares; here only what the calls themselves said. */
+static bool total(void *self, struct bench_total *sums) {
+    struct ours *ours = self;
+    *sums = (struct bench_total){0, 0};
+    if (ours->wrong != 0) {
+        fprintf(stderr, "tallywheel: %llu answers were not the expected one\n", (unsigned long long)ours->wrong);
+        return false;
+    }
+    int64_t first_ms = ours->opened_ms - ours->opened_ms % ours->window_ms;
+    for (int64_t start_ms = first_ms; start_ms <= wall_ms(); start_ms += ours->window_ms)
+        if (tw_each(ours->family, start_ms, add_up, sums) != TW_OK) return false;
+    return true;
+}
+
+static const struct bench_peer local = {
+    .name = "tallywheel",
+    .form = "view",
+    .make = make_local,
+    .add = add,
+    .add_dependent = add_dependent,
+    .add_timed = add_timed,
+    .total = total,
+};
+static const struct bench_peer blind = {
+    .name = "tallywheel",
+    .form = "no view",
+    .make = make_local,
+    .add = add_blind,
+    .total = total,
+};
+static const struct bench_peer synced = {
+    .name = "tallywheel",
+    .form = "synced",
+    .make = make_synced,
+    .note = "a family with Redis: marks for the collector, larger records",
+    .add = add,
+    .add_dependent = add_dependent,
+    .add_timed = add_timed,
+    .total = total,
+};
+static const struct bench_peer many = {
+    .name = "tallywheel",
+    .form = "many",
+    .make = make_local,
+    .note = "tw_add_many",
+    .add = add_many,
+    .total = total,
+};
+static const struct bench_peer pinned = {
+    .name = "tallywheel",
+    .form = "pin",
+    .make = make_local,
+    .note = "tw_pin_add",
+    .leave = leave_pin,
+    .add = add_pinned,
+    .total = total,
+};
+static const struct bench_peer acquiring = {
+    .name = "tallywheel",
+    .form = "acquire",
+    .make = make_local,
+    .add = acquire,
+    .total = total,
+};
+static const struct bench_peer denied = {
+    .name = "tallywheel",
+    .form = "denied",
+    .make = make_local,
+    .note = "tw_acquire at the limit",
+    .add = acquire_denied,
+    .total = total,
+};
+
+const struct bench_peer *bench_ours(void) {
+    return &local;
+}
+const struct bench_peer *bench_ours_blind(void) {
+    return &blind;
+}
+const struct bench_peer *bench_ours_synced(void) {
+    return &synced;
+}
+const struct bench_peer *bench_ours_many(void) {
+    return &many;
+}
+const struct bench_peer *bench_ours_pinned(void) {
+    return &pinned;
+}
+const struct bench_peer *bench_ours_acquire(void) {
+    return &acquiring;
+}
+const struct bench_peer *bench_ours_denied(void) {
+    return &denied;
+}
+
+int64_t bench_ours_memory_bytes(void *self) {
+    struct ours *ours = self;
+    tw_stats stats;
+    return tw_stats_read(ours->engine, &stats) == TW_OK ? stats.memory_bytes : -1;
+}
+
+bool bench_ours_flush(void *self, uint32_t timeout_ms) {
+    struct ours *ours = self;
+    return tw_flush(ours->engine, timeout_ms) == TW_OK;
+}
+
+bool bench_ours_fetch(void *self, const unsigned char *slots, size_t count, int64_t *sum) {
+    struct ours *ours = self;
+    enum { SOME = 512 };
+    tw_key keys[SOME];
+    int64_t totals[SOME];
+    *sum = 0;
+    for (size_t done = 0; done < count;) {
+        size_t some = count - done < SOME ? count - done : SOME;
+        for (size_t i = 0; i < some; i++) keys[i] = key_at(slots + (done + i) * ours->stride, ours->stride);
+        tw_status status = tw_fetch(ours->family, keys, some, totals, 30000);
+        if (status != TW_OK) {
+            fprintf(stderr, "tallywheel: tw_fetch: %s\n", tw_status_name(status));
+            return false;
+        }
+        for (size_t i = 0; i < some; i++) *sum += totals[i];
+        done += some;
+    }
+    return true;
+}
+
+bool bench_ours_close(void *self, int64_t *sum, uint64_t *windows) {
+    struct ours *ours = self;
+    /* With Redis away nothing is ever acknowledged; the hook has seen the counts all the same. */
+    tw_status status = tw_close(ours->engine, ours->is_alone ? 100 : 10000);
+    if (status != TW_OK && !(ours->is_alone && status == TW_ERR_TIMEOUT)) return false;
+    *sum = ours->closed_sum;
+    *windows = ours->closed_windows;
+    bool right = ours->wrong == 0;
+    free(ours);
+    return right;
+}

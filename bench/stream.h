@@ -1,0 +1,87 @@
+/* stream.h -- the keys of a run, made before it is timed and read one after the other while it is.
+ * Always true: a key is a function of its number alone, so any stream can be made anew; different numbers give different
+ * keys; slots are as bench/peer.h says. Streams are not written after they were made: children share them. */
+#ifndef BENCH_STREAM_H
+#define BENCH_STREAM_H
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace bench {
+
+constexpr uint64_t numbers_max = 100000000; /* keys are told apart up to here */
+
+/* splitmix64: any seed will do. */
+struct Random {
+    uint64_t state;
+    uint64_t next() {
+        uint64_t z = state += 0x9e3779b97f4a7c15u;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+        return z ^ z >> 31;
+    }
+    uint64_t below(uint64_t end) {
+        return static_cast<uint64_t>(static_cast<unsigned __int128>(next()) * end >> 64);
+    }
+    double unit() {
+        return static_cast<double>(next() >> 11) * 0x1p-53;
+    }
+};
+
+/* The shape of a key: `natural` is appN:deviceN:10.0.x.y, 29 bytes on average; else exactly so many bytes. */
+constexpr unsigned natural = 0;
+
+constexpr uint32_t stride_of(unsigned key_bytes) {
+    return key_bytes < 32 ? 32 : key_bytes < 64 ? 64 : 128;
+}
+
+class Stream {
+  public:
+    Stream() = default;
+    Stream(unsigned key_bytes, size_t count);
+    ~Stream();
+    Stream(Stream &&other) noexcept {
+        *this = std::move(other);
+    }
+    Stream &operator=(Stream &&other) noexcept {
+        std::swap(slots_, other.slots_);
+        std::swap(count_, other.count_);
+        std::swap(key_bytes_, other.key_bytes_);
+        std::swap(mapped_bytes_, other.mapped_bytes_);
+        return *this;
+    }
+    void set(size_t at, uint64_t number);
+    const unsigned char *at(size_t index) const {
+        return slots_ + index * stride();
+    }
+    size_t count() const {
+        return count_;
+    }
+    uint32_t stride() const {
+        return stride_of(key_bytes_);
+    }
+    unsigned key_bytes() const {
+        return key_bytes_;
+    }
+    double mean_bytes() const;
+
+  private:
+    unsigned char *slots_ = nullptr;
+    size_t count_ = 0;
+    unsigned key_bytes_ = natural;
+    size_t mapped_bytes_ = 0;
+};
+
+/* Every number below `keys` once, in an order of no meaning. */
+Stream stream_all(unsigned key_bytes, uint64_t keys);
+/* `count` draws, each equally likely. */
+Stream stream_uniform(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
+/* `count` draws by Zipf's law with exponent 0.99; which keys are the frequent ones has no meaning either. */
+Stream stream_zipf(unsigned key_bytes, uint64_t keys, size_t count, uint64_t seed);
+/* `count` draws of which hit_percent are below `keys` and the others new, each once: *next, *next + 1 ... */
+Stream stream_hits(unsigned key_bytes, uint64_t keys, size_t count, unsigned hit_percent, uint64_t seed,
+                   uint64_t *next);
+
+} // namespace bench
+#endif
