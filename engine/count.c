@@ -103,18 +103,16 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    struct twi_generation *held = place->generation;
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    if (place->generation != held || family->from_first) {
-        /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life;
-         * and a key may have begun its life in the next one, whose inserter found no window here (trap E22). */
-        struct currency currency = {call, place->generation};
-        twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
-        if (!still_current(&currency)) return TW_PENDING;
-    }
+    /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life, not even
+     * in one that another late-comer has just opened; and a key may have begun its life in the next window, whose inserter
+     * found none here (trap E22). */
+    struct currency currency = {call, place->generation};
+    twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
+    if (!still_current(&currency)) return TW_PENDING;
     tw_status status = insert(call, place, &call->wanted);
     if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
     struct twi_wanted again = twi_wanted_again(call->wanted);

@@ -18,8 +18,8 @@ struct fake_driver {
     /* set by the test before tw_open() */
     int64_t base_ms, window_ms;
     uint64_t seed;
-    uint32_t return_percent, give_up_percent; /* of the items settled */
-    uint32_t hold_percent;                    /* how many items stay in flight over a turn */
+    _Atomic uint32_t return_percent, give_up_percent; /* of the items settled */
+    _Atomic uint32_t hold_percent;                 /* how many items stay in flight over a turn */
     size_t collect_max;                       /* items asked for at once; 0: 200 */
     bool totals;                              /* acknowledgements bring a total: all that is acknowledged of the key */
     _Atomic bool away;                        /* collects and settles nothing */
