@@ -1,0 +1,239 @@
+/* family_test.c -- opening, finding, changing and closing families. */
+#include "tests/unit/rig.h"
+
+#include <pthread.h>
+
+static struct rig rig;
+static int open_rig(void **state) {
+    (void)state;
+    rig_open(&rig);
+    return 0;
+}
+static int close_rig(void **state) {
+    (void)state;
+    rig_close(&rig);
+    return 0;
+}
+
+static char error[256];
+
+static void refused(tw_family_options *options, const char *field) {
+    tw_family *family = NULL;
+    options->error_text = error;
+    options->error_size = sizeof error;
+    memset(error, 'x', sizeof error);
+    assert_status(tw_family_open(rig.engine, options, &family), TW_ERR_OPTIONS);
+    assert_null(family);
+    if (strncmp(error, field, strlen(field)) != 0) fail_msg("\"%s\" does not begin with \"%s\"", error, field);
+}
+
+static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)ctx, (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    return true;
+}
+
+static void the_same_name_with_the_same_options_is_the_same_family(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    char name[] = "f", key[] = "%n:%k:%Y%m%d%H%M";
+    options.name = name;
+    options.redis_key = key;
+    options.keys_max = 5;
+    tw_family *one = rig_family_of(&rig, &options);
+    memset(name, 'z', 1); /* strings are copied */
+    memset(key, 'z', sizeof key - 1);
+    options.name = "f";
+    options.redis_key = "%n:%k:%Y%m%d%H%M";
+    options.lateness_ms = 0;
+    options.history_ms = TW_MINUTE; /* the default, said aloud */
+    assert_ptr_equal(rig_family_of(&rig, &options), one);
+    assert_ptr_equal(tw_family_find(rig.engine, "f"), one);
+    assert_null(tw_family_find(rig.engine, "g"));
+    assert_null(tw_family_find(rig.engine, NULL));
+    rig_add(one, "a", 1);
+    assert_status(tw_family_close(one), TW_OK); /* as often as opened */
+    rig_settle(&rig);
+    assert_i64_equal(rig_add(one, "a", 1), 2);
+    assert_status(tw_family_close(one), TW_OK);
+    assert_null(tw_family_find(rig.engine, "f"));
+}
+
+static void the_same_name_with_another_option_names_the_field(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE), other = options;
+    tw_family *family = rig_family_of(&rig, &options);
+#define REFUSED(field, value) (other = options, other.field = (value), refused(&other, #field))
+    REFUSED(window, TW_FROM_FIRST);
+    REFUSED(window_ms, TW_HOUR);
+    REFUSED(utc_offset_ms, TW_HOUR);
+    REFUSED(week_start, 3);
+    REFUSED(lateness_ms, 5);
+    REFUSED(earliness_ms, 5);
+    REFUSED(history_ms, 5);
+    REFUSED(retention_ms, 2 * TW_DAY);
+    REFUSED(redis_key, "%n:%k:%Y%m%d%H%M");
+    REFUSED(keys_max, 5);
+    REFUSED(memory_share, 500000);
+    REFUSED(on_full, TW_FULL_REJECT);
+    REFUSED(on_full_limit, TW_DENY);
+    REFUSED(on_window_closed, hook);
+    REFUSED(closed_ctx, error);
+    assert_ptr_equal(rig_family_of(&rig, &options), family);
+}
+
+static void wrong_options_are_named_and_change_nothing(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE), other;
+    int64_t before = test_memory_bytes(rig.engine);
+    REFUSED(name, NULL);
+    REFUSED(name, "");
+    REFUSED(name, "with space");
+    REFUSED(window, 17);
+    REFUSED(window_ms, 1500);
+    REFUSED(window_ms, -1000);
+    REFUSED(utc_offset_ms, 15 * TW_HOUR);
+    REFUSED(week_start, 7);
+    REFUSED(lateness_ms, -1);
+    REFUSED(history_ms, -2);
+    REFUSED(retention_ms, 1);
+    REFUSED(redis_key, "no key");
+    REFUSED(redis_key, "%k"); /* two minutes under one name */
+    REFUSED(memory_share, UINT64_MAX);
+    REFUSED(on_full, 2);
+    REFUSED(on_full_limit, 2);
+    REFUSED(size, 0);
+    assert_null(tw_family_find(rig.engine, "f"));
+    assert_i64_equal(test_memory_bytes(rig.engine), before);
+}
+
+static void policies_can_be_set_and_identity_cannot(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 1);
+    options.keys_max = 1;
+    options.on_full = TW_FULL_REJECT;
+    options.lateness_ms = TW_MINUTE;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_status(tw_add(family, tw_str("b"), 1, NULL), TW_ERR_FULL);
+    fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+    assert_status(tw_add_at(family, tw_str("a"), 1, RIG_START_MS, NULL), TW_OK);
+    const char *fields[] = {"name", "window", "window_ms", "utc_offset_ms", "week_start", "redis_key"};
+    for (int i = 0; i < 6; i++) {
+        tw_family_options other = options;
+        if (i == 0) other.name = "g";
+        if (i == 1) other.window = TW_FROM_FIRST, other.lateness_ms = 0;
+        if (i == 2) other.window_ms = TW_HOUR;
+        if (i == 3) other.utc_offset_ms = TW_HOUR;
+        if (i == 4) other.week_start = 1;
+        if (i == 5) other.redis_key = "%n:%k:%Y%m%d%H%M";
+        other.keys_max = 100;
+        other.error_text = error;
+        other.error_size = sizeof error;
+        assert_status(tw_family_set(family, &other), TW_ERR_OPTIONS);
+        assert_int_equal(strncmp(error, fields[i], strlen(fields[i])), 0);
+    }
+    rig_add(family, "a", 1);
+    assert_status(tw_add(family, tw_str("b"), 1, NULL), TW_ERR_FULL); /* nothing was set */
+    options.on_full = 9;
+    assert_status(tw_family_set(family, &options), TW_ERR_OPTIONS);
+    options.on_full = TW_FULL_OVERFLOW;
+    options.keys_max = 0;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    rig_add(family, "b", 1);
+    assert_ptr_equal(rig_family_of(&rig, &options), family); /* what was set is what it is now */
+}
+
+static void a_closed_family_may_be_opened_anew_and_begins_at_nothing(void **state) {
+    (void)state;
+    for (uint32_t window = TW_ALIGNED; window <= TW_FOREVER; window++) {
+        tw_family *family = rig_family(&rig, "f", window, window == TW_FOREVER ? 0 : TW_MINUTE);
+        rig_add(family, "a", 1);
+        assert_status(tw_family_close(family), TW_OK);
+        family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR); /* other options: the old one is on its way out */
+        assert_i64_equal(rig_get(family, "a"), 0);
+        assert_i64_equal(rig_add(family, "a", 5), 5);
+        rig_settle(&rig);
+        assert_i64_equal(rig_add(family, "a", 5), 10);
+        assert_status(tw_family_close(family), TW_OK);
+        rig_settle(&rig);
+    }
+}
+
+static void a_hook_is_not_called_for_a_family_that_was_closed(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = hook;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 1);
+    assert_status(tw_family_close(family), TW_OK);
+    rig_settle(&rig);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+}
+
+struct stats_reader {
+    pthread_t thread;
+    _Atomic bool over;
+};
+static void *read_stats(void *ctx) {
+    struct stats_reader *reader = ctx;
+    while (!atomic_load(&reader->over)) {
+        tw_stats stats;
+        (void)tw_stats_read(rig.engine, &stats);
+        (void)tw_timeout_ms(rig.engine);
+        (void)tw_family_find(rig.engine, "f3");
+    }
+    return NULL;
+}
+
+/* Goal: whoever looks at all families does not meet one that is being freed. Under AddressSanitizer or valgrind it would show. */
+static void statistics_may_be_read_while_families_come_and_go(void **state) {
+    (void)state;
+    struct stats_reader reader = {0};
+    assert_int_equal(pthread_create(&reader.thread, NULL, read_stats, &reader), 0);
+    for (int i = 0; i < 300; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i % 7);
+        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_MINUTE);
+        rig_add(family, "a", 1);
+        assert_status(tw_family_close(family), TW_OK);
+        fake_clock_advance_ms(&rig.clock, 5);
+        rig_turn(&rig);
+    }
+    atomic_store(&reader.over, true);
+    pthread_join(reader.thread, NULL);
+    for (int i = 0; i < 10; i++) rig_pass(&rig, 10);
+    assert_i64_equal(test_memory_bytes(rig.engine), 0);
+}
+
+static void many_families_live_side_by_side(void **state) {
+    (void)state;
+    static tw_family *families[200];
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i);
+        families[i] = rig_family(&rig, name, i % 2 == 0 ? TW_ALIGNED : TW_FROM_FIRST, TW_MINUTE);
+    }
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 200; i++) assert_i64_equal(rig_add(families[i], "a", i), i);
+        rig_pass(&rig, TW_MINUTE);
+    }
+    for (int i = 0; i < 200; i += 2) assert_status(tw_family_close(families[i]), TW_OK);
+    rig_settle(&rig);
+    for (int i = 1; i < 200; i += 2) assert_i64_equal(rig_add(families[i], "a", i), i);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
+    const struct CMUnitTest tests[] = {
+        TEST(the_same_name_with_the_same_options_is_the_same_family),
+        TEST(the_same_name_with_another_option_names_the_field),
+        TEST(wrong_options_are_named_and_change_nothing),
+        TEST(policies_can_be_set_and_identity_cannot),
+        TEST(a_closed_family_may_be_opened_anew_and_begins_at_nothing),
+        TEST(a_hook_is_not_called_for_a_family_that_was_closed),
+        TEST(statistics_may_be_read_while_families_come_and_go),
+        TEST(many_families_live_side_by_side),
+    };
+    return cmocka_run_group_tests_name("family", tests, NULL, NULL);
+}
