@@ -149,12 +149,18 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
     return line;
 }
 
+/* Zeroes all but the first word: a pop that is about to fail may still read that, and push_free() writes it as an atomic.
+ * The pages of a large piece go back to the system, which gives them back zeroed: writing to them would only commit what
+ * was never touched. */
+static void wipe(unsigned char *piece, size_t bytes) {
+    if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
+    memset(piece + sizeof(uint64_t), 0, bytes - sizeof(uint64_t));
+}
+
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     uint32_t number = bin_of(lines);
     lines = bin_lines(number);
-    /* The first word is skipped: a pop that is about to fail may still read it. push_free() writes it as an atomic. */
-    unsigned char *piece = twi_arena_at(arena, line);
-    memset(piece + sizeof(uint64_t), 0, (size_t)lines * TWI_LINE_BYTES - sizeof(uint64_t));
+    wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     push_free(arena, &arena->classes[number], line);
     account(arena, -(int64_t)lines * TWI_LINE_BYTES);
 }

@@ -7,11 +7,15 @@
 
 #include <stdlib.h>
 
+/* A flush that Redis answers is over after a few turns; the background thread is hurried for that many only. Were it woken
+ * each time, it and the waiting thread would chase each other for as long as Redis is away. */
+#define HURRIED_TURNS 16
+
 /* Some progress: a turn of our own where nobody else does them, else somebody's next. */
-static void wait_for_turn(tw_engine *engine) {
+static void wait_for_turn(tw_engine *engine, uint32_t waits) {
     uint32_t seen = twi_signal_value(&engine->turned);
     if (!engine->host_driven) {
-        twi_engine_wake(engine);
+        if (waits < HURRIED_TURNS) twi_engine_wake(engine);
         twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
     } else if (twi_engine_take_turn(engine)) {
         twi_engine_turn(engine);
@@ -24,11 +28,11 @@ static void wait_for_turn(tw_engine *engine) {
 
 static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
     uint64_t ticket = engine->driver->ticket_take(engine->sync);
-    for (;;) {
+    for (uint32_t waits = 0;; waits++) {
         enum twi_ticket state = engine->driver->ticket_state(engine->sync, ticket);
         if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : TW_ERR_STORE;
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) return TW_ERR_TIMEOUT;
-        wait_for_turn(engine);
+        wait_for_turn(engine, waits);
     }
 }
 

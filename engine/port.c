@@ -181,6 +181,8 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collect_running = false;
     engine->collect_asked = true;
     engine->collect_stamp = twi_reclaim_stamp();
+    /* What Redis refused a while ago is tried once more for whoever waits. */
+    for (uint32_t i = 0; i < engine->delayed_count; i++) engine->delayed[i].due_ms = engine->turn_mono_ms;
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
     return twi_load_acquire(&engine->collect_done);

@@ -60,8 +60,12 @@ static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t sl
     return twi_load_acquire(&generation->phase) != TWI_DROPPED ? generation : NULL;
 }
 
-static void copy_into(const struct twi_arena *arena, struct map *target, struct map *source) {
+/* False: another thread has replaced the map meanwhile. Looked at now and then, so that of many threads that copy a large
+ * map most touch little of the memory they took for it. */
+static bool copy_into(struct tw_family *family, uint64_t word, struct map *target, struct map *source) {
+    const struct twi_arena *arena = &family->engine->arena;
     for (uint32_t i = 0; i < source->capacity; i++) {
+        if (i % 256 == 0 && twi_load_relaxed(&family->map) != word) return false;
         uint64_t slot = twi_load_acquire(&source->slots[i]);
         if (live_in(arena, slot) == NULL) continue;
         uint32_t at = (uint32_t)((slot >> 32) * target->capacity >> 32);
@@ -70,6 +74,7 @@ static void copy_into(const struct twi_arena *arena, struct map *target, struct 
         twi_store_relaxed(&target->slots[at], slot);
         twi_store_relaxed(&target->used, twi_load_relaxed(&target->used) + 1);
     }
+    return true;
 }
 
 static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
@@ -91,6 +96,7 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
     if (line == 0) return false;
     struct map *map = twi_arena_at(arena, line);
     map->capacity = (lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines) * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS;
+    bool copied = true;
     if (old_line != 0) {
         for (uint32_t i = 0; i < old->capacity; i++) {
             uint64_t found = TWI_SLOT_EMPTY;
@@ -102,10 +108,10 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
             return true;
         }
         TWI_RACE_POINT(map_closed_not_replaced);
-        copy_into(arena, map, old);
+        copied = copy_into(family, old_word, map, old);
     }
     uint64_t found = old_word;
-    if (!twi_cas_acqrel(&family->map, &found, (old_word & ~(MAP_TURNS - 1)) | line)) /* W3 */
+    if (!copied || !twi_cas_acqrel(&family->map, &found, (old_word & ~(MAP_TURNS - 1)) | line)) /* W3 */
         twi_arena_give(arena, line, map_lines(map));
     else if (old_line != 0)
         twi_engine_retire_map(family->engine, old_line);

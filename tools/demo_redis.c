@@ -111,7 +111,8 @@ static void folder_remove(const char *folder, int depth) {
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char path[512];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        int size = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (size < 0 || (size_t)size >= sizeof path) continue;
         if (unlink(path) != 0 && depth > 0) folder_remove(path, depth - 1);
     }
     if (entries != NULL) closedir(entries);
