@@ -111,17 +111,19 @@ static uint32_t carve_small(struct twi_arena *arena, struct twi_arena_class *bin
 }
 
 /* Nothing fresh is left: a larger free piece is cut up. Pieces are not joined again, but an engine that is full of one
- * size can go on with another. */
+ * size can go on with another. Pieces of many segments are halved on the way down, so that whoever needs a small one lists
+ * no more than one segment's worth. */
 static uint32_t split_larger(struct twi_arena *arena, uint32_t number) {
-    uint32_t lines = bin_lines(number);
-    for (uint32_t larger = number + 1; larger < TWI_ARENA_CLASSES; larger++) {
-        uint32_t line = pop_free(arena, &arena->classes[larger]);
-        if (line == 0) continue;
-        for (uint32_t at = lines; at + lines <= bin_lines(larger); at += lines)
-            push_free(arena, &arena->classes[number], line + at);
-        return line;
+    uint32_t larger = number + 1, line = 0, lines = bin_lines(number);
+    while (larger < TWI_ARENA_CLASSES && (line = pop_free(arena, &arena->classes[larger])) == 0) larger++;
+    if (line == 0) return 0;
+    while (larger > number && larger >= TWI_ARENA_SMALL_CLASSES) {
+        larger--;
+        push_free(arena, &arena->classes[larger], line + bin_lines(larger));
     }
-    return 0;
+    for (uint32_t at = lines; at + lines <= bin_lines(larger); at += lines)
+        push_free(arena, &arena->classes[number], line + at);
+    return line;
 }
 
 static void account(struct twi_arena *arena, int64_t bytes) {
