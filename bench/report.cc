@@ -57,9 +57,9 @@ Report::peers_of(const std::string &command, const std::string &workload, unsign
 
 static void print_cell(double value, int digits, unsigned width) {
     if (std::isnan(value))
-        std::printf("%*s", width, "-");
+        std::printf(" %*s", width, "-");
     else
-        std::printf("%*.*f", width, digits, value);
+        std::printf(" %*.*f", width, digits, value);
 }
 
 void Report::table(const std::string &title, const std::string &command, const std::string &workload,
@@ -70,8 +70,8 @@ void Report::table(const std::string &title, const std::string &command, const s
     std::vector<unsigned> widths;
     for (const Column &column : columns) {
         widths.push_back(std::max<unsigned>(9, static_cast<unsigned>(column.title.size()) + 2));
-        std::printf("%*s", widths.back(), column.title.c_str());
-        if (column.ratio) std::printf("%7s", "ratio");
+        std::printf(" %*s", widths.back(), column.title.c_str());
+        if (column.ratio) std::printf(" %6s", "ratio");
     }
     std::printf("\n");
     std::vector<double> ours, best(columns.size(), std::nan(""));
@@ -84,7 +84,7 @@ void Report::table(const std::string &title, const std::string &command, const s
         for (size_t i = 0; i < columns.size(); i++) {
             double ratio = columns[i].more_is_better ? ours[i] / values[i] : values[i] / ours[i];
             print_cell(all || columns[i].ratio ? values[i] : std::nan(""), columns[i].digits, widths[i]);
-            if (columns[i].ratio) print_cell(ratio, 2, 7);
+            if (columns[i].ratio) print_cell(ratio, 2, 6);
         }
         std::printf("\n");
     };
@@ -144,8 +144,19 @@ void Report::run_gnuplot(const std::string &name, const std::string &script) con
 
 static std::string head(const std::string &name, const std::string &title, const char *size) {
     return "set terminal svg size " + std::string(size) +
-           " dynamic background rgb 'white' font 'sans,12'\nset output '" + name + ".svg'\nset title '" + title +
-           "'\nset grid\nset key outside right\n";
+           " dynamic noenhanced background rgb 'white' font 'sans,12'\nset output '" + name + ".svg'\nset title '" +
+           title + "'\nset grid\nset key outside right\n";
+}
+
+/* Ours in reds, everyone else in a colour of their own. `index`: which row this is. */
+static std::string colour_of(const std::string &peer, size_t index) {
+    static const char *const ours[] = {"#d00000", "#ff7f50", "#ff1493", "#8b0000", "#ffb347", "#e06666"};
+    static const char *const others[] = {"#1f4e9c", "#6fa8dc", "#1e7b34", "#8fce6a", "#5b2a86", "#b78be0",
+                                         "#7a5c1e", "#c9a94a", "#008b8b", "#333333", "#999999", "#7f9f7f"};
+    bool is_ours = peer == ours_name;
+    const char *colour =
+        is_ours ? ours[index % (sizeof ours / sizeof *ours)] : others[index % (sizeof others / sizeof *others)];
+    return std::string(" lc rgb '") + colour + (is_ours ? "' lw 3" : "' lw 1.5");
 }
 
 void Report::plot_bars(const std::string &command, const std::vector<std::pair<std::string, Column>> &groups,
@@ -174,9 +185,12 @@ void Report::plot_bars(const std::string &command, const std::vector<std::pair<s
     data << "END\n";
     lines
         << head(command, "ns for one call, 1 thread (less is better)", "1100,600") << data.str()
-        << "set datafile missing '?'\nset style data histogram\nset style histogram cluster gap 2\nset style fill solid 0.8 "
-           "border -1\nset logscale y\nset ylabel 'ns'\nplot for [i=2:"
-        << peers.size() + 1 << "] $data using i:xtic(1) title columnheader(i)\n";
+        << "set datafile missing '?'\nset style data histogram\nset style histogram cluster gap 2\nset style fill solid 0.9 "
+           "noborder\nset logscale y\nset ylabel 'ns'\nplot ";
+    for (size_t i = 0; i < peers.size(); i++)
+        lines << (i == 0 ? "" : ", ") << "$data using " << i + 2 << ":xtic(1) title columnheader(" << i + 2 << ")"
+              << colour_of(peers[i].first, i);
+    lines << '\n';
     run_gnuplot(command, lines.str());
 }
 
@@ -200,8 +214,8 @@ void Report::plot_threads(const std::string &command, const std::string &workloa
         }
         if (points.str().empty()) continue;
         lines << "$p" << block << " << END\n" << points.str() << "END\n";
-        plots << (block == 0 ? "plot " : ", ") << "$p" << block << " with linespoints lw 2 title '" << peer << ' '
-              << form << "'";
+        plots << (block == 0 ? "plot " : ", ") << "$p" << block << " with linespoints"
+              << colour_of(peer, static_cast<size_t>(block)) << " title '" << peer << ' ' << form << "'";
         block++;
     }
     if (block != 0) run_gnuplot(name, lines.str() + plots.str() + "\n");
@@ -215,8 +229,8 @@ void Report::plot_latency(const std::string &command, const std::string &workloa
     lines << head(name, command + ", " + variant + ", " + std::to_string(threads) + " thread(s): how long calls took",
                   "1000,600");
     lines
-        << "set logscale xy\nset xrange [1:1e-7] reverse\nset xlabel 'share of calls that took longer'\nset ylabel 'microseconds'\n"
-           "set xtics ('50 %%' 0.5, '90 %%' 0.1, '99 %%' 0.01, '99.9 %%' 1e-3, '99.99 %%' 1e-4, '99.999 %%' 1e-5, '99.9999 %%' 1e-6)\n";
+        << "set logscale xy\nset xrange [0.6:1e-7] reverse\nset yrange [0.01:*]\nset xlabel 'share of calls that were not slower'\nset ylabel 'microseconds'\n"
+           "set xtics ('50 %' 0.5, '90 %' 0.1, '99 %' 0.01, '99.9 %' 1e-3, '99.99 %' 1e-4, '99.999 %' 1e-5, '99.9999 %' 1e-6)\n";
     int block = 0;
     for (auto &[peer, form] : peers_of(command, workload, key_bytes)) {
         std::map<double, std::vector<double>, std::greater<double>> points;
@@ -232,8 +246,8 @@ void Report::plot_latency(const std::string &command, const std::string &workloa
             lines << beyond << ' ' << values[values.size() / 2] / 1000 << '\n';
         }
         lines << "END\n";
-        plots << (block == 0 ? "plot " : ", ") << "$p" << block << " with lines lw 2 title '" << peer << ' ' << form
-              << "'";
+        plots << (block == 0 ? "plot " : ", ") << "$p" << block << " with lines"
+              << colour_of(peer, static_cast<size_t>(block)) << " title '" << peer << ' ' << form << "'";
         block++;
     }
     if (block != 0) run_gnuplot(name, lines.str() + plots.str() + "\n");

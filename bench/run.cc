@@ -2,6 +2,7 @@
 #include "bench/run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -259,7 +261,8 @@ bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &me
     std::fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(900); /* a peer that hangs ends here */
+        alarm(900);                       /* a peer that hangs ends here */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* and no child outlives us */
         malloc_trim(0);
         work(child);
         child.shared->done = true;
