@@ -230,7 +230,7 @@ void Report::plot_latency(const std::string &command, const std::string &workloa
                   "1000,600");
     lines
         << "set logscale xy\nset xrange [0.6:1e-7] reverse\nset yrange [0.01:*]\nset xlabel 'share of calls that were not slower'\nset ylabel 'microseconds'\n"
-           "set xtics ('50 %' 0.5, '90 %' 0.1, '99 %' 0.01, '99.9 %' 1e-3, '99.99 %' 1e-4, '99.999 %' 1e-5, '99.9999 %' 1e-6)\n";
+           "set xtics ('50 %%' 0.5, '90 %%' 0.1, '99 %%' 0.01, '99.9 %%' 1e-3, '99.99 %%' 1e-4, '99.999 %%' 1e-5, '99.9999 %%' 1e-6)\n";
     int block = 0;
     for (auto &[peer, form] : peers_of(command, workload, key_bytes)) {
         std::map<double, std::vector<double>, std::greater<double>> points;
