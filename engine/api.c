@@ -298,7 +298,7 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
         twi_section_enter(self);
         twi_table_walk(&engine->arena, each->generation, &each->cursor, copy_count, each);
         twi_section_leave(self);
-        more = show_buffer(each, visit, ctx);
+        more = show_buffer(each, visit, ctx) && twi_thread_self == self;
     }
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
@@ -324,6 +324,10 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
         return true;
     }
     bool more = each_of(self, family->engine, &each, visit, ctx);
+    if (twi_thread_self != self) { /* the visitor has forked and counted in the child: this window is the parent's */
+        *status = TW_ERR_FORKED;
+        return false;
+    }
     (void)twi_sub_acqrel(&each.generation->readers, 1);
     return more;
 }

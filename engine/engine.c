@@ -220,12 +220,13 @@ static void renew(tw_engine *engine) {
     bool made = twi_arena_make(&engine->arena, bytes_max);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
-    made = made && start_sync(engine) == TW_OK;
+    bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
+    made = made && (!works || start_sync(engine) == TW_OK);
     if (engine->wake_fd >= 0) close(engine->wake_fd);
     engine->wake_fd = -1;
     if (engine->thread_runs) {
         engine->thread_runs = false;
-        made = made && start_thread(engine) == TW_OK;
+        made = made && (!works || start_thread(engine) == TW_OK);
     }
     if (!made) twi_store_release(&engine->broken, true);
     if (!made) twi_store_release(&engine->gate, true);
@@ -233,8 +234,7 @@ static void renew(tw_engine *engine) {
 
 static void renew_all(void) {
     pthread_mutex_init(&engines_lock, NULL);
-    for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine)
-        if (!twi_load_relaxed(&engine->stopped)) renew(engine);
+    for (tw_engine *engine = engines; engine != NULL; engine = engine->next_engine) renew(engine);
 }
 
 /* ---- opening ---- */
@@ -335,6 +335,7 @@ tw_status tw_turn(tw_engine *engine) {
 
 int tw_fd(const tw_engine *engine) {
     bool wants_write;
+    (void)twi_thread_here(); /* a forked child is not told of its parent's socket */
     return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
 }
 
@@ -351,6 +352,7 @@ static bool has_news(tw_engine *engine) {
 
 uint32_t tw_timeout_ms(tw_engine *engine) {
     twi_check(engine != NULL);
+    (void)twi_thread_here();
     if (has_news(engine)) return 0;
     bool wants_write = false;
     if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
@@ -382,6 +384,7 @@ void twi_engine_nap(tw_engine *engine, uint32_t ms) {
 
 tw_status tw_stop(tw_engine *engine) {
     twi_check(engine != NULL);
+    (void)twi_thread_here(); /* in a forked child: makes the engine anew before it is stopped */
     twi_store_release(&engine->stopped, true);
     twi_store_release(&engine->gate, true);
     return TW_OK;
@@ -449,6 +452,7 @@ static void gather_windows(tw_engine *engine, tw_stats *stats) {
 
 tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     twi_check(engine != NULL && stats != NULL);
+    (void)twi_thread_here(); /* nor of its figures */
     memset(stats, 0, sizeof *stats);
     int64_t *fields = (int64_t *)stats;
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)

@@ -32,6 +32,7 @@ static _Atomic uint32_t threads_made;
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
 static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
+static bool exit_key_made;
 static void (*on_fork)(void);
 static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
 
@@ -54,21 +55,23 @@ static void thread_exits(void *record) {
     twi_store_release(&self->taken, false);
 }
 
+/* The page with the word. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child. Of two
+ * threads that make it at once the later one's page is left alone. */
+static struct process_mark *mark_page(void) {
+    struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
+    if (here != NULL) return here;
+    here = twi_arena_wiped_pages(4096);
+    if (here == NULL) return NULL;
+    return twi_cas_acqrel(&mark, &none, here) ? here : none;
+}
+
 static bool begin_process(void) {
-    struct process_mark *here = twi_load_acquire(&mark);
-    if (here == NULL) {
-        here = twi_arena_wiped_pages(4096);
-        if (here == NULL) return false;
-        if (pthread_key_create(&exit_key, thread_exits) != 0) return false;
-        long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-        if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-            twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-        twi_store_relaxed(&here->begun, BEGUN);
-        twi_store_release(&mark, here);
-    } else if (twi_reclaim_asymmetric) {
-        /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
-        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
-    }
+    if (!exit_key_made && pthread_key_create(&exit_key, thread_exits) != 0) return false;
+    exit_key_made = true;
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
+    if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);
     twi_store_relaxed(&threads_made, 0);
     twi_store_release(&process_number, twi_load_relaxed(&process_number) + 1);
@@ -97,38 +100,36 @@ static struct twi_thread *new_records(void) {
     return block;
 }
 
-/* A thread of the parent may have held the lock at the fork: in the child the first to come makes it new. */
-static void renew_lock_after_fork(void) {
-    struct process_mark *here = twi_load_acquire(&mark);
+/* The first thread to come begins the process: the first one, or a forked child, in which a thread of the parent may have
+ * held the lock. The others wait for it; they have no record yet, so they are in no call that must not wait. */
+static bool has_begun(void) {
+    struct process_mark *here = mark_page();
     uint32_t found = NOT_BEGUN;
-    if (here == NULL || renewing) return;
+    if (here == NULL || renewing) return renewing;
     if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
-        renewing = true;
         process_lock = fresh_lock;
-        bool begun = begin_process();
-        if (begun && on_fork != NULL) on_fork();
+        bool is_child = twi_load_relaxed(&process_number) != 0, begun = begin_process();
+        renewing = true;
+        if (begun && is_child && on_fork != NULL) on_fork();
         renewing = false;
-        twi_store_release(&here->begun, BEGUN);
+        twi_store_release(&here->begun, begun ? BEGUN : NOT_BEGUN);
     }
     while (twi_load_acquire(&here->begun) == BEGINNING) sched_yield();
+    return twi_load_acquire(&here->begun) == BEGUN;
 }
 
 struct twi_thread *twi_thread_register(void) {
-    struct twi_thread *self = NULL;
-    renew_lock_after_fork();
+    if (!has_begun()) return NULL;
     pthread_mutex_lock(&process_lock);
-    if (twi_load_acquire(&mark) != NULL)
-        self = reuse_record();
-    else if (!begin_process())
-        goto out;
+    struct twi_thread *self = reuse_record();
     if (self == NULL) self = new_records();
-    if (self == NULL) goto out;
-    self->depth = 0;
-    self->in_hook = false;
-    self->spare_line = 0;
-    pthread_setspecific(exit_key, self);
-    twi_thread_self = self;
-out:
+    if (self != NULL) {
+        self->depth = 0;
+        self->in_hook = false;
+        self->spare_line = 0;
+        pthread_setspecific(exit_key, self);
+        twi_thread_self = self;
+    }
     pthread_mutex_unlock(&process_lock);
     return self;
 }
@@ -151,7 +152,7 @@ uint64_t twi_reclaim_reached(void) {
     if (TWI_RECLAIM_SEES_FENCES && twi_reclaim_asymmetric)
         (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); /* R2, pairs with R1 */
     else
-        (void)twi_add_acqrel(&twi_reclaim_epoch, 0);
+        twi_fence_seqcst(); /* R2 at full price */
     uint64_t oldest = twi_reclaim_oldest();
     return oldest < now ? oldest : now;
 }
