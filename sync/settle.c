@@ -136,9 +136,10 @@ static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why
 
 static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                            const struct twi_answer_head *head, int64_t now_ms) {
-    if (head->last > sync->ledger.last || head->last < batch->number)
+    if (head->last > sync->ledger.last)
         return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
-    if (!items_are_whole(batch, nodes, count, head->items_at)) {
+    /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
+    if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
         twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
         return false;
     }
@@ -324,7 +325,10 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     }
     note_clock(sync, pending, head.redis_ms, now_ms);
     if (pending->command == TWI_OPEN) return settle_opened(sync, &head, now_ms);
-    if (head.kind != TWI_ANSWER_UNKNOWN && batch->copies_open) batch->copies_open--;
+    /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
+     * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
+    bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
+    if (!applied && batch->copies_open) batch->copies_open--;
     switch (head.kind) {
     case TWI_ANSWER_OK:
     case TWI_ANSWER_DUP: sync->ledger_ms = now_ms; return settle_applied(sync, batch, nodes, count, &head, now_ms);
