@@ -5,6 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* ThreadSanitizer has a thread of its own, and does not let a forked child start one. */
+#if TWI_RECLAIM_SEES_FENCES
+#define UNDER_TSAN false
+#else
+#define UNDER_TSAN true
+#endif
+
 /* ---- opening ------------------------------------------------------------------------------------------------------------ */
 
 static void wrong_options_are_named(void **state) {
@@ -35,12 +42,12 @@ static void an_engine_leaves_nothing_behind(void **state) {
         options.threads = i % 2 == 0 ? TW_OWN_THREAD : TW_HOST_DRIVEN;
         tw_engine *engine;
         assert_status(tw_open(&options, &engine), TW_OK);
-        assert_i64_equal(test_thread_count(), threads + (i % 2 == 0));
+        if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads + (i % 2 == 0));
         struct rig rig = {.engine = engine};
         rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), "a", 1);
         assert_status(tw_close(engine, 100), TW_OK);
         assert_i64_equal(test_fd_count(), fds);
-        assert_i64_equal(test_thread_count(), threads);
+        if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads);
     }
 }
 
@@ -216,7 +223,7 @@ static int exit_status_of(pid_t pid) {
  * Method: fork inside a section, with a window to be told of; the child counts, turns, closes. */
 static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
     (void)state;
-    for (uint32_t threads = TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
+    for (uint32_t threads = UNDER_TSAN ? TW_HOST_DRIVEN : TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
         struct rig rig;
         rig_init(&rig);
         rig.options.threads = threads;

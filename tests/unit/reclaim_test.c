@@ -160,7 +160,7 @@ static void *read_published(void *ctx) {
 static void no_section_sees_memory_that_was_reused(void **state) {
     (void)state;
     static _Atomic uint64_t words[2];
-    struct shared shared = {0};
+    static struct shared shared;
     atomic_store(&words[0], 1);
     atomic_store(&shared.published, &words[0]);
     pthread_t readers[2];
