@@ -33,23 +33,30 @@ uint32_t twi_arena_round(uint32_t lines) {
     return bin_lines(bin_of(lines));
 }
 
+#define HUGE_BYTES (UINT64_C(2) << 20)
+#define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
+
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     memset(arena, 0, sizeof *arena);
     arena->bytes_max = bytes_max;
     arena->segments_max = (uint32_t)(bytes_max / TWI_SEGMENT_BYTES);
-    arena->map_bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
+    arena->map_bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES + HUGE_BYTES;
     void *map =
         mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
-    /* Counts may be somebody's traffic: they stay out of core files. A kernel without the advice changes nothing. */
+    /* Counts may be somebody's traffic: they stay out of core files. And out of cache every second miss is one of the
+     * page table's: huge pages where the system has them. A kernel without the advice changes nothing. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
-    arena->base = map;
+    (void)madvise(map, arena->map_bytes, MADV_HUGEPAGE);
+    arena->map = map;
+    arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
     return true;
 }
 
 void twi_arena_unmake(struct twi_arena *arena) {
-    if (arena->base != NULL) munmap(arena->base, arena->map_bytes);
+    if (arena->map != NULL) munmap(arena->map, arena->map_bytes);
     arena->base = NULL;
+    arena->map = NULL;
 }
 
 static _Atomic uint64_t *link_of(const struct twi_arena *arena, uint32_t line) {
@@ -147,7 +154,6 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
     if (line == 0) line = split_larger(arena, number);
     if (line == 0) return 0;
     account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
-    (void)twi_add_relaxed(&bin->taken, 1);
     return line;
 }
 
@@ -190,11 +196,14 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 }
 
 void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
-    for (uint32_t number = 0; number < TWI_ARENA_SMALL_CLASSES; number++) {
-        struct twi_arena_class *bin = &arena->classes[number];
-        uint32_t taken = twi_load_relaxed(&bin->taken), more = taken - bin->taken_seen;
-        bin->taken_seen = taken;
-        if (more != 0) (void)twi_arena_stock(arena, bin_lines(number), 2 * more, work);
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken), more = taken - arena->segments_seen;
+    uint64_t target = (uint64_t)taken + more + more / 2 + (more != 0 || taken == 0 ? HUGE_SEGMENTS : 0);
+    arena->segments_seen = taken;
+    if (target > arena->segments_max) target = arena->segments_max;
+    if (arena->segments_touched < taken) arena->segments_touched = taken;
+    for (; arena->segments_touched < target && *work >= TWI_SEGMENT_LINES; arena->segments_touched++) {
+        touch(arena, (arena->segments_touched + 1) * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        *work -= TWI_SEGMENT_LINES;
     }
 }
 

@@ -29,16 +29,17 @@
 struct twi_arena_class {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t free;  /* line of the first free piece | turn count << 32 (no ABA) */
     _Atomic int32_t free_pieces;                    /* about how many those are */
-    _Atomic uint32_t taken;                         /* pieces ever handed out: free-running */
-    uint32_t taken_seen;                            /* the same at the last look; the turn's */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t carve; /* pieces carved of the current segment | segment << 32; 0: none */
 };
 
 struct twi_arena {
     unsigned char *base; /* set at making, then read by all */
     uint64_t bytes_max;
+    void *map; /* what was mapped: the base is its first huge page */
     uint64_t map_bytes;
     uint32_t segments_max;
+    uint32_t segments_touched;                               /* the turn's own: faulted in up to here */
+    uint32_t segments_seen;                                  /* taken at its last look */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t segments_taken; /* segments that were ever handed out */
     _Atomic int64_t bytes_used;                              /* in pieces that are out */
     _Atomic int64_t bytes_high;
@@ -63,8 +64,8 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
  * allow. Background. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
 
-/* Lays ready, faulted in, twice what was taken of each size since the last look: who inserts on at that pace meets no
- * untouched page. *work bounds the lines touched. By the turn. */
+/* Faults in, ahead of whoever takes fresh segments, as much as was taken since the last look and half as much again, at least a
+ * huge page. *work bounds the lines touched. By the turn. */
 void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
 
 /* Pages outside of any arena that the kernel wipes in a forked child (for reclaim.c); NULL: none to be had. */
