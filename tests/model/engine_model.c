@@ -22,7 +22,7 @@ struct model {
     tw_engine *engine;
     struct member members[FAMILIES_MAX];
     uint32_t member_count;
-    bool tight;   /* memory may run out at any insert */
+    bool tight; /* memory may run out at any insert */
     bool stopped;
     bool closing;
     int64_t settled_ms; /* engine time up to which all turns have been made */
@@ -40,7 +40,8 @@ static size_t key_sizes[TWIN_KEYS];
 
 /* Keys of every size class, some of which differ in their last byte alone, with every kind of byte. */
 static void make_keys(void) {
-    static const size_t sizes[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 97, 224, 225, 480, 481, 1023, 1024};
+    static const size_t sizes[] = {1,  2,  7,  8,  9,  15,  16,  17,  31,  32,   33,
+                                   63, 64, 65, 96, 97, 224, 225, 480, 481, 1023, 1024};
     for (uint32_t key = 0; key < TWIN_KEYS; key++) {
         size_t size = sizes[key % (sizeof sizes / sizeof *sizes)];
         memset(key_bytes[key], "\0\xff\r\nk"[key % 5], size);
@@ -75,7 +76,8 @@ static bool chance(struct model *model, uint32_t percent) {
 static int64_t pick(struct model *model, const int64_t *values, size_t count) {
     return values[draw(model, count)];
 }
-#define PICK(model, ...) pick((model), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define PICK(model, ...) \
+    pick((model), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
 /* ---- visiting: what tw_each() shows must be what the twin has -------------------------------------------------------- */
 
@@ -170,8 +172,8 @@ static tw_family_options draw_options(struct model *model, struct member *member
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = member->name;
-    options.window = (uint32_t)PICK(model, TW_ALIGNED, TW_ALIGNED, TW_ALIGNED, TW_FROM_FIRST, TW_FROM_FIRST, TW_FOREVER, TW_CALENDAR_DAY,
-                                    TW_CALENDAR_WEEK, TW_CALENDAR_MONTH);
+    options.window = (uint32_t)PICK(model, TW_ALIGNED, TW_ALIGNED, TW_ALIGNED, TW_FROM_FIRST, TW_FROM_FIRST, TW_FOREVER,
+                                    TW_CALENDAR_DAY, TW_CALENDAR_WEEK, TW_CALENDAR_MONTH);
     bool has_starts = options.window != TW_FROM_FIRST && options.window != TW_FOREVER;
     if (options.window == TW_ALIGNED || options.window == TW_FROM_FIRST)
         options.window_ms = PICK(model, 0, TW_SECOND, 7 * TW_SECOND, TW_MINUTE, TW_HOUR, TW_DAY);
@@ -229,8 +231,8 @@ static void begin_key(struct twin *twin, struct twin_window *window, uint32_t ke
 }
 
 /* What an add to a window that takes counts has answered. */
-static void check_added(struct model *model, struct member *member, uint32_t key, int64_t delta, int64_t unix_ms, tw_status status,
-                        int64_t view) {
+static void check_added(struct model *model, struct member *member, uint32_t key, int64_t delta, int64_t unix_ms,
+                        tw_status status, int64_t view) {
     struct twin *twin = &member->twin;
     struct twin_window *window = twin->options.window == TW_FROM_FIRST ? twin_window_of_key(twin, key, unix_ms) : NULL;
     if (window == NULL) window = twin_window_make(twin, unix_ms);
@@ -299,7 +301,8 @@ static bool delta_is_wrong(int64_t delta) {
     return delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX;
 }
 
-static void check_add(struct model *model, struct member *member, uint32_t key, int64_t delta, tw_status status, int64_t view) {
+static void check_add(struct model *model, struct member *member, uint32_t key, int64_t delta, tw_status status,
+                      int64_t view) {
     if (delta_is_wrong(delta)) return check_i64(status, TW_ERR_RANGE);
     if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
     check_added(model, member, key, delta, model->now_ms, status, view);
@@ -365,7 +368,8 @@ static void do_many(struct model *model) {
                 twin_span(&member->twin, moments[i], &start_ms, &end_ms);
                 window = twin_window_at(&member->twin, start_ms);
                 views[i] = each[i] == TW_OVERFLOWED ? (window != NULL ? window->overflow : 0) + deltas[i]
-                           : window != NULL && window->present[numbers[i]] ? window->count[numbers[i]] + deltas[i] : deltas[i];
+                           : window != NULL && window->present[numbers[i]] ? window->count[numbers[i]] + deltas[i]
+                                                                           : deltas[i];
             }
             check_add_at(model, member, numbers[i], deltas[i], moments[i], each[i], views[i]);
         } else {
@@ -410,7 +414,8 @@ static enum readable is_readable(struct model *model, struct twin *twin, int64_t
     int64_t until_ms = twin_readable_until(twin, end_ms);
     if (model->now_ms < until_ms) return READABLE;
     struct twin_window *window = twin_window_at(twin, start_ms);
-    bool waits = window != NULL && twin_has_counted(window) && twin->options.on_window_closed != NULL && window->told == 0;
+    bool waits =
+        window != NULL && twin_has_counted(window) && twin->options.on_window_closed != NULL && window->told == 0;
     return model->settled_ms >= until_ms && !waits ? GONE : EITHER; /* else the turn may not have come to it yet */
 }
 
@@ -456,8 +461,8 @@ static void do_each(struct model *model) {
 
 /* ---- limits -------------------------------------------------------------------------------------------------------------- */
 
-static void check_verdict(struct model *model, const tw_verdict *verdict, tw_status status, int64_t n, int64_t limit, int64_t used,
-                          int64_t start_ms, int64_t end_ms, bool full) {
+static void check_verdict(struct model *model, const tw_verdict *verdict, tw_status status, int64_t n, int64_t limit,
+                          int64_t used, int64_t start_ms, int64_t end_ms, bool full) {
     int64_t left_ms = end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : end_ms - model->now_ms;
     check_i64(verdict->limit, limit);
     check_i64(verdict->used, used);
@@ -473,8 +478,8 @@ static void check_verdict(struct model *model, const tw_verdict *verdict, tw_sta
 }
 
 /* A decision on a key that is not there; true: it was taken from then on. */
-static bool check_new_limit(struct model *model, struct member *member, uint32_t key, int64_t n, int64_t limit, tw_status status,
-                            const tw_verdict *verdict) {
+static bool check_new_limit(struct model *model, struct member *member, uint32_t key, int64_t n, int64_t limit,
+                            tw_status status, const tw_verdict *verdict) {
     struct twin *twin = &member->twin;
     int64_t start_ms, end_ms;
     twin_span(twin, model->now_ms, &start_ms, &end_ms);
@@ -503,7 +508,8 @@ static bool check_new_limit(struct model *model, struct member *member, uint32_t
 static void do_acquire(struct model *model) {
     struct member *member = draw_member(model);
     uint32_t key = draw_key(model);
-    int64_t n = chance(model, 80) ? (int64_t)draw(model, 6) : PICK(model, -1, TW_DELTA_MAX, TW_DELTA_MAX + 1, INT64_MIN, 0);
+    int64_t n =
+        chance(model, 80) ? (int64_t)draw(model, 6) : PICK(model, -1, TW_DELTA_MAX, TW_DELTA_MAX + 1, INT64_MIN, 0);
     int64_t limit = chance(model, 80) ? (int64_t)draw(model, 40) : PICK(model, -1, TW_DELTA_MAX, TW_DELTA_MAX + 1, 0);
     tw_verdict verdict;
     memset(&verdict, 0x55, sizeof verdict);
@@ -624,9 +630,9 @@ struct operation {
     uint32_t weight;
 };
 static const struct operation operations[] = {
-    {"add", do_add, 30},  {"add_at", do_add_at, 20}, {"many", do_many, 3}, {"get", do_get, 8},     {"get_at", do_get_at, 8},
-    {"each", do_each, 4}, {"acquire", do_acquire, 8}, {"once", do_once, 4}, {"reset", do_reset, 2}, {"clock", do_clock, 10},
-    {"turn", do_turn, 4}, {"reopen", do_reopen, 1},
+    {"add", do_add, 30},      {"add_at", do_add_at, 20}, {"many", do_many, 3},       {"get", do_get, 8},
+    {"get_at", do_get_at, 8}, {"each", do_each, 4},      {"acquire", do_acquire, 8}, {"once", do_once, 4},
+    {"reset", do_reset, 2},   {"clock", do_clock, 10},   {"turn", do_turn, 4},       {"reopen", do_reopen, 1},
 };
 
 static void step(struct model *model) {
@@ -665,7 +671,8 @@ static void end_run(struct model *model) {
             struct twin_window *window = &member->twin.windows[w];
             struct twi_generation *generation = twi_window_find(member->family, window->start_ms);
             if (generation == NULL) continue;
-            check_that(twi_table_is_valid(&model->engine->arena, generation, &model->engine->secret, model->engine->hash));
+            check_that(
+                twi_table_is_valid(&model->engine->arena, generation, &model->engine->secret, model->engine->hash));
         }
     }
     model->closing = true;

@@ -17,7 +17,7 @@ struct twin_window {
     int64_t life_end_ms[TWIN_KEYS]; /* families from first */
     uint64_t keys;
     int64_t overflow;
-    int told;                       /* how often the hook has answered true */
+    int told; /* how often the hook has answered true */
 };
 
 struct twin {

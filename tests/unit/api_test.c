@@ -26,7 +26,8 @@ static bool count_visits(void *ctx, const tw_count *count) {
 /* Goal: every size class holds its keys whole: two keys that differ in one byte, anywhere, are two counters. */
 static void keys_of_every_size_are_kept_whole(void **state) {
     (void)state;
-    const size_t sizes[] = {1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 97, 224, 225, 480, 481, 1022, 1023, 1024};
+    const size_t sizes[] = {1,  7,  8,  9,  15,  16,  17,  31,  32,   33,   63,  64,
+                            65, 95, 96, 97, 224, 225, 480, 481, 1022, 1023, 1024};
     tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
     unsigned char key[TW_KEY_SIZE_MAX];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -50,8 +51,8 @@ static void keys_of_every_size_are_kept_whole(void **state) {
 static void keys_are_bytes_of_any_value(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
-    const tw_key keys[] = {tw_bytes("", 1), tw_bytes("\0", 2), tw_bytes("\r\n", 2), tw_bytes("\xff\xff", 2), tw_bytes("a\0b", 3),
-                           tw_bytes("a\0c", 3), tw_bytes("\xc3\x28", 2)};
+    const tw_key keys[] = {tw_bytes("", 1),     tw_bytes("\0", 2),   tw_bytes("\r\n", 2),    tw_bytes("\xff\xff", 2),
+                           tw_bytes("a\0b", 3), tw_bytes("a\0c", 3), tw_bytes("\xc3\x28", 2)};
     size_t count = sizeof keys / sizeof *keys;
     for (size_t i = 0; i < count; i++) assert_status(tw_add(family, keys[i], (int64_t)i + 1, NULL), TW_OK);
     for (size_t i = 0; i < count; i++) {
@@ -203,7 +204,8 @@ static void trap_e29_a_time_far_ahead_moves_nothing(void **state) {
 
 static void windows_without_starts_know_no_event_times(void **state) {
     (void)state;
-    tw_family *families[] = {rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE), rig_family(&rig, "ever", TW_FOREVER, 0)};
+    tw_family *families[] = {rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE),
+                             rig_family(&rig, "ever", TW_FOREVER, 0)};
     for (size_t i = 0; i < 2; i++) {
         int64_t value = 77;
         tw_key key = tw_str("a");
@@ -474,7 +476,8 @@ static void a_window_that_is_over_is_late_for_readers(void **state) {
 static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void **state) {
     (void)state;
     for (uint32_t on_full = TW_FULL_OVERFLOW; on_full <= TW_FULL_REJECT; on_full++) {
-        tw_family_options options = rig_options(on_full == TW_FULL_REJECT ? "reject" : "overflow", TW_ALIGNED, TW_MINUTE);
+        tw_family_options options =
+            rig_options(on_full == TW_FULL_REJECT ? "reject" : "overflow", TW_ALIGNED, TW_MINUTE);
         options.keys_max = 50;
         options.on_full = on_full;
         tw_family *family = rig_family_of(&rig, &options);
@@ -515,11 +518,13 @@ static void an_engine_without_memory_counts_on_and_loses_nothing(void **state) {
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
     rig_start(&rig);
-    tw_family *one = rig_family(&rig, "one", TW_ALIGNED, TW_MINUTE), *two = rig_family(&rig, "two", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *one = rig_family(&rig, "one", TW_ALIGNED, TW_MINUTE),
+              *two = rig_family(&rig, "two", TW_FROM_FIRST, TW_MINUTE);
     char key[100];
     int64_t sum = 0, overflowed = 0;
     for (int i = 0; i < 30000; i++) {
-        snprintf(key, sizeof key, "%d%.*s", i % 3 == 0 ? i % 99 : i, i % 40, "........................................");
+        snprintf(key, sizeof key, "%d%.*s", i % 3 == 0 ? i % 99 : i, i % 40,
+                 "........................................");
         tw_status status = tw_add(i % 2 == 0 ? one : two, tw_str(key), i, NULL);
         assert_true(status == TW_OK || status == TW_OVERFLOWED);
         overflowed += status == TW_OVERFLOWED;
@@ -552,7 +557,7 @@ static void a_family_keeps_to_its_share_of_memory(void **state) {
         overflowed += tw_add(family, tw_str(key), 1, NULL) == TW_OVERFLOWED;
     }
     assert_true(overflowed > 5000);
-    assert_true(10000 - overflowed > 400); /* a hundred kilobytes hold at least that */
+    assert_true(10000 - overflowed > 400);                               /* a hundred kilobytes hold at least that */
     assert_true(test_memory_bytes(rig.engine) - before <= 100000 + 128); /* the map of its windows is the engine's */
     struct rig_seen seen = rig_each(family, TW_NOW);
     assert_i64_equal(seen.sum + seen.overflow, 10000);

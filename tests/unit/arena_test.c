@@ -7,7 +7,8 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static const uint32_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 100, 383, 512, 513, 768, 769, 1024, 1025, 2048, 2049, 5000};
+static const uint32_t sizes[] = {1,   2,   3,   4,   5,   6,    7,    8,    12,   13,  100,
+                                 383, 512, 513, 768, 769, 1024, 1025, 2048, 2049, 5000};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
 static void sizes_are_rounded_up_by_a_third_at_most_and_once(void **state) {
@@ -59,7 +60,8 @@ static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
             pieces[i].line = twi_arena_take(&arena, pieces[i].lines);
             if (pieces[i].line == 0) continue;
             uint32_t round = twi_arena_round(pieces[i].lines);
-            assert_true((uint64_t)pieces[i].line * TWI_LINE_BYTES + (uint64_t)round * TWI_LINE_BYTES <= arena.map_bytes);
+            assert_true((uint64_t)pieces[i].line * TWI_LINE_BYTES + (uint64_t)round * TWI_LINE_BYTES <=
+                        arena.map_bytes);
             check_filled(&arena, pieces[i].line, round, 0);
             pieces[i].value = (unsigned char)(1 + step % 255);
             fill(&arena, pieces[i].line, round, pieces[i].value);

@@ -15,8 +15,10 @@ static uint64_t set(int64_t value, uint64_t flags) {
 
 static void trap_e3_no_sum_touches_the_flags(void **state) {
     (void)state;
-    const int64_t values[] = {0, 1, -1, 5, -5, (INT64_C(1) << 58) - 1, -(INT64_C(1) << 58), TW_COUNT_MAX, -TW_COUNT_MAX};
-    const int64_t deltas[] = {0, 1, -1, 1000, -1000, (INT64_C(1) << 40) - 1, -(INT64_C(1) << 40) + 1, TW_DELTA_MAX, -TW_DELTA_MAX};
+    const int64_t values[] = {
+        0, 1, -1, 5, -5, (INT64_C(1) << 58) - 1, -(INT64_C(1) << 58), TW_COUNT_MAX, -TW_COUNT_MAX};
+    const int64_t deltas[] = {
+        0, 1, -1, 1000, -1000, (INT64_C(1) << 40) - 1, -(INT64_C(1) << 40) + 1, TW_DELTA_MAX, -TW_DELTA_MAX};
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
         for (size_t d = 0; d < sizeof deltas / sizeof *deltas; d++) {
             for (uint64_t dirty = 0; dirty <= TWI_DIRTY; dirty += TWI_DIRTY) {
@@ -49,8 +51,10 @@ static void trap_e4_plain_adds_notice_the_edge_in_time(void **state) {
             int64_t value = twi_word_value(twi_load_relaxed(&cell.local));
             assert_true(value <= TW_COUNT_MAX && value >= -TW_COUNT_MAX);
             if (adds == 2) assert_true((twi_load_relaxed(&cell.meta) & TWI_META_EDGE) != 0);
-            if (adds == 10) (void)twi_add_relaxed(&cell.local, (uint64_t)(sign * (TW_COUNT_MAX - TWI_VALUE_EDGE - 100 * TWI_DELTA_PLAIN))
-                                                                  << TWI_COUNT_SHIFT); /* the long way, in one step */
+            if (adds == 10)
+                (void)twi_add_relaxed(&cell.local,
+                                      (uint64_t)(sign * (TW_COUNT_MAX - TWI_VALUE_EDGE - 100 * TWI_DELTA_PLAIN))
+                                          << TWI_COUNT_SHIFT); /* the long way, in one step */
         }
         assert_true(adds > 10 && adds < 200);
     }
@@ -79,16 +83,19 @@ static void the_cold_part_stands_apart_from_cells_and_keys(void **state) {
         for (uint32_t index = 0; index < 2; index++) {
             size_t lines = kind == 0 ? index * 2 : index * twi_kinds[kind].lines;
             struct twi_cell *at = (struct twi_cell *)(memory + 64 + lines * 64);
-            uint64_t meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT | TWI_META_COLD;
+            uint64_t meta =
+                (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT | TWI_META_COLD;
             unsigned char *cold = (unsigned char *)twi_cell_cold(at, meta), *key = at->key;
-            assert_true(cold >= key + twi_kinds[kind].key_synced || cold + sizeof(struct twi_cold) <= (unsigned char *)at);
+            assert_true(cold >= key + twi_kinds[kind].key_synced ||
+                        cold + sizeof(struct twi_cold) <= (unsigned char *)at);
             assert_true((uintptr_t)cold % 32 == 0);
         }
         assert_true(twi_kinds[kind].key_local + 32 <= twi_kinds[kind].lines * 64);
     }
     struct twi_cell *a = (struct twi_cell *)memory, *b = (struct twi_cell *)(memory + 128);
     uint64_t second = UINT64_C(1) << TWI_META_INDEX_SHIFT;
-    assert_true((unsigned char *)twi_cell_cold(b, second) - (unsigned char *)twi_cell_cold(a, 0) == sizeof(struct twi_cold));
+    assert_true((unsigned char *)twi_cell_cold(b, second) - (unsigned char *)twi_cell_cold(a, 0) ==
+                sizeof(struct twi_cold));
 }
 
 static void every_key_size_has_a_kind_that_holds_it(void **state) {
@@ -151,7 +158,8 @@ static void trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice(voi
         uint64_t meta = set(0, 0);
         struct adder adders[2] = {{0}, {0}};
         atomic_store(&go, false);
-        for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&adders[i].thread, NULL, add_until_frozen, &adders[i]), 0);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&adders[i].thread, NULL, add_until_frozen, &adders[i]), 0);
         atomic_store(&go, true);
         for (volatile uint64_t spin = 0; spin < round * 100; spin++) continue;
         int64_t final = twi_cell_freeze(&cell, meta);

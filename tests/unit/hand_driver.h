@@ -10,7 +10,7 @@ struct twi_sync {
     tw_engine *engine;
     struct twi_item held[4096]; /* collected and not yet settled; given up at close */
     size_t count;
-    bool settle_at_turns;       /* each turn acknowledges all, so that tw_close() comes to its end */
+    bool settle_at_turns; /* each turn acknowledges all, so that tw_close() comes to its end */
     int turns;
 };
 static struct twi_sync *hand;
@@ -33,8 +33,8 @@ static inline void hand_acknowledge(int64_t total) {
     twi_port_acknowledge(&item, &answer);
 }
 
-static tw_status hand_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport, void *ctx,
-                             struct twi_sync **sync) {
+static tw_status hand_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
+                             void *ctx, struct twi_sync **sync) {
     (void)transport, (void)ctx;
     if (strcmp(options->redis_url, "hand:") != 0) return TW_ERR_OPTIONS;
     hand = calloc(1, sizeof *hand);

@@ -137,7 +137,8 @@ static bool is_first(tw_family *family, const char *key) {
 
 static void once_is_true_once_in_each_window(void **state) {
     (void)state;
-    tw_family *aligned = rig_family(&rig, "aligned", TW_ALIGNED, TW_MINUTE), *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *aligned = rig_family(&rig, "aligned", TW_ALIGNED, TW_MINUTE),
+              *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 30000);
     assert_true(is_first(aligned, "a"));
     assert_true(is_first(first, "a"));

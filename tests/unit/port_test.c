@@ -61,7 +61,8 @@ static void what_does_not_fit_into_a_collection_comes_with_a_later_one(void **st
         char key[80];
         int64_t sum = 0;
         for (int i = 0; i < 1000; i++) {
-            snprintf(key, sizeof key, "%d%.*s", i, i % 60, "------------------------------------------------------------");
+            snprintf(key, sizeof key, "%d%.*s", i, i % 60,
+                     "------------------------------------------------------------");
             assert_status(tw_add(i % 3 == 0 ? one : two, tw_str(key), i, NULL), TW_OK);
             sum += i;
         }
@@ -264,7 +265,8 @@ static void a_delta_returned_with_a_delay_keeps_its_window(void **state) {
 
 static void what_is_given_up_is_reported_to_the_unit(void **state) {
     (void)state;
-    const int reasons[] = {TW_LOST_EXPIRED, TW_LOST_LATE, TW_LOST_ROLLBACK, TW_LOST_UNCERTAIN, TW_LOST_POISON, TW_LOST_CLOSED};
+    const int reasons[] = {TW_LOST_EXPIRED,   TW_LOST_LATE,   TW_LOST_ROLLBACK,
+                           TW_LOST_UNCERTAIN, TW_LOST_POISON, TW_LOST_CLOSED};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         struct rig rig;
         struct lost_log log = {0};

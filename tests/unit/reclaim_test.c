@@ -58,7 +58,7 @@ static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **sta
         player_step(&player);
         uint64_t during = twi_reclaim_stamp();
         for (int j = 0; j < 5; j++) (void)twi_reclaim_stamp();
-        assert_true(before < twi_reclaim_reached());      /* it entered after that was unlinked */
+        assert_true(before < twi_reclaim_reached()); /* it entered after that was unlinked */
         assert_false(during < twi_reclaim_reached());
         player_step(&player);
         assert_true(during < twi_reclaim_reached());

@@ -19,7 +19,8 @@ struct rig {
 /* The options of a rig's engine, to be changed before rig_open(). */
 static inline void rig_init(struct rig *rig) {
     struct twi_thread *self = twi_thread_here();
-    while (self->depth != 0) twi_section_leave(self); /* a test that failed inside a section must not fail the next ones */
+    while (self->depth != 0)
+        twi_section_leave(self); /* a test that failed inside a section must not fail the next ones */
     memset(rig, 0, sizeof *rig);
     fake_clock_init(&rig->clock, RIG_START_MS);
     tw_options_init(&rig->options);

@@ -387,7 +387,8 @@ static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
         struct inserter inserters[3] = {{.table = &table, .from = 0, .to = count, .step = 1},
                                         {.table = &table, .from = count - 1, .to = UINT32_MAX, .step = UINT32_MAX},
                                         {.table = &table, .from = 0, .to = count, .step = 1}};
-        for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&inserters[i].thread, NULL, insert_range, &inserters[i]), 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(pthread_create(&inserters[i].thread, NULL, insert_range, &inserters[i]), 0);
         for (int i = 0; i < 3; i++) pthread_join(inserters[i].thread, NULL);
         assert_i64_equal(inserters[0].inserted + inserters[1].inserted + inserters[2].inserted, count);
         assert_i64_equal(walk_count(&table), count);

@@ -69,7 +69,8 @@ static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
         twi_store_release(&old->phase, TWI_DROPPED);
         if (i % 3 == 0) twi_window_unlink_dropped(family);
         if (i % 3 == 0) assert_null(find_window(oldest));
-        for (int64_t number = oldest + 1; number <= i; number++) assert_ptr_equal(find_window(number), held[number % BELT]);
+        for (int64_t number = oldest + 1; number <= i; number++)
+            assert_ptr_equal(find_window(number), held[number % BELT]);
     }
     twi_window_unlink_dropped(family);
     int64_t windows = 0, keys = 0;
