@@ -77,7 +77,8 @@ TWI_INLINE void twi_section_enter(struct twi_thread *self) {
         twi_store_relaxed(&self->epoch, epoch);
         twi_fence_compiler(); /* R1, pairs with the membarrier R2: our store is seen before any of our loads counts */
     } else {
-        (void)twi_swap_seqcst(&self->epoch, epoch); /* R1 at full price: an exchange alone lets later loads pass on ARM64 */
+        (void)twi_swap_seqcst(&self->epoch,
+                              epoch); /* R1 at full price: an exchange alone lets later loads pass on ARM64 */
         twi_fence_seqcst();
     }
 }

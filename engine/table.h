@@ -76,7 +76,8 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 #define TWI_CHUNK_MARKS 4u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
 struct twi_chunk {
-    _Atomic uint64_t owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED. The arena's while free */
+    _Atomic uint64_t
+        owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED. The arena's while free */
     _Atomic uint32_t used; /* records handed out; may overshoot capacity */
     uint32_t capacity;
     uint32_t older;      /* line of the chunk before this one, of the same kind */
@@ -122,11 +123,11 @@ struct twi_generation {
     uint32_t outstanding;  /* items in batches or waiting to be collected again */
     uint32_t seal_tag;     /* how far sealing has come */
     uint32_t taken;        /* marked chunks taken and not yet looked at */
-    uint32_t owed;          /* chunks that the turn itself has marked: newest */
+    uint32_t owed;         /* chunks that the turn itself has marked: newest */
     uint32_t next_pending; /* next generation being collected */
     uint32_t next_all;     /* next generation of the family */
     bool pending, hook_done;
-    bool known, announced;   /* on the family's list; and come with its arrivals, which may be later */
+    bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
     int64_t sealed_mono_ms;
     uint64_t retired; /* epoch stamp of its unlinking */

@@ -287,7 +287,8 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     bool arrived = take_arrivals(&wheel);
     arrived = find_unannounced(&wheel) || arrived;
     bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
-    if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms || is_ending(&wheel)) {
+    if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
+        is_ending(&wheel)) {
         wheel.due_ms = wheel.look_ms = INT64_MAX;
         look_at_all(&wheel);
     } else if (arrived) {

@@ -235,7 +235,8 @@ void twi_window_unlink_dropped(struct tw_family *family) {
     }
 }
 
-void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx) {
+void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation),
+                      void *ctx) {
     struct twi_arena *arena = &family->engine->arena;
     uint32_t line = MAP_LINE(twi_load_acquire(&family->map));
     struct map *map = twi_arena_at(arena, line);

@@ -32,7 +32,9 @@ static pid_t begin_child(void) {
 static void expect_child(pid_t pid) {
     int status;
     while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
-    if (WIFSIGNALED(status)) fail_msg("the child was ended by signal %d%s", WTERMSIG(status), WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
+    if (WIFSIGNALED(status))
+        fail_msg("the child was ended by signal %d%s", WTERMSIG(status),
+                 WTERMSIG(status) == SIGALRM ? " (it hung)" : "");
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -273,7 +275,8 @@ static void fork_and_exec(void **state) {
     pid_t pid = begin_child();
     if (pid == 0) {
         /* only 0, 1, 2 and ls's own: nothing of ours is inherited */
-        execl("/bin/sh", "sh", "-c", "for f in /proc/self/fd/*; do case $(readlink $f) in *eventfd*|*socket*) exit 1;; esac; done", NULL);
+        execl("/bin/sh", "sh", "-c",
+              "for f in /proc/self/fd/*; do case $(readlink $f) in *eventfd*|*socket*) exit 1;; esac; done", NULL);
         _exit(127);
     }
     expect_child(pid);
@@ -326,7 +329,8 @@ static void forks_while_other_threads_count_and_register(void **state) {
     atomic_store(&stop, 0);
     atomic_store(&added, 0);
     pthread_t threads[4];
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, i == 3 ? breed : count_on, &home), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, i == 3 ? breed : count_on, &home), 0);
     uint64_t forks = test_scale(60);
     if (forks < 20) forks = 20;
     for (uint64_t round = 0; round < forks; round++) {

@@ -94,7 +94,8 @@ static void compare_books(void) {
     int64_t differ = 0;
     for (uint32_t window = 0; window < FAKE_WINDOWS; window++) {
         for (uint32_t key = 0; key <= FAKE_KEYS; key++) {
-            int64_t settled = atomic_load(&fake_driver.acked[window][key]) + atomic_load(&fake_driver.given_up[window][key]);
+            int64_t settled =
+                atomic_load(&fake_driver.acked[window][key]) + atomic_load(&fake_driver.given_up[window][key]);
             if (settled != atomic_load(&field.added[window][key])) {
                 print_error("window %u key %u: settled %lld, added %lld\n", window, key, (long long)settled,
                             (long long)atomic_load(&field.added[window][key]));
@@ -192,7 +193,8 @@ static void add_and_read(struct member *member) {
         int64_t view;
         expect(tw_add_at(field.family, fake_key(&key), 1, STRESS_START_MS, &view) == TW_OK);
         member->sum++;
-        expect(view == member->sum); /* the only adder of the key, and the driver's total is its own sum: never off (E6) */
+        expect(view ==
+               member->sum); /* the only adder of the key, and the driver's total is its own sum: never off (E6) */
         if (round % 16 == 0) {
             expect(tw_get_at(field.family, fake_key(&key), STRESS_START_MS, &view) == TW_OK && view == member->sum);
             sched_yield();

@@ -120,7 +120,8 @@ static void count_while_time_passes(struct member *member) {
             add_by_event_time(field, member, number);
         else
             add_by_the_clock(field, member, number);
-        if (member->index == 1 && test_prng_chance(&member->prng, 1, 16)) { /* also reads, of now and of windows that may just go */
+        if (member->index == 1 &&
+            test_prng_chance(&member->prng, 1, 16)) { /* also reads, of now and of windows that may just go */
             int64_t view;
             expect(tw_get(field->family, number_key(&number), &view) == TW_OK);
             struct tally tally = {.seen = NULL};
@@ -149,7 +150,7 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     assert_i64_equal(test_stat_of(field.engine, increments), added);
     assert_i64_equal(test_stat_of(field.engine, overflow_increments), 0);
     field.hook_balks = false;
-    fake_clock_advance_ms(&field.clock, 200); /* a hook that has balked is called again after a while */
+    fake_clock_advance_ms(&field.clock, 200);            /* a hook that has balked is called again after a while */
     assert_status(tw_close(field.engine, 10000), TW_OK); /* tells of those that are still open */
     const char *failure = atomic_exchange(&stress_failure, NULL);
     if (failure != NULL) fail_msg("in the hook: %s", failure);
@@ -261,7 +262,8 @@ static size_t check_life(const struct field *field, uint64_t number, struct life
     for (size_t i = 1; i < life->count; i++)
         if (life->end_ms[i] - life->end_ms[i - 1] < field->ttl_ms)
             fail_msg("key %d: admitted in lives that end at %lld and %lld", (int)number,
-                     (long long)(life->end_ms[i - 1] - STRESS_START_MS), (long long)(life->end_ms[i] - STRESS_START_MS));
+                     (long long)(life->end_ms[i - 1] - STRESS_START_MS),
+                     (long long)(life->end_ms[i] - STRESS_START_MS));
     return life->count;
 }
 

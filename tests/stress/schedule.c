@@ -15,7 +15,7 @@
 
 /* ---- stopping a thread at a point ------------------------------------------------------------------------------------ */
 
-static _Thread_local const char *stop_at; /* this thread stops there, once */
+static _Thread_local const char *stop_at;   /* this thread stops there, once */
 static _Thread_local void (*call_at)(void); /* instead of stopping: called there, once */
 static atomic_int stopped, released;
 
@@ -175,11 +175,11 @@ static void check_stalled_marker(const char *point) {
     assert_i64_equal(rig.hook_sum, 5 + 7 + 800);
     assert_i64_equal(rig.hook_flags, 0);
     assert_i64_equal(rig.acked_at_hook, 5 + 7 + 800); /* drained before it was told */
-    atomic_store(&fake_driver.away, true);              /* nobody collects what it marks now */
+    atomic_store(&fake_driver.away, true);            /* nobody collects what it marks now */
     call_home(&errand);
     assert_status(errand.status, TW_OK);
     rig_turns(&rig, 200);
-    assert_i64_equal(rig.family->held, 0); /* the window's memory has gone back ... */
+    assert_i64_equal(rig.family->held, 0);    /* the window's memory has gone back ... */
     assert_i64_equal(rig.engine->pending, 0); /* ... and no list names it any more */
     assert_i64_equal(atomic_load(&rig.engine->marked), 0);
     atomic_store(&fake_driver.away, false);

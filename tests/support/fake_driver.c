@@ -19,12 +19,12 @@ struct twi_sync {
     struct test_prng prng;
     struct held held[HELD_MAX];
     size_t held_count;
-    uint64_t items;            /* numbers of items, rising */
-    _Atomic uint64_t asked;    /* tickets given out */
-    _Atomic uint64_t done;     /* all tickets up to here are done */
-    uint64_t serving;          /* the collection under way serves tickets up to here; 0: none */
-    uint64_t last_item;        /* of its collection; 0: still collecting */
-    bool spoilt;               /* something of it went back: begin again */
+    uint64_t items;         /* numbers of items, rising */
+    _Atomic uint64_t asked; /* tickets given out */
+    _Atomic uint64_t done;  /* all tickets up to here are done */
+    uint64_t serving;       /* the collection under way serves tickets up to here; 0: none */
+    uint64_t last_item;     /* of its collection; 0: still collecting */
+    bool spoilt;            /* something of it went back: begin again */
 };
 
 void fake_driver_reset(int64_t base_ms, int64_t window_ms) {
@@ -53,7 +53,9 @@ int64_t fake_driver_given_up(void) {
 }
 
 static uint32_t window_of(int64_t start_ms) {
-    return fake_driver.window_ms == 0 ? 0 : (uint32_t)((start_ms - fake_driver.base_ms) / fake_driver.window_ms) % FAKE_WINDOWS;
+    return fake_driver.window_ms == 0
+               ? 0
+               : (uint32_t)((start_ms - fake_driver.base_ms) / fake_driver.window_ms) % FAKE_WINDOWS;
 }
 
 int64_t fake_driver_of(int64_t start_ms, uint32_t key) {
@@ -88,7 +90,8 @@ static void settle(struct twi_sync *sync, size_t at, uint32_t draw) {
         if (sync->serving != 0 && (sync->last_item == 0 || held.number <= sync->last_item)) sync->spoilt = true;
         twi_port_return(&held.item, draw % 2 == 0 ? 0 : 1 + draw % 5);
     } else if (draw < fake_driver.return_percent + fake_driver.give_up_percent) {
-        atomic_fetch_add(&fake_driver.given_up[window_of(twi_port_start_ms(&held.item))][number_of(&held.item)], held.item.delta);
+        atomic_fetch_add(&fake_driver.given_up[window_of(twi_port_start_ms(&held.item))][number_of(&held.item)],
+                         held.item.delta);
         twi_port_give_up(&held.item, TW_LOST_POISON);
     } else {
         acknowledge(&held.item);

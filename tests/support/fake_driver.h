@@ -19,11 +19,11 @@ struct fake_driver {
     int64_t base_ms, window_ms;
     uint64_t seed;
     _Atomic uint32_t return_percent, give_up_percent; /* of the items settled */
-    _Atomic uint32_t hold_percent;                 /* how many items stay in flight over a turn */
-    size_t collect_max;                       /* items asked for at once; 0: 200 */
-    bool totals;                              /* acknowledgements bring a total: all that is acknowledged of the key */
-    _Atomic bool away;                        /* collects and settles nothing */
-    _Atomic bool settle_nothing;              /* collects only */
+    _Atomic uint32_t hold_percent;                    /* how many items stay in flight over a turn */
+    _Atomic size_t collect_max;                       /* items asked for at once; 0: 200 */
+    _Atomic bool totals;         /* acknowledgements bring a total: all that is acknowledged of the key */
+    _Atomic bool away;           /* collects and settles nothing */
+    _Atomic bool settle_nothing; /* collects only */
     /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */
     _Atomic int64_t acked[FAKE_WINDOWS][FAKE_KEYS + 1];
     _Atomic int64_t given_up[FAKE_WINDOWS][FAKE_KEYS + 1];
