@@ -66,6 +66,14 @@ static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
 
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
+/* GONE says more: whether the store knows our instance. What does not say so is taken for "it does". */
+static void read_gone(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
+    int64_t registered = 1;
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
+    head->registered = registered != 0;
+}
+
 bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
     *head = (struct twi_answer_head){.items_at = 1 + HEAD_SIZE};
     if (nodes[0].type == TWI_NODE_ERROR) {
@@ -85,6 +93,7 @@ bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answ
     if (nodes[4].type == TWI_NODE_STRING) head->marker = nodes[4].text, head->marker_size = nodes[4].size;
     (void)twi_node_u64(&nodes[5], &head->plus_sum);
     (void)twi_node_u64(&nodes[6], &head->minus_sum);
+    if (head->kind == TWI_ANSWER_GONE) read_gone(nodes, count, head);
     return head->has_last || head->kind == TWI_ANSWER_GONE || head->kind == TWI_ANSWER_CLASH;
 }
 

@@ -27,6 +27,8 @@ struct twi_answer_head {
     uint64_t plus_sum, minus_sum;
     const char *marker; /* NULL: the store has none */
     size_t marker_size;
+    bool registered;              /* GONE: the store's marker knows our instance, or does not say */
+    int64_t marker_made_ms;       /* GONE: since when it can know */
     bool done;                    /* DUP: false if that run was cut short */
     int64_t unhealed;             /* keys that stay without an expiry */
     const struct twi_node *error; /* the error reply of NOSCRIPT, REFUSED, TURNED_AWAY, UNKNOWN; else NULL */

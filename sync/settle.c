@@ -4,7 +4,8 @@
  *   OK, DUP     confirmed; its items settled, once            goes on
  *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
  *   GONE        evicted: kept if surely not applied, else     dropped, new instance
- *               uncertain; wiped: kept, the window too
+ *               uncertain; wiped, or gone back to before
+ *               our ledger was made: kept, the window too
  *   CLASH       as evicted                                    dropped, new instance
  *   NOSCRIPT    waits                                         goes on, with the script's text
  *   REFUSED     waits                                         goes on after a back-off
@@ -122,6 +123,11 @@ static void note_marker(struct twi_sync *sync, const struct twi_answer_head *hea
     sync->ledger.marker_known = true;
 }
 
+static void note_entered(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    sync->entered_ms = now_ms;
+    sync->entered_redis_ms = head->redis_ms;
+}
+
 static void note_success(struct twi_sync *sync, int64_t now_ms) {
     bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
     twi_breaker_succeed(&sync->breaker);
@@ -159,6 +165,7 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     twi_ledger_confirm(&sync->ledger, batch);
     twi_ledger_trim(&sync->ledger, now_ms);
     note_marker(sync, head);
+    if (head->kind == TWI_ANSWER_OK) note_entered(sync, head, now_ms); /* a DUP writes nothing */
     note_success(sync, now_ms);
     if (replay && !twi_ledger_is_replaying(&sync->ledger))
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
@@ -238,22 +245,36 @@ static uint64_t beyond_window(const struct twi_ledger *ledger) {
     return head->plus_sum - head->plus + head->minus_sum - head->minus;
 }
 
-static bool settle_wiped(struct twi_sync *sync, int64_t now_ms) {
+/* Nothing of this instance is in Redis any more: what is held is sent under another. */
+static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
     uint64_t lost = beyond_window(&sync->ledger);
     twi_port_count(sync->engine, rollbacks, 1);
-    if (!sync->may_restore) { /* it may be that both were evicted while the counters stand: nothing can be said */
-        uint64_t uncertain = twi_ledger_window_drop(&sync->ledger, 0) + lost;
-        twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
-        return lose_identity(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
-    }
     twi_port_count(sync->engine, lost, (int64_t)lost);
     sync->is_open = false;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
-                 "Redis was wiped; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost",
-                 lost);
-    twi_port_last_error(sync->engine, "Redis was wiped");
+                 "%s; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost", what, lost);
+    twi_port_last_error(sync->engine, what);
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;
+}
+
+static bool settle_wiped(struct twi_sync *sync, int64_t now_ms) {
+    if (!sync->may_restore) { /* it may be that both were evicted while the counters stand: nothing can be said */
+        uint64_t uncertain = beyond_window(&sync->ledger);
+        uncertain += twi_ledger_window_drop(&sync->ledger, 0);
+        twi_port_count(sync->engine, rollbacks, 1);
+        twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
+        return lose_identity(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
+    }
+    return send_all_again(sync, now_ms, "Redis was wiped");
+}
+
+/* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
+ * only where the entry must be there if nothing was forgotten: it was made, or seen, since the marker was, and not so
+ * long ago, by either clock, that it might have been tidied away. */
+static bool was_never_born(const struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    return !head->registered && head->marker_made_ms <= sync->entered_redis_ms &&
+           now_ms - sync->entered_ms < TWI_LEDGER_TTL_MS && head->redis_ms - sync->entered_redis_ms < TWI_LEDGER_TTL_MS;
 }
 
 static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
@@ -261,6 +282,8 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
     const struct twi_ledger *ledger = &sync->ledger;
     bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
                 memcmp(head->marker, ledger->marker, head->marker_size) == 0;
+    if (same && was_never_born(sync, head, now_ms))
+        return send_all_again(sync, now_ms, "Redis went back to before this engine's ledger");
     if (same) return lose_identity(sync, now_ms, "the ledger is gone, evicted or expired");
     return settle_wiped(sync, now_ms);
 }
@@ -301,6 +324,7 @@ static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *h
         sync->is_open = true;
         sync->phase = TWI_UP;
         sync->ledger_ms = now_ms;
+        note_entered(sync, head, now_ms);
         note_marker(sync, head);
         note_success(sync, now_ms);
         return true;

@@ -65,8 +65,10 @@ struct twi_sync {
 
     /* batches */
     struct twi_ledger ledger;
-    bool is_open;              /* Redis has made the ledger of this instance */
-    int64_t ledger_ms;         /* when it was last written */
+    bool is_open;      /* Redis has made the ledger of this instance */
+    int64_t ledger_ms; /* when it was last written */
+    int64_t entered_ms,
+        entered_redis_ms;      /* the same of the store's marker, which knows us since: by our clock, by Redis's */
     struct twi_batch *opening; /* number 0 of a new instance, in flight */
     uint64_t sent_number;      /* in flight: confirmed + 1 .. sent_number */
     bool rewind;               /* an answer was not "applied": await the rest, then send from confirmed + 1 again */

@@ -4,7 +4,10 @@
 -- KEYS[1]  the ledger of one instance (a hash): v version, n the last number applied, p and m the running sums of
 --          what was added and taken away, and under "0".."7" (number % 8) the last eight batches: "number nonce",
 --          then, once all of the batch has been done, " +" and the items that failed ("4e" refused, "9l" late)
--- KEYS[2]  the store's marker: random, without expiry; it is gone or another when the store was wiped
+-- KEYS[2]  the store's marker (a hash without expiry): m random, gone or another when the store was wiped; r when it was
+--          made; c where tidying goes on; and for each instance, under the last 32 bytes of its ledger's name, when it
+--          was last written. An instance that is not there, though it wrote after r, was forgotten by the store: it
+--          went back to before the instance was born. One whose ledger alone is gone was evicted, and stands there
 -- KEYS[3..] the counters
 -- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch
 --          included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count,
@@ -17,7 +20,8 @@
 --          OK    applied now; items: total, {total, end}, +LATE, or the error that INCRBY gave
 --          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
 --          GAP   not the next number; nothing was done
---          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items
+--          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items. Two
+--                elements more: 1 if the marker knows the instance, else 0; and r
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
 --
 -- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That
@@ -26,13 +30,17 @@
 -- it is fetched as text.
 local keys, args, pcall, type, tonumber = KEYS, ARGV, redis.pcall, type, tonumber
 local EXACT = 9007199254740991
+local REFRESH_MS = 21600000              -- 6 h: how old an instance's entry in the marker may become, while it writes
+local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; from then on its engine asks no entry any more
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local number, slot = tonumber(args[2]), tostring(args[2] % 8)
 local ledger = redis.call('HMGET', keys[1], 'v', 'n', 'p', 'm', slot)
 local last = tonumber(ledger[2] or '')
-local marker = redis.call('GET', keys[2])
+local id = string.sub(keys[1], -32)
+local store = redis.call('HMGET', keys[2], 'm', id)
+local marker, born = store[1], tonumber(store[2] or '')
 
 local out = {'OK', now, ledger[2], marker, ledger[3], ledger[4], 1, 0}
 local function answer(status)
@@ -42,19 +50,36 @@ end
 
 if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return answer('CLASH') end
 
+local function enter()                   -- the marker names the store, and knows this instance
+  if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
+  if not born or now - born > REFRESH_MS then pcall('HSET', keys[2], id, now) end
+end
+
+local function tidy()                    -- a look at some of the entries, at each opening
+  local cursor = pcall('HMGET', keys[2], 'c')[1] or '0'
+  local page = pcall('HSCAN', keys[2], cursor, 'COUNT', 64)
+  if not page[2] then return end
+  for i = 1, #page[2], 2 do
+    if #page[2][i] == 32 and now - tonumber(page[2][i + 1]) > FORGET_MS then pcall('HDEL', keys[2], page[2][i]) end
+  end
+  if page[1] ~= cursor then pcall('HSET', keys[2], 'c', page[1]) end
+end
+
 if number == 0 then
   if last then return answer('CLASH') end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
   pcall('PEXPIRE', keys[1], args[5])
-  if not marker then
-    pcall('SET', keys[2], args[8])
-    out[4] = pcall('GET', keys[2])
-  end
+  enter()
+  tidy()
   out[3] = '0'
   return out
 end
 
-if not last then return answer('GONE') end
+if not last then
+  local made = redis.call('HMGET', keys[2], 'r')[1]
+  out[9], out[10] = born and 1 or 0, tonumber(made or '0')
+  return answer('GONE')
+end
 
 local dup = last >= number
 local failed_before = {}
@@ -70,10 +95,7 @@ else
   redis.call('HSET', keys[1], 'n', args[2], 'p', args[6], 'm', args[7], slot, args[2] .. ' ' .. args[4])
   pcall('PEXPIRE', keys[1], args[5])
   out[3], out[5], out[6] = args[2], args[6], args[7]
-  if not marker then
-    pcall('SET', keys[2], args[8])
-    out[4] = args[8]
-  end
+  enter()
 end
 
 local LATE, FAILED = {ok = 'LATE'}, {err = 'ERR refused when it was first applied'}

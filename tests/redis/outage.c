@@ -250,6 +250,65 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
     redis_server_destroy(&server);
 }
 
+/* Goal: a Redis that went back to before an engine's ledger was made, its marker surviving, is not taken for one that
+ * evicted the ledger: what the engine had counted since is there again (faults 17, 18).
+ * Method: a snapshot is saved when one engine is at work, then a second one joins; kill -9, and the snapshot is loaded. */
+static void a_redis_from_before_the_ledger_is_given_everything_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *old = quick_engine(server.url, NULL);
+    assert_status(tw_add(family_of(old, "young", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(old, 5000), TW_OK);
+    redis_server_ask(&server, "SAVE", NULL);
+    tw_engine *young = quick_engine(server.url, NULL);
+    tw_family *family = family_of(young, "young", TW_FOREVER, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+        assert_status(tw_flush(young, 5000), TW_OK);
+    }
+    redis_server_kill(&server);
+    redis_server_restart(&server);
+    assert_i64_equal(redis_server_get(&server, "young:k"), 1);
+    assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
+    assert_status(tw_flush(young, 20000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "young:k"), 131);
+    assert_i64_equal(test_stat_of(young, rollbacks), 1);
+    assert_i64_equal(test_stat_of(young, lost) + test_stat_of(young, uncertain), 0);
+    assert_status(tw_close(young, 5000), TW_OK);
+    assert_status(tw_close(old, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: docs/SYNC.md names every permission that is needed. Method: a user with these and no more; ACL LOG, which sees
+ * what scripts are refused, too, stays empty. */
+static void the_permissions_of_the_manual_suffice(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine;
+    char url[256];
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "on", ">pw", "resetkeys", "~acl:*", "resetchannels", "-@all",
+                     "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan", "+hdel",
+                     "+incrby", "+pttl", "+pexpire", "+pexpireat", NULL);
+    snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
+    quick_options(&options, url);
+    options.redis_prefix = "acl:";
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *families[] = {family_of(engine, "e", TW_FOREVER, 0), family_of(engine, "h", TW_ALIGNED, TW_HOUR),
+                             family_of(engine, "f", TW_FROM_FIRST, TW_HOUR)};
+    for (int i = 0; i < 6; i++) {
+        assert_status(tw_add(families[i % 3], tw_str("k"), TW_DELTA_MAX, NULL),
+                      TW_OK); /* totals beyond 2^53 are fetched */
+        assert_status(tw_flush(engine, 5000), TW_OK);
+    }
+    assert_i64_equal(redis_server_get(&server, "acl:e:k"), 2 * TW_DELTA_MAX);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "ACL", "LOG", NULL), "");
+    redis_server_destroy(&server);
+}
+
 /* Goal: the failing call leaves nothing behind, and no descriptor leaks through engines that come and go (fault 46). */
 static void engines_come_and_go_without_a_trace(void **state) {
     (void)state;
@@ -281,6 +340,8 @@ int main(void) {
         cmocka_unit_test(a_refusing_server_delays_and_doubles_nothing),
         cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
         cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
+        cmocka_unit_test(a_redis_from_before_the_ledger_is_given_everything_again),
+        cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(engines_come_and_go_without_a_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,28 @@ static void step(struct both *both, struct redis_server *server) {
     twi_bytes_free(&odd);
 }
 
+/* The ledger goes, the marker stands: it knows the instance, unless it has forgotten it. */
+static void gone_and_back(struct both *both, struct redis_server *server) {
+    struct twi_bytes next = {0};
+    for (int forgotten = 0; forgotten < 2; forgotten++) {
+        redis_server_ask(server, "DEL", "L", NULL);
+        redis_model_delete_ledgers(&both->model);
+        if (forgotten) {
+            redis_server_ask(server, "HDEL", "M", "L", NULL);
+            redis_model_unborn(&both->model, "L");
+        }
+        encode(both, true, both->number + 1, both->number, 9, &next);
+        ask_both(both, &next);
+    }
+    redis_server_ask(server, "DEL", "M", NULL);
+    redis_model_wipe(&both->model);
+    encode(both, true, both->number + 1, both->number, 9, &next);
+    ask_both(both, &next);
+    encode(both, true, 0, 0, 1, &next);
+    ask_both(both, &next);
+    twi_bytes_free(&next);
+}
+
 /* Goal: model and server agree on every kind of group, DUP, GAP, CLASH, GONE, errors, expiries and large totals. */
 static void the_model_answers_as_redis_does(void **state) {
     (void)state;
@@ -220,6 +242,7 @@ static void the_model_answers_as_redis_does(void **state) {
     ask_both(&both, &open);
     ask_both(&both, &open); /* CLASH: an opening is never repeated */
     for (uint64_t i = 0; i < test_scale(3000); i++) step(&both, &server);
+    gone_and_back(&both, &server);
     print_message("# dup %d gap %d late %d failed %d clash %d gone %d\n", (int)both.seen_dup, (int)both.seen_gap,
                   (int)both.seen_late, (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
     assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 &&

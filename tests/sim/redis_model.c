@@ -250,12 +250,48 @@ static void run_items(struct run *run, const char *failed_before) {
     }
 }
 
+/* The instance of a ledger's name is its last 32 bytes. */
+static const char *id_of(const char *name) {
+    size_t size = strlen(name);
+    return size > 32 ? name + size - 32 : name;
+}
+
+static bool is_born(const struct redis_model *model, const char *ledger_name) {
+    for (size_t i = 0; i < MODEL_BORN; i++)
+        if (strcmp(model->store.born[i].id, id_of(ledger_name)) == 0) return true;
+    return false;
+}
+
+void redis_model_unborn(struct redis_model *model, const char *ledger_name) {
+    for (size_t i = 0; i < MODEL_BORN; i++)
+        if (strcmp(model->store.born[i].id, id_of(ledger_name)) == 0) model->store.born[i].id[0] = '\0';
+}
+
+static void enter(struct run *run) {
+    char name[MODEL_NAME_MAX];
+    struct model_store *store = &run->model->store;
+    word_text(&run->keys[1], name, sizeof name);
+    if (!redis_model_find(run->model, name)) {
+        struct model_key *marker = redis_model_make(run->model, name, MODEL_TEXT);
+        word_text(&run->args[7], marker->text, sizeof marker->text);
+        memset(store->born, 0, sizeof store->born); /* they stood in it */
+        store->marker_made_ms = run->model->now_ms;
+    }
+    word_text(&run->keys[0], name, sizeof name);
+    if (is_born(run->model, name)) return;
+    size_t i = 0;
+    while (i < MODEL_BORN && store->born[i].id[0]) i++;
+    if (i == MODEL_BORN) abort();                                    /* a test that needs more room */
+    memcpy(store->born[i].id, id_of(name), strlen(id_of(name)) + 1); /* at most 32 and a NUL */
+}
+
 static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done,
                    struct twi_bytes *reply) {
     char name[MODEL_NAME_MAX], number[24];
     word_text(&run->keys[1], name, sizeof name);
     const struct model_key *marker = redis_model_find(run->model, name);
-    say(reply, "*%zu\r\n", 8 + run->item_count);
+    bool gone = strcmp(status, "GONE") == 0;
+    say(reply, "*%zu\r\n", 8 + run->item_count + (gone ? 2 : 0));
     say_bulk(reply, status);
     say(reply, ":%" PRId64 "\r\n", run->model->now_ms);
     uint64_t figures[] = {ledger ? ledger->number : 0, ledger ? ledger->plus : 0, ledger ? ledger->minus : 0};
@@ -270,14 +306,10 @@ static void answer(struct run *run, const char *status, const struct model_ledge
     say(reply, ":%d\r\n:0\r\n", done);
     twi_bytes_add(reply, run->items.data, run->items.size);
     twi_bytes_free(&run->items);
-}
-
-static void set_marker(struct run *run) {
-    char name[MODEL_NAME_MAX];
-    word_text(&run->keys[1], name, sizeof name);
-    if (redis_model_find(run->model, name)) return;
-    struct model_key *marker = redis_model_make(run->model, name, MODEL_TEXT);
-    word_text(&run->args[7], marker->text, sizeof marker->text);
+    word_text(&run->keys[0], name, sizeof name);
+    if (gone)
+        say(reply, ":%d\r\n:%" PRId64 "\r\n", marker && is_born(run->model, name),
+            marker ? run->model->store.marker_made_ms : 0);
 }
 
 static void run_open(struct run *run, const char *name, struct twi_bytes *reply) {
@@ -293,7 +325,7 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
     key = redis_model_make(run->model, name, MODEL_LEDGER);
     memset(ledger_of(run->model, key), 0, sizeof(struct model_ledger));
     key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
-    set_marker(run);
+    enter(run);
     answer(run, "OK", ledger_of(run->model, key), true, reply);
 }
 
@@ -307,7 +339,7 @@ static void run_next(struct run *run, struct model_key *key, uint64_t number, st
     ledger->plus = word_u64(&run->args[5]);
     ledger->minus = word_u64(&run->args[6]);
     key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
-    set_marker(run);
+    enter(run);
     run_items(run, NULL);
     if (run->item_count) run->model->applications++;
     size_t slot = number % MODEL_SLOTS;

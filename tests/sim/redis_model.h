@@ -10,6 +10,7 @@
 #define MODEL_NAME_MAX 96
 #define MODEL_NODES 8
 #define MODEL_SLOTS 8
+#define MODEL_BORN 512
 
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
 
@@ -43,6 +44,10 @@ struct model_store {
     struct model_book books[MODEL_KEYS];
     struct model_key keys[MODEL_KEYS];
     struct model_ledger ledgers[MODEL_KEYS]; /* of the key with the same index */
+    struct {
+        char id[40];    /* "": free */
+    } born[MODEL_BORN]; /* instances that the marker knows */
+    int64_t marker_made_ms;
 };
 
 struct redis_model {
@@ -71,6 +76,8 @@ bool redis_model_parse(const char *bytes, size_t size, struct model_word *words,
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);
+/* The marker forgets the instance of that ledger. */
+void redis_model_unborn(struct redis_model *model, const char *ledger_name);
 void redis_model_delete_ledgers(struct redis_model *model);
 void redis_model_wipe(struct redis_model *model);
 

@@ -251,7 +251,7 @@ static void heal_what_is_over(struct world *world) {
     if (key && key->type == MODEL_TEXT && world->now_ms >= world->poison_until_ms) key->type = MODEL_INTEGER;
 }
 
-/* Going back to before an instance was opened looks like an evicted ledger (docs/SYNC.md, the edge): left out here. */
+/* Or does the snapshot come from before an instance was opened? */
 static bool knows_all_ledgers(const struct model_store *before, const struct model_store *store) {
     for (size_t i = 0; i < MODEL_KEYS; i++) {
         bool known = store->keys[i].type != MODEL_LEDGER;
@@ -280,9 +280,9 @@ static void break_something(struct world *world) {
         world->before_at_ms = world->now_ms;
         world->has_before = true;
     }
-    if (world->has_before && chance(world, faults->roll_back) &&
-        knows_all_ledgers(&world->before, &world->redis.store)) {
+    if (world->has_before && chance(world, faults->roll_back)) {
         world->happened[WORLD_ROLLED_BACK]++;
+        if (!knows_all_ledgers(&world->before, &world->redis.store)) world->happened[WORLD_UNBORN]++;
         redis_down(world, between(world, 0, 500));
         world->redis.store = world->before;
     }

@@ -61,6 +61,7 @@ enum world_fault {
     WORLD_FLUSHED_SCRIPTS,
     WORLD_REFUSED_WRITE,
     WORLD_ROLLED_BACK,
+    WORLD_UNBORN, /* gone back to before a ledger was made */
     WORLD_WIPED,
     WORLD_EVICTED,
     WORLD_POISONED,
