@@ -65,7 +65,8 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_template *template) {
-    size_t bytes = (sizeof(struct tw_family) + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 wants whole lines */
+    /* C11 wants whole lines */
+    size_t bytes = (sizeof(struct tw_family) + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1);
     struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
     if (family == NULL) return NULL;
     memset(family, 0, sizeof *family);
