@@ -16,6 +16,8 @@
 
 #define MEMORY_BYTES_DEFAULT (UINT64_C(1) << 30)
 #define RETENTION_MS_DEFAULT TW_DAY
+#define REPLAY_MS_DEFAULT 30000
+#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
     memset(options, 0, size);
@@ -91,6 +93,12 @@ static tw_status check_memory(const tw_options *in) {
     return TW_OK;
 }
 
+static tw_status check_replay(const tw_options *in, uint64_t memory_bytes_max) {
+    if (in->replay_bytes_max <= memory_bytes_max) return TW_OK;
+    return refuse(in, "replay_bytes_max: %llu is more than memory_bytes_max (%llu)",
+                  (unsigned long long)in->replay_bytes_max, (unsigned long long)memory_bytes_max);
+}
+
 static tw_status check_prefix(const tw_options *in) {
     if (in->redis_prefix == NULL || strnlen(in->redis_prefix, TWI_PREFIX_BYTES_MAX + 1) <= TWI_PREFIX_BYTES_MAX)
         return TW_OK;
@@ -109,8 +117,15 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_prefix(&options);
     if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
     if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
-    if (status != TW_OK) return status;
+    if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
     if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;
+    if (status == TW_OK) status = check_replay(&options, options.memory_bytes_max);
+    if (status != TW_OK) return status;
+    if (options.replay_ms == 0) options.replay_ms = REPLAY_MS_DEFAULT;
+    if (options.replay_bytes_max == 0) { /* trap E42: a share of what there is */
+        options.replay_bytes_max = options.memory_bytes_max / 8;
+        if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
+    }
     if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
     if (options.redis_timeout_ms == 0) options.redis_timeout_ms = 100;
     *out = options;

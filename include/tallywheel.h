@@ -181,6 +181,10 @@ typedef struct tw_options {
     const char *redis_prefix;  /* before every key and ledger name, for ACLs; default none */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000, default 100 */
     uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100. Connecting may take ten times that */
+    /* Acknowledged counts that are kept, to be sent again to a Redis that forgets them: for so long, and so many bytes.
+     * What Redis forgets beyond that is lost, and counted. */
+    uint32_t replay_ms;        /* 1..86400000, default 30 s */
+    uint64_t replay_bytes_max; /* at most memory_bytes_max; default 64 MiB or an eighth of memory_bytes_max */
 
     /* P8, by key: counts that will not reach Redis. Called from a turn or from tw_close(); may not call the engine. */
     void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason);

@@ -14,9 +14,8 @@
 #define INTERVAL_MAX_MS 60000
 #define TIMEOUT_DEFAULT_MS 100
 #define TIMEOUT_MAX_MS 600000
-#define MEMORY_DEFAULT_BYTES (UINT64_C(1) << 30)
-#define WINDOW_BYTES_MAX (UINT64_C(64) << 20) /* the replay window: this, or an eighth of the memory (trap E42) */
-#define WINDOW_MS 30000
+#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* where the engine has not set its own: simulators */
+#define REPLAY_DEFAULT_MS 30000
 #define PREFIX_MAX (TWI_LEDGER_NAME_MAX - 64) /* "tw:ledger:" and 32 digits follow */
 
 static tw_status refuse(const tw_options *options, const char *text) {
@@ -46,14 +45,14 @@ static void sync_free(struct twi_sync *sync) {
 }
 
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
-    uint64_t memory = options->memory_bytes_max ? options->memory_bytes_max : MEMORY_DEFAULT_BYTES;
     sync->engine = engine;
     sync->password = options->redis_password;
     sync->password_ctx = options->redis_password_ctx;
     sync->interval_ms = options->sync_interval_ms ? options->sync_interval_ms : INTERVAL_DEFAULT_MS;
     sync->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
-    sync->ledger.window_bytes_max = (size_t)(memory / 8 < WINDOW_BYTES_MAX ? memory / 8 : WINDOW_BYTES_MAX);
-    sync->ledger.window_ms = WINDOW_MS;
+    uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
+    sync->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
+    sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->fd = -1;
     sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";

@@ -280,6 +280,31 @@ static void a_redis_from_before_the_ledger_is_given_everything_again(void **stat
     redis_server_destroy(&server);
 }
 
+/* Goal: replay_ms is how far back a wiped Redis is restored; what is older is counted as lost, to the unit. */
+static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.replay_ms = 3000;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "replay", TW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    test_sleep_ms(3300);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+    assert_status(tw_flush(engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "replay:k"), 11);
+    assert_i64_equal(test_stat_of(engine, lost), 5);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 /* Goal: docs/SYNC.md names every permission that is needed. Method: a user with these and no more; ACL LOG, which sees
  * what scripts are refused, too, stays empty. */
 static void the_permissions_of_the_manual_suffice(void **state) {
@@ -341,6 +366,7 @@ int main(void) {
         cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
         cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
         cmocka_unit_test(a_redis_from_before_the_ledger_is_given_everything_again),
+        cmocka_unit_test(what_is_older_than_replay_ms_is_counted_as_lost),
         cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(engines_come_and_go_without_a_trace),
     };

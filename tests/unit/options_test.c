@@ -175,6 +175,8 @@ static void an_engine_has_the_defaults_of_the_header(void **state) {
     assert_i64_equal(options.threads, TW_OWN_THREAD);
     assert_i64_equal(options.sync_interval_ms, 100);
     assert_i64_equal(options.redis_timeout_ms, 100);
+    assert_i64_equal(options.replay_ms, 30000);
+    assert_i64_equal(options.replay_bytes_max, 64 << 20);
     assert_null(options.redis_url);
 }
 
@@ -196,6 +198,20 @@ static void threads_is_one_of_two(void **state) {
     tw_options options = good_engine();
     options.threads = TW_HOST_DRIVEN;
     assert_i64_equal(engine_accepted(options).threads, TW_HOST_DRIVEN);
+}
+
+static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
+    (void)state;
+    ENGINE_REFUSED(replay_ms, 86400001);
+    ENGINE_REFUSED(replay_bytes_max, (UINT64_C(1) << 30) + 1);
+    ENGINE_REFUSED(replay_bytes_max, UINT64_MAX);
+    tw_options options = good_engine();
+    options.memory_bytes_max = 16 << 20;
+    assert_i64_equal(engine_accepted(options).replay_bytes_max, 2 << 20);
+    options.replay_ms = 86400000;
+    options.replay_bytes_max = 16 << 20;
+    assert_i64_equal(engine_accepted(options).replay_ms, 86400000);
+    assert_i64_equal(engine_accepted(options).replay_bytes_max, 16 << 20);
 }
 
 static void sync_interval_ms_is_at_most_a_minute(void **state) {
@@ -421,6 +437,7 @@ int main(void) {
         cmocka_unit_test(an_engine_has_the_defaults_of_the_header),
         cmocka_unit_test(memory_bytes_max_is_between_1_mib_and_what_can_be_addressed),
         cmocka_unit_test(threads_is_one_of_two),
+        cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
         cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
         cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
         cmocka_unit_test(redis_prefix_is_bounded),
