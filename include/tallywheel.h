@@ -147,7 +147,8 @@ enum {
     TW_EVENT_ROLLBACK = 14, /* Redis forgot acknowledged batches */
     TW_EVENT_IDENTITY = 15, /* two engines under one identity, or a ledger that is gone */
     TW_EVENT_START = 16,    /* what a start-up check found */
-    TW_EVENT_LOST = 17      /* counts were given up */
+    TW_EVENT_LOST = 17,     /* counts were given up */
+    TW_EVENT_REWRITE = 18   /* Redis's append-only file is to be written anew, after it went back */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -449,14 +450,17 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(lost, counter, "units known to be lost, magnitudes added up") \
     X(uncertain, counter, "units of unknown outcome, magnitudes added up") \
     X(rollbacks, counter, "times Redis was found to have gone back") \
-    X(redis_clock_offset_ms, gauge, "Redis's clock minus ours")
+    X(redis_clock_offset_ms, gauge, "Redis's clock minus ours") \
+    X(breaker_state, gauge, "0: Redis is used; 1: left alone until a back-off is over; 2: being tried") \
+    X(outage_ms, gauge, "how long Redis has not answered, from its first failure or tw_open on; 0 while it does") \
+    X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[32];
+    uint64_t reserved[29];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

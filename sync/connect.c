@@ -116,12 +116,19 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "role", value, sizeof value);
     if (strcmp(value, "slave") == 0)
         log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
+    info_value(info, "aof_enabled", value, sizeof value);
+    sync->has_aof = strcmp(value, "1") == 0;
+    if (news && sync->has_aof) { /* asked once, and only where it matters: many users may not ask */
+        twi_wire_begin(&sync->out, 3);
+        twi_wire_put_text(&sync->out, "CONFIG");
+        twi_wire_put_text(&sync->out, "GET");
+        twi_wire_put_text(&sync->out, "aof-load-truncated");
+        twi_sync_await(sync, TWI_CONFIG, NULL);
+    }
     info_value(info, "redis_mode", value, sizeof value);
     if (strcmp(value, "cluster") == 0)
         log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
 }
-
-/* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
 /* An error's text as a log may have it: printable, cut; of AUTH's answer the first word alone. */
 static void error_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
@@ -132,6 +139,44 @@ static void error_text(const struct twi_node *error, bool first_word, char *out,
     }
     out[used] = '\0';
 }
+
+/* With it, Redis starts from a file whose tail was torn within a transaction, and applies the first half of that
+ * transaction at the restart after: a batch, or half of one, a second time (fault 16). */
+static void check_config(struct twi_sync *sync, const struct twi_node *nodes, size_t count) {
+    if (count == 3 && twi_node_is(&nodes[2], "yes"))
+        log_start(sync, true, "a torn append-only file may be applied twice by Redis itself (aof-load-truncated %s)",
+                  "yes");
+}
+
+void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms) {
+    if (!sync->rewrites_owed || sync->rewriting || sync->breaker.state != TWI_BREAKER_CLOSED) return;
+    if (!sync->has_aof) {
+        sync->rewrites_owed = 0;
+        return;
+    }
+    sync->rewrites_owed--;
+    sync->rewriting = true;
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    put_word(sync, TWI_REWRITE, "BGREWRITEAOF");
+    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
+}
+
+static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answer) {
+    char text[120];
+    sync->rewriting = false;
+    sync->rewrites_owed = 0;
+    error_text(answer, false, text, sizeof text);
+    if (answer->type == TWI_NODE_ERROR && !strstr(text, "in progress"))
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REWRITE,
+                     "Redis went back and refuses BGREWRITEAOF; rewrite its append-only file by hand before it is "
+                     "restarted, or counts may double: %s",
+                     text);
+    else
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REWRITE, "Redis writes its append-only file anew: %s",
+                     text);
+}
+
+/* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
 static void report_refused(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
     char text[120], line[160];
@@ -173,7 +218,6 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
 
 bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
                        int64_t now_ms) {
-    (void)count;
     bool error = nodes->type == TWI_NODE_ERROR;
     switch (command) {
     case TWI_PING:
@@ -186,6 +230,8 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
         if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
         greeted(sync, now_ms);
         return sync->phase != TWI_DOWN;
+    case TWI_CONFIG: check_config(sync, nodes, count); return true;
+    case TWI_REWRITE: rewrite_answered(sync, nodes); return true;
     default: return true;
     }
 }
@@ -224,7 +270,7 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     sync->reader = NULL;
     twi_batch_free(sync->opening);
     sync->opening = NULL;
-    sync->rewind = sync->use_eval = false;
+    sync->rewind = sync->use_eval = sync->rewriting = false;
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
     if (why) {

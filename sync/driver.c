@@ -107,6 +107,9 @@ static enum twi_ticket driver_ticket_state(struct twi_sync *sync, uint64_t ticke
 
 static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
     int64_t acked_ms = twi_load_relaxed(&((struct twi_sync *)sync)->acked_ms);
+    int64_t since_ms = twi_load_relaxed(&((struct twi_sync *)sync)->outage_since_ms);
+    stats->breaker_state = twi_load_relaxed(&((struct twi_sync *)sync)->breaker_state);
+    stats->outage_ms = since_ms ? twi_port_mono_ms(sync->engine) - since_ms : 0;
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 

@@ -135,7 +135,10 @@ static void note_success(struct twi_sync *sync, int64_t now_ms) {
     if (!was_away) return;
     sync->lost_logged = false;
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
-    twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED, "Redis at %s answers", sync->name);
+    int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
+    twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
+                 "Redis at %s answers (%" PRId64 " ms after its last word)", sync->name,
+                 since_ms ? now_ms - since_ms : 0);
 }
 
 static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why);
@@ -160,6 +163,8 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         twi_port_count(sync->engine, batches_dup, 1);
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
+    else if (head->kind == TWI_ANSWER_OK)
+        twi_port_count(sync->engine, replayed, (int64_t)(batch->plus + batch->minus));
     else if (head->kind == TWI_ANSWER_DUP && !head->done) /* a replay that was cut short */
         twi_port_count(sync->engine, uncertain, (int64_t)(batch->plus + batch->minus));
     twi_ledger_confirm(&sync->ledger, batch);
@@ -199,6 +204,7 @@ static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head
     uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
+    sync->rewrites_owed = TWI_REWRITE_TRIES;
     sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
                  "Redis has forgotten %" PRIu64 " acknowledged batches; those still held are sent again, %" PRIu64
@@ -250,6 +256,7 @@ static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *wh
     uint64_t lost = beyond_window(&sync->ledger);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
+    sync->rewrites_owed = TWI_REWRITE_TRIES;
     sync->is_open = false;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
                  "%s; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost", what, lost);

@@ -19,11 +19,12 @@
 #include "sync/wire.h"
 
 #define TWI_PIPELINE_MAX 4u              /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_PENDING_MAX 16u              /* replies awaited: a greeting (4), an opening, the pipeline */
+#define TWI_PENDING_MAX 16u              /* replies awaited: a greeting (5), an opening, the pipeline, a rewrite */
+#define TWI_REWRITE_TRIES 3u             /* each perhaps done: a rewrite more does no harm, one for ever would */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
-enum twi_command { TWI_AUTH, TWI_SELECT, TWI_PING, TWI_INFO, TWI_OPEN, TWI_BATCH };
+enum twi_command { TWI_AUTH, TWI_SELECT, TWI_PING, TWI_INFO, TWI_CONFIG, TWI_REWRITE, TWI_OPEN, TWI_BATCH };
 
 struct twi_pending {
     enum twi_command command;
@@ -58,10 +59,13 @@ struct twi_sync {
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
     uint32_t pending_first, pending_count;
-    int64_t reply_ms; /* when the last reply came */
-    bool lost_logged; /* this outage has had its line */
-    bool checked;     /* the start-up checks have had their lines */
-    bool may_restore; /* the eviction policy is known not to drop ledgers and markers alike */
+    int64_t reply_ms;       /* when the last reply came */
+    bool lost_logged;       /* this outage has had its line */
+    bool checked;           /* the start-up checks have had their lines */
+    bool may_restore;       /* the eviction policy is known not to drop ledgers and markers alike */
+    bool has_aof;           /* it keeps an append-only file, as far as it says */
+    bool rewriting;         /* asked for; the answer is under way */
+    uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
 
     /* batches */
     struct twi_ledger ledger;
@@ -88,10 +92,12 @@ struct twi_sync {
     /* Redis's clock */
     int64_t offset_ms, offset_rtt_ms, offset_at_ms;
 
-    _Atomic int fd;           /* any thread */
-    _Atomic bool wants_write; /* any thread */
-    _Atomic int64_t wake_ms;  /* any thread */
-    _Atomic int64_t acked_ms; /* any thread: monotonic time of the last acknowledgement; 0: none yet */
+    _Atomic int fd;                  /* any thread */
+    _Atomic bool wants_write;        /* any thread */
+    _Atomic int64_t wake_ms;         /* any thread */
+    _Atomic uint32_t breaker_state;  /* any thread: as it was at the end of a turn */
+    _Atomic int64_t outage_since_ms; /* any thread: monotonic; 0: Redis answers. One clock for the whole outage */
+    _Atomic int64_t acked_ms;        /* any thread: monotonic time of the last acknowledgement; 0: none yet */
 };
 
 /* connect.c: from DOWN to UP, and back */
@@ -101,6 +107,8 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
 /* Drops the connection; what was on it is of unknown outcome. `slowly`: nothing heals by itself. */
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
+/* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second time. */
+void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
 void twi_refused(struct twi_sync *sync, const struct twi_node *error); /* log line and last error */
 
 /* settle.c: what an answer does to batches and items */

@@ -67,6 +67,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         sync->sent_number = sync->ledger.confirmed;
     }
     uint32_t room = pipeline_room(sync, now_ms);
+    if (sync->rewriting) room++; /* its answer is awaited beside those of batches */
     struct twi_batch *batch = sync->ledger.head;
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
     for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
@@ -201,6 +202,11 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     if (sync->out_at < sync->out.size) wants_write = true;
     twi_store_relaxed(&sync->fd, fd); /* hints: whoever reads an old one wakes once too often or at its own tick */
     twi_store_relaxed(&sync->wants_write, wants_write);
+    bool away = sync->phase != TWI_UP || sync->breaker.state != TWI_BREAKER_CLOSED;
+    int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms);
+    if (away && since_ms == 0) since_ms = now_ms ? now_ms : 1;
+    twi_store_relaxed(&sync->outage_since_ms, away ? since_ms : 0);
+    twi_store_relaxed(&sync->breaker_state, sync->breaker.state);
     twi_store_relaxed(&sync->wake_ms, wake_at(sync, now_ms, fd));
 }
 
@@ -214,6 +220,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
     if (sync->phase == TWI_OPENING && sync->pending_count == 0 && pipeline_room(sync, now_ms))
         twi_connect_open(sync, now_ms);
     if (sync->phase == TWI_UP) {
+        twi_connect_rewrite(sync, now_ms);
         twi_collect(sync, now_ms);
         send_batches(sync, now_ms);
     }

@@ -72,6 +72,8 @@ static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **s
     test_sleep_ms(100);
     assert_i64_equal(test_stat_of(engine, redis_connected), 0);
     assert_status(tw_flush(engine, 200), TW_ERR_TIMEOUT);
+    assert_true(test_stat_of(engine, breaker_state) != 0);
+    assert_true(test_stat_of(engine, outage_ms) >= 200); /* one clock, however many tries there were */
     int64_t began_ms = test_mono_ms();
     assert_status(tw_close(engine, 300), TW_ERR_TIMEOUT);
     assert_true(test_mono_ms() - began_ms < 1500);
@@ -305,6 +307,57 @@ static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     redis_server_destroy(&server);
 }
 
+/* One rollback by one batch, as a truncated file leaves it: the ledger and the counter step back together. */
+static struct log_lines go_back_once(struct redis_server *server, const char *user) {
+    static const char back[] = "local l = redis.call('KEYS', 'tw:ledger:*')[1] local n = redis.call('HGET', l, 'n') "
+                               "redis.call('HSET', l, 'n', string.format('%d', n - 1), 'p', "
+                               "string.format('%d', redis.call('HGET', l, 'p') - 10)) "
+                               "redis.call('HDEL', l, string.format('%d', n % 8)) redis.call('DECRBY', 'back:k', 10)";
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    char url[256];
+    redis_server_ask(server, "FLUSHALL", NULL);
+    snprintf(url, sizeof url, "unix://%s%s", user, server->socket);
+    quick_options(&options, url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "back", TW_FOREVER, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+        assert_status(tw_flush(engine, 5000), TW_OK);
+    }
+    redis_server_ask(server, "EVAL", back, "0", NULL);
+    assert_i64_equal(redis_server_get(server, "back:k"), 10);
+    assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(server, "back:k"), 120);
+    assert_i64_equal(test_stat_of(engine, replayed), 10);
+    assert_i64_equal(test_stat_of(engine, rollbacks), 1);
+    assert_i64_equal(test_stat_of(engine, lost), 0);
+    assert_i64_equal(test_stat_of(engine, breaker_state), 0);
+    assert_i64_equal(test_stat_of(engine, outage_ms), 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    return lines;
+}
+
+/* Goal: where Redis keeps an append-only file, one that went back has it written anew at once (fault 15), and the danger
+ * is named at the start (fault 16); a user who may not do either is told, and counts all the same. */
+static void after_going_back_the_append_only_file_is_written_anew(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, durable);
+    struct log_lines may = go_back_once(&server, "");
+    assert_non_null(strstr(may.text, "aof-load-truncated yes"));
+    assert_non_null(strstr(may.text, "append-only file anew"));
+    redis_server_ask(&server, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-bgrewriteaof", "-config", NULL);
+    struct log_lines may_not = go_back_once(&server, "small:pw@");
+    assert_null(strstr(may_not.text, "aof-load-truncated yes"));
+    assert_non_null(strstr(may_not.text, "refuses BGREWRITEAOF"));
+    redis_server_destroy(&server);
+}
+
 /* Goal: docs/SYNC.md names every permission that is needed. Method: a user with these and no more; ACL LOG, which sees
  * what scripts are refused, too, stays empty. */
 static void the_permissions_of_the_manual_suffice(void **state) {
@@ -366,6 +419,7 @@ int main(void) {
         cmocka_unit_test(a_poisoned_key_waits_alone_and_lands_once),
         cmocka_unit_test(a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing),
         cmocka_unit_test(a_redis_from_before_the_ledger_is_given_everything_again),
+        cmocka_unit_test(after_going_back_the_append_only_file_is_written_anew),
         cmocka_unit_test(what_is_older_than_replay_ms_is_counted_as_lost),
         cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(engines_come_and_go_without_a_trace),

@@ -400,7 +400,8 @@ static void say_info(struct redis_model *model, struct twi_bytes *reply) {
         return;
     }
     snprintf(info, sizeof info,
-             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n",
+             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n"
+             "aof_enabled:1\r\n",
              model->policy);
     say_bulk(reply, info);
 }
@@ -410,6 +411,13 @@ void redis_model_run(struct redis_model *model, const struct model_word *words, 
         say(reply, "+PONG\r\n");
     } else if (is(&words[0], "INFO")) {
         say_info(model, reply);
+    } else if (is(&words[0], "CONFIG")) {
+        say(reply, "*2\r\n");
+        say_bulk(reply, "aof-load-truncated");
+        say_bulk(reply, "yes");
+    } else if (is(&words[0], "BGREWRITEAOF")) {
+        model->rewrites++;
+        say(reply, "+Background append only file rewriting started\r\n");
     } else if (is(&words[0], "SELECT") || is(&words[0], "AUTH")) {
         say(reply, "+OK\r\n");
     } else if (is(&words[0], "EVALSHA") && !model->has_script) {

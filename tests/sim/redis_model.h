@@ -58,6 +58,7 @@ struct redis_model {
     const char *policy;    /* maxmemory_policy of INFO; NULL: INFO is forbidden */
     const char *password;  /* NULL: none asked for */
     int node;              /* on whose behalf the command runs */
+    uint64_t rewrites;     /* of the append-only file, asked for */
     uint64_t applications; /* batches applied, empty ones not counted */
 };
 

@@ -283,7 +283,8 @@ static void check_books(void) {
 }
 
 static uint64_t happened[WORLD_FAULTS];
-static int64_t seen_dup, seen_gap, seen_poison;
+static int64_t seen_dup, seen_gap, seen_poison, seen_replayed;
+static uint64_t seen_rewrites;
 
 /* A fault that never happened was not tested. (One seed, given by hand, need not show them all.) */
 static void assert_happened(size_t runs, enum world_fault first, enum world_fault last) {
@@ -295,8 +296,10 @@ static void run_seed(uint64_t seed, const struct world_faults *faults, const cha
     run();
     live();
     check_books();
+    seen_rewrites += sim.world.redis.rewrites;
     for (int i = 0; i < WORLD_FAULTS; i++) happened[i] += sim.world.happened[i];
     for (int n = 0; n < WORLD_NODES; n++) {
+        seen_replayed += fake_stat_of(&sim.engines[n], replayed);
         seen_dup += fake_stat_of(&sim.engines[n], batches_dup);
         seen_gap += fake_stat_of(&sim.engines[n], batches_gap);
         seen_poison += fake_stat_of(&sim.engines[n], poison_keys);
@@ -308,7 +311,8 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
     uint64_t seeds[20000];
     size_t count = test_seeds(name, test_scale(fresh), seeds, 20000);
     memset(happened, 0, sizeof happened);
-    seen_dup = seen_gap = seen_poison = 0;
+    seen_dup = seen_gap = seen_poison = seen_replayed = 0;
+    seen_rewrites = 0;
     for (size_t i = 0; i < count; i++) run_seed(seeds[i], faults, policy);
     return count;
 }
@@ -361,6 +365,7 @@ static void what_redis_forgets_is_sent_again(void **state) {
         .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4, .flush_scripts = 5};
     size_t runs = run_seeds("sync_rollback", 60, &faults, "noeviction");
     assert_happened(runs, WORLD_ROLLED_BACK, WORLD_UNBORN);
+    if (runs >= 10) assert_true(seen_rewrites > 0 && seen_replayed > 0);
 }
 
 /* Goal: a wiped Redis gets the window back; what it cannot get is counted. */
