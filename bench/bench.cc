@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unistd.h>
 
 namespace bench {
 
@@ -30,8 +31,15 @@ void Bench::measure(const std::string &command, unsigned key_bytes, int round, c
                     const std::function<void(Child &)> &work) {
     std::vector<Metric> metrics;
     std::string failure;
-    if (run_child(work, metrics, failure))
+    bool watched = isatty(STDERR_FILENO) != 0;
+    if (watched)
+        std::fprintf(stderr, "\r%-60s\r%s, round %d: %s %s", "", command.c_str(), round + 1, peer->name, peer->form);
+    bool well = run_child(work, metrics, failure);
+    if (watched) std::fprintf(stderr, "\r%-60s\r", "");
+    if (well)
         report.add(command, key_bytes, round, metrics);
+    else if (failure.rfind(gave_up, 0) == 0 && std::string(peer->name) != ours_name)
+        std::printf("left out of round %d: %s %s %s\n", round + 1, peer->name, peer->form, failure.c_str());
     else
         report.fail(command + ", " + peer->name + " " + peer->form + ": " + failure);
 }

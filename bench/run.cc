@@ -249,6 +249,9 @@ void Child::check(const bench_peer *peer, void *self, int64_t sum, uint64_t coun
              static_cast<unsigned long long>(counters));
 }
 
+const char gave_up[] = "was not done";
+constexpr unsigned child_seconds_max = 600;
+
 bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &metrics, std::string &failure) {
     void *map = mmap(nullptr, sizeof(Child::Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
@@ -261,7 +264,7 @@ bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &me
     std::fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(900);                       /* a peer that hangs ends here */
+        alarm(child_seconds_max);         /* a peer that hangs ends here */
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* and no child outlives us */
         malloc_trim(0);
         work(child);
@@ -276,7 +279,8 @@ bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &me
     else if (child.shared->failure[0] != '\0')
         failure = child.shared->failure;
     else if (ended && WIFSIGNALED(status))
-        failure = std::string("ended by signal: ") + strsignal(WTERMSIG(status));
+        failure = WTERMSIG(status) == SIGALRM ? gave_up + (" after " + std::to_string(child_seconds_max) + " s")
+                                              : std::string("ended by signal: ") + strsignal(WTERMSIG(status));
     else
         failure = "its process did not end well";
     munmap(map, sizeof(Child::Shared));
