@@ -93,11 +93,20 @@ static size_t line_end(const char *data, size_t size, size_t at) {
     return end != NULL ? (size_t)(end - data) + 1 : 0;
 }
 
+/* The number of a whole line that begins at `at` behind one letter. The bytes end with the line, not with a NUL. */
+static long line_number(const char *data, size_t at) {
+    long number = 0;
+    bool negative = data[at + 1] == '-';
+    for (size_t i = at + (negative ? 2 : 1); data[i] >= '0' && data[i] <= '9'; i++)
+        number = number * 10 + (data[i] - '0');
+    return negative ? -number : number;
+}
+
 /* Where the value at `at` ends; 0: it is not whole. Requests and replies have the same form. */
 static size_t value_end(const char *data, size_t size, size_t at, int depth) {
     size_t end = line_end(data, size, at);
     if (end == 0 || depth > DEPTH_MAX) return 0;
-    long count = data[at] == '$' || data[at] == '*' ? strtol(data + at + 1, NULL, 10) : -1;
+    long count = data[at] == '$' || data[at] == '*' ? line_number(data, at) : -1;
     if (count < 0) return end;
     if (data[at] == '$') return end + (size_t)count + 2 <= size ? end + (size_t)count + 2 : 0;
     for (long index = 0; index < count && end != 0; index++) end = value_end(data, size, end, depth + 1);
@@ -109,7 +118,7 @@ static const char *word_of(const char *data, size_t size, size_t index, size_t *
     size_t at = line_end(data, size, 0);
     for (size_t i = 0; i < index; i++) at = value_end(data, size, at, 0);
     *begins = at;
-    *length = (size_t)strtol(data + at + 1, NULL, 10);
+    *length = (size_t)line_number(data, at);
     return data + line_end(data, size, at);
 }
 
