@@ -1,0 +1,262 @@
+/* chaos.c -- several processes count through a network that loses replies and a Redis that is killed: the sums agree to
+ * the unit; with processes killed, too, they lie between what was acknowledged and what was begun.
+ * Method: the truth stands in a page shared with the processes, written around each add, so it outlives a kill -9.
+ * Time: TW_SCALE percent of 10 s and 4 s, at most 60 s each. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROCESSES 4
+#define LIVES_MAX 2048
+
+static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+
+/* One process's truth: acknowledged <= done <= begun, each by that process alone. */
+struct life {
+    _Atomic int64_t begun;        /* before the add */
+    _Atomic int64_t done;         /* after it */
+    _Atomic int64_t acknowledged; /* `done` as it was before the last flush that succeeded */
+    _Atomic int64_t lost, uncertain, dups, ended_well;
+};
+
+struct page {
+    char url[64];
+    uint64_t seed;
+    _Atomic bool stop;
+    struct life lives[LIVES_MAX];
+};
+
+static struct page *page_make(const struct proxy *proxy) {
+    struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    snprintf(page->url, sizeof page->url, "%s", proxy_url(proxy));
+    page->seed = test_seed();
+    return page;
+}
+
+/* ---- the counting process -------------------------------------------------------------------------------------------- */
+
+/* Adds as much to a key that all share as to its own. */
+static bool add_once(tw_family *family, struct life *life, const char *own, int64_t delta) {
+    atomic_fetch_add(&life->begun, delta);
+    bool well =
+        tw_add(family, tw_str(own), delta, NULL) == TW_OK && tw_add(family, tw_str("all"), delta, NULL) == TW_OK;
+    atomic_fetch_add(&life->done, delta);
+    return well;
+}
+
+static int live(struct page *page, int index) {
+    struct life *life = &page->lives[index];
+    struct test_prng prng;
+    tw_options options;
+    tw_family_options family_options;
+    tw_engine *engine;
+    tw_family *family;
+    tw_stats stats;
+    char own[24];
+    snprintf(own, sizeof own, "life%d", index);
+    test_prng_seed(&prng, page->seed ^ (uint64_t)index);
+    quick_options(&options, page->url);
+    options.redis_timeout_ms = 200;
+    tw_family_options_init(&family_options);
+    family_options.name = "chaos";
+    family_options.window = TW_FOREVER;
+    if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &family) != TW_OK) return 2;
+    for (uint64_t i = 1; !atomic_load(&page->stop); i++) {
+        if (!add_once(family, life, own, test_prng_between(&prng, 1, 100))) return 3;
+        if (i % 16 == 0) test_sleep_ms(1);
+        int64_t done = atomic_load(&life->done);
+        if (i % 256 == 0 && tw_flush(engine, 100) == TW_OK) atomic_store(&life->acknowledged, done);
+    }
+    int64_t done = atomic_load(&life->done);
+    if (tw_flush(engine, 30000) == TW_OK) atomic_store(&life->acknowledged, done);
+    if (tw_stats_read(engine, &stats) != TW_OK) return 4;
+    atomic_store(&life->lost, stats.lost);
+    atomic_store(&life->uncertain, stats.uncertain);
+    atomic_store(&life->dups, stats.batches_dup);
+    if (tw_close(engine, 10000) != TW_OK) return 5;
+    atomic_store(&life->ended_well, 1);
+    return 0;
+}
+
+static pid_t start_life(struct page *page, int index) {
+    pid_t parent = getpid(), pid = fork();
+    assert_true(pid >= 0);
+    if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(6);
+    for (int fd = 3; fd < 1024; fd++) close(fd); /* the proxy's connections end when the proxy ends them */
+    _exit(live(page, index));
+}
+
+static void await_all(const pid_t *processes) {
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(processes[i], &status, 0), processes[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
+/* ---- the world ------------------------------------------------------------------------------------------------------- */
+
+static void make_trouble(struct proxy *proxy) {
+    proxy_chance(proxy, PROXY_DROP_REPLY, 800); /* with the next: a tenth of all replies */
+    proxy_chance(proxy, PROXY_LOSE_REPLY, 200);
+    proxy_chance(proxy, PROXY_DROP_REQUEST, 200);
+    proxy_chance(proxy, PROXY_CUT_REQUEST, 100);
+    proxy_chance(proxy, PROXY_CUT_REPLY, 100);
+    proxy_chance(proxy, PROXY_HOLD, 200);
+    proxy_chance(proxy, PROXY_TWICE, 50);
+    proxy_chance(proxy, PROXY_RESET, 100);
+}
+
+static void make_peace(struct proxy *proxy) {
+    for (int fault = PROXY_DROP_REQUEST; fault < PROXY_FAULTS; fault++) proxy_chance(proxy, (enum proxy_fault)fault, 0);
+}
+
+static int64_t duration_ms(uint64_t ms) {
+    uint64_t scaled = test_scale(ms);
+    return (int64_t)(scaled < 60000 ? scaled : 60000);
+}
+
+/* One blow to Redis or to the connections. */
+static void strike(struct redis_server *server, struct proxy *proxy, struct test_prng *prng) {
+    switch (test_prng_below(prng, 8)) {
+    case 0:
+    case 1:
+        redis_server_kill(server);
+        test_sleep_ms((int64_t)test_prng_below(prng, 150));
+        redis_server_restart(server);
+        break;
+    case 2: redis_server_ask(server, "SCRIPT", "FLUSH", NULL); break;
+    case 3:
+        redis_server_pause(server);
+        test_sleep_ms((int64_t)test_prng_below(prng, 400));
+        redis_server_resume(server);
+        break;
+    default: proxy_cut_all(proxy); break;
+    }
+}
+
+static int64_t count_of_life(struct redis_server *server, int index) {
+    char name[40];
+    snprintf(name, sizeof name, "chaos:life%d", index);
+    return redis_server_get(server, name);
+}
+
+static void tell(const struct proxy_seen *seen) {
+    int64_t faults = 0;
+    for (int i = 1; i < PROXY_FAULTS; i++) faults += seen->happened[i];
+    print_message("# %lld batches, %lld faults, %lld executed late, %lld connections\n", (long long)seen->requests,
+                  (long long)faults, (long long)seen->late, (long long)seen->connections);
+    assert_true(seen->happened[PROXY_DROP_REPLY] + seen->happened[PROXY_LOSE_REPLY] > 0);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------------------------------- */
+
+/* Goal: the sum in Redis is the sum of all increments, to the unit, or differs by what the metrics say was lost (P2).
+ * Method: four processes; Redis (AOF always) and connections killed at random; a tenth of the replies lost. */
+static void four_processes_in_chaos_agree_to_the_unit(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct test_prng prng;
+    pid_t processes[PROCESSES];
+    test_prng_seed(&prng, test_seed());
+    redis_server_start(&server, durable);
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    struct page *page = page_make(proxy);
+    for (int i = 0; i < PROCESSES; i++) processes[i] = start_life(page, i);
+    make_trouble(proxy);
+    for (int64_t until_ms = test_mono_ms() + duration_ms(10000); test_mono_ms() < until_ms;) {
+        test_sleep_ms(test_prng_between(&prng, 100, 500));
+        strike(&server, proxy, &prng);
+    }
+    make_peace(proxy);
+    atomic_store(&page->stop, true);
+    await_all(processes);
+    int64_t done = 0, lost = 0, dups = 0;
+    for (int i = 0; i < PROCESSES; i++) {
+        struct life *life = &page->lives[i];
+        assert_i64_equal(life->uncertain, 0);
+        assert_i64_equal(life->acknowledged, life->done);
+        if (life->lost == 0) assert_i64_equal(count_of_life(&server, i), life->done);
+        done += life->done, lost += life->lost, dups += life->dups;
+    }
+    /* Each delta went to two keys. */
+    assert_i64_equal(2 * done - lost, redis_server_get(&server, "chaos:all") + count_of_life(&server, 0) +
+                                          count_of_life(&server, 1) + count_of_life(&server, 2) +
+                                          count_of_life(&server, 3));
+    assert_i64_equal(lost, 0); /* this Redis keeps what it acknowledged */
+    assert_true(dups > 0);
+    struct proxy_seen seen = proxy_look(proxy);
+    tell(&seen);
+    munmap(page, sizeof *page);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a process that is killed loses at most what it had not sent, and doubles nothing (fault 41).
+ * Method: as above, with processes killed -9 at random and new ones begun. */
+static void killed_processes_double_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct test_prng prng;
+    pid_t processes[PROCESSES];
+    int lives = 0, killed = 0;
+    test_prng_seed(&prng, test_seed() + 1);
+    redis_server_start(&server, durable);
+    struct proxy *proxy = proxy_start(&server, test_seed() + 1);
+    struct page *page = page_make(proxy);
+    for (; lives < PROCESSES; lives++) processes[lives] = start_life(page, lives);
+    make_trouble(proxy);
+    for (int64_t until_ms = test_mono_ms() + duration_ms(4000); test_mono_ms() < until_ms;) {
+        test_sleep_ms(test_prng_between(&prng, 20, 120));
+        if (test_prng_chance(&prng, 1, 8)) strike(&server, proxy, &prng);
+        if (lives == LIVES_MAX) continue;
+        uint64_t i = test_prng_below(&prng, PROCESSES);
+        kill(processes[i], SIGKILL);
+        assert_int_equal(waitpid(processes[i], NULL, 0), processes[i]);
+        killed++;
+        processes[i] = start_life(page, lives++);
+    }
+    make_peace(proxy);
+    atomic_store(&page->stop, true);
+    await_all(processes);
+    int64_t acknowledged = 0, begun = 0, counted = 0;
+    for (int i = 0; i < lives; i++) {
+        struct life *life = &page->lives[i];
+        int64_t count = count_of_life(&server, i);
+        assert_true(count <= life->begun);
+        assert_true(count >= life->acknowledged);
+        if (life->ended_well) assert_i64_equal(count, life->done);
+        acknowledged += life->acknowledged, begun += life->begun, counted += count;
+    }
+    int64_t all = redis_server_get(&server, "chaos:all");
+    assert_true(all >= acknowledged && all <= begun);
+    assert_true(killed > 0 && counted > 0);
+    print_message("# %d processes killed; acknowledged %lld, counted %lld, begun %lld\n", killed,
+                  (long long)acknowledged, (long long)counted, (long long)begun);
+    struct proxy_seen seen = proxy_look(proxy);
+    tell(&seen);
+    munmap(page, sizeof *page);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+#ifdef __SANITIZE_THREAD__
+    test_skip_program("ThreadSanitizer allows no new thread in a forked child");
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(four_processes_in_chaos_agree_to_the_unit),
+        cmocka_unit_test(killed_processes_double_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
