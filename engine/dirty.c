@@ -73,4 +73,5 @@ void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation) {
     generation->pending = true;
     generation->next_pending = engine->pending;
     engine->pending = twi_arena_line(&engine->arena, generation);
+    engine->pending_new++;
 }

@@ -209,7 +209,7 @@ static void renew(tw_engine *engine) {
     twi_store_relaxed(&engine->marked, 0);
     twi_store_relaxed(&engine->retired_maps, 0);
     twi_store_relaxed(&engine->turn_owned, false);
-    engine->pending = engine->retired = engine->maps = engine->delayed_count = 0;
+    engine->pending = engine->pending_new = engine->retired = engine->maps = engine->delayed_count = 0;
     engine->collect_asked = engine->collect_running = false;
     twi_signal_make(&engine->turned);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;

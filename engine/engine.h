@@ -62,7 +62,8 @@ struct tw_engine {
     _Atomic(struct tw_family *) families; /* all; the turn reads without the lock, only the turn unlinks */
 
     /* the turn's own */
-    uint32_t pending;     /* generations being collected */
+    uint32_t pending;     /* generations being collected: some as they came, then by their end in Redis */
+    uint32_t pending_new; /* how many as they came */
     bool collect_asked;   /* a full collection was begun and waits for its grace period */
     bool collect_running; /* its grace period is over; done when one collection has come to its end */
     _Atomic bool collect_done;

@@ -40,9 +40,52 @@ static void take_marked_generations(tw_engine *engine) {
 void twi_port_forget(tw_engine *engine, struct twi_generation *generation) {
     take_marked_generations(engine);
     uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->pending;
-    while (*link != line && *link != 0) link = &generation_at(engine, *link)->next_pending;
-    if (*link == line) *link = generation->next_pending;
+    uint32_t before = 0;
+    for (; *link != line && *link != 0; before++) link = &generation_at(engine, *link)->next_pending;
+    if (*link == line) {
+        *link = generation->next_pending;
+        if (before < engine->pending_new) engine->pending_new--;
+    }
     generation->pending = false;
+}
+
+/* When what a generation owes can no longer be sent. */
+static int64_t deadline_of(const struct twi_generation *generation) {
+    if (generation->family->from_first) return generation->end_ms;
+    return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
+}
+
+static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
+    uint32_t head = 0, *link = &head;
+    while (a != 0 && b != 0) {
+        bool a_first = deadline_of(generation_at(engine, a)) <= deadline_of(generation_at(engine, b));
+        uint32_t *first = a_first ? &a : &b;
+        *link = *first;
+        link = &generation_at(engine, *first)->next_pending;
+        *first = *link;
+    }
+    *link = a != 0 ? a : b;
+    return head;
+}
+
+/* The first `count` of the list, in order; `*list` becomes the rest. */
+static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
+    uint32_t line = *list;
+    if (count == 1) {
+        *list = generation_at(engine, line)->next_pending;
+        generation_at(engine, line)->next_pending = 0;
+        return line;
+    }
+    uint32_t first = take_sorted(engine, list, count / 2);
+    return merge(engine, first, take_sorted(engine, list, count - count / 2));
+}
+
+/* After an outage what dies first goes first (trap S10). */
+static void sort_pending(tw_engine *engine) {
+    if (engine->pending_new == 0) return;
+    uint32_t rest = engine->pending, fresh = take_sorted(engine, &rest, engine->pending_new);
+    engine->pending = merge(engine, fresh, rest);
+    engine->pending_new = 0;
 }
 
 /* One counter's item; false: nothing to say of it. */
@@ -165,6 +208,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
         engine->collect_running = true;
     }
     take_marked_generations(engine);
+    sort_pending(engine);
     /* A quarter is kept for open windows: their totals are what limits are decided on. */
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
     count += collect_pass(engine, false, items + count, count_max - count);

@@ -104,6 +104,28 @@ static void a_quarter_of_a_collection_is_kept_for_open_windows(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: of many closed windows, those that die first in Redis are sent first (trap S10). Method: six hours pass without a
+ * collection, in two families of different retention; then one counter at a time. */
+static void what_dies_first_is_collected_first(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family_options longer = rig_options("longer", TW_ALIGNED, TW_HOUR);
+    longer.retention_ms = 27 * TW_HOUR + TW_MINUTE;
+    tw_family *families[] = {rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), rig_family_of(&rig, &longer)};
+    for (int hour = 0; hour < 6; hour++) {
+        for (int i = 0; i < 2; i++) rig_add(families[i], "k", 1);
+        rig_pass(&rig, TW_HOUR);
+    }
+    int64_t last_ms = 0;
+    for (size_t i = 0; i < 12; i++) {
+        assert_i64_equal(hand_collect(1), 1);
+        assert_true(hand->held[i].expiry_ms > last_ms);
+        last_ms = hand->held[i].expiry_ms;
+    }
+    hand_close(&rig);
+}
+
 static void adds_that_cancel_out_ask_for_the_total_only(void **state) {
     (void)state;
     struct rig rig;
@@ -776,6 +798,7 @@ int main(void) {
         cmocka_unit_test(an_item_is_named_as_its_template_says),
         cmocka_unit_test(what_does_not_fit_into_a_collection_comes_with_a_later_one),
         cmocka_unit_test(a_quarter_of_a_collection_is_kept_for_open_windows),
+        cmocka_unit_test(what_dies_first_is_collected_first),
         cmocka_unit_test(adds_that_cancel_out_ask_for_the_total_only),
         cmocka_unit_test(trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothing),
         cmocka_unit_test(trap_e41_reads_do_not_fill_a_family),
