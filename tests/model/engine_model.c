@@ -668,7 +668,7 @@ static void end_run(struct model *model) {
     for (uint32_t i = 0; i < model->member_count && !model->stopped; i++) {
         struct member *member = &model->members[i];
         for (size_t w = 0; w < member->twin.window_count; w++) {
-            struct twin_window *window = &member->twin.windows[w];
+            struct twin_window *window = member->twin.windows[w];
             struct twi_generation *generation = twi_window_find(member->family, window->start_ms);
             if (generation == NULL) continue;
             check_that(
@@ -680,7 +680,7 @@ static void end_run(struct model *model) {
     for (uint32_t i = 0; i < model->member_count; i++) {
         struct twin *twin = &model->members[i].twin;
         for (size_t w = 0; w < twin->window_count && twin->options.on_window_closed != NULL; w++)
-            check_i64(twin->windows[w].told, twin_has_counted(&twin->windows[w]));
+            check_i64(twin->windows[w]->told, twin_has_counted(twin->windows[w]));
         twin_free(twin);
     }
 }
@@ -720,10 +720,10 @@ static void run_seed(uint64_t seed) {
 
 static void an_engine_answers_as_its_twin(void **state) {
     (void)state;
-    enum { SEEDS_MAX = 20000 };
+    enum { SEEDS_MAX = 100000 };
     static uint64_t seeds[SEEDS_MAX];
     make_keys();
-    size_t count = test_seeds("engine_model", test_scale(1500), seeds, SEEDS_MAX);
+    size_t count = test_seeds("engine_model", test_scale(6000), seeds, SEEDS_MAX);
     for (size_t i = 0; i < count; i++) run_seed(seeds[i]);
     printf("# %zu seeds\n", count);
 }

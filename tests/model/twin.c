@@ -11,6 +11,7 @@ void twin_make(struct twin *twin, const tw_family_options *options) {
 }
 
 void twin_free(struct twin *twin) {
+    for (size_t index = 0; index < twin->window_count; index++) free(twin->windows[index]);
     free(twin->windows);
     twin->windows = NULL;
 }
@@ -64,7 +65,7 @@ void twin_span(const struct twin *twin, int64_t unix_ms, int64_t *start_ms, int6
 
 struct twin_window *twin_window_at(struct twin *twin, int64_t start_ms) {
     for (size_t index = 0; index < twin->window_count; index++)
-        if (twin->windows[index].start_ms == start_ms) return &twin->windows[index];
+        if (twin->windows[index]->start_ms == start_ms) return twin->windows[index];
     return NULL;
 }
 
@@ -74,7 +75,8 @@ struct twin_window *twin_window_make(struct twin *twin, int64_t unix_ms) {
     struct twin_window *window = twin_window_at(twin, start_ms);
     if (window != NULL) return window;
     assert_true(twin->window_count < TWIN_WINDOWS_MAX);
-    window = &twin->windows[twin->window_count++];
+    window = twin->windows[twin->window_count++] = calloc(1, sizeof *window);
+    assert_non_null(window);
     window->start_ms = start_ms;
     window->end_ms = end_ms;
     return window;
@@ -88,7 +90,7 @@ struct twin_window *twin_window_of_key(struct twin *twin, uint32_t key, int64_t 
         return window != NULL && window->present[key] ? window : NULL;
     }
     for (size_t index = 0; index < twin->window_count; index++) {
-        struct twin_window *window = &twin->windows[index];
+        struct twin_window *window = twin->windows[index];
         if (window->present[key] && window->life_end_ms[key] > now_ms) return window;
     }
     return NULL;

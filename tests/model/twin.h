@@ -22,7 +22,7 @@ struct twin_window {
 
 struct twin {
     tw_family_options options; /* as given: zeros are defaults */
-    struct twin_window *windows;
+    struct twin_window **windows;
     size_t window_count;
 };
 
