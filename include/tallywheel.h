@@ -211,13 +211,15 @@ TW_API tw_status tw_stop(tw_engine *engine);
 
 /** Stops, flushes within the time, runs the last closing hooks (TW_CLOSED_PARTIAL for windows still open), frees
  *  everything. No call may be running or follow. The engine is gone whatever is answered.
- *  Answers: TW_OK; TW_ERR_TIMEOUT (some counts were not acknowledged: on_lost told which); TW_ERR_MODE (from inside a
+ *  Answers: TW_OK; TW_ERR_TIMEOUT (some counts were not acknowledged, and on_lost told which; or a hook answered
+ *  false to the end); TW_ERR_MODE (from inside a
  *  hook or inside tw_enter: nothing was done). */
 TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
 
 /** Host-driven engines: one bounded round of background work (clock, roll-over, hooks, sync), by one thread at a time.
  *  Cost: at most some milliseconds, hooks not counted; never waits for the network.
- *  Answers: TW_OK; TW_PENDING (another thread is in a turn); TW_ERR_MODE (own-thread engine, hook, inside tw_enter). */
+ *  Answers: TW_OK; TW_PENDING (another thread is in a turn); TW_ERR_CLOSED; TW_ERR_MODE (own-thread engine, hook,
+ *  inside tw_enter). */
 TW_API tw_status tw_turn(tw_engine *engine);
 /** The socket to wait on for tw_turn(), or -1 while there is none. May change at each turn. Wait for reading, and also
  *  for writing when tw_timeout_ms() says 0. */
@@ -319,7 +321,7 @@ TW_API tw_status tw_family_close(tw_family *family);
  *  TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /** The same into the window of `unix_ms`: event time, for logs and queues. Aligned and calendar windows.
- *  Answers also: TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_MODE. */
+ *  Answers also: TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_MODE, TW_ERR_RANGE (a time outside of the years 1000 to 9998). */
 TW_API tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view);
 /** Adds each item by itself. NULL deltas: all 1. `views` and `each` (one status an item) may be NULL.
  *  Answers: the lowest negative status of the items, else the highest positive one, else TW_OK. */
@@ -332,7 +334,8 @@ TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int
  *  key: its total comes with a later sync. Cost: as tw_add() without the add. Answers: TW_OK; TW_ERR_KEY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_get(tw_family *family, tw_key key, int64_t *view);
-/** The same in the window of `unix_ms`, while it is readable here. Answers also: TW_ERR_LATE, TW_ERR_MODE. */
+/** The same in the window of `unix_ms`, while it is readable here. Answers also: TW_ERR_LATE, TW_ERR_MODE,
+ *  TW_ERR_RANGE. */
 TW_API tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view);
 
 typedef struct tw_reading {
@@ -377,7 +380,8 @@ typedef struct tw_count {
 /** Visits each counter of the window that holds `unix_ms` (or TW_NOW), in no order, until `visit` answers false. A key
  *  that is present throughout is visited exactly once; it is no snapshot: others may count meanwhile. The key is valid
  *  inside `visit` only, which may call the engine. Cost: memory for one small buffer on the stack.
- *  Answers: TW_OK; TW_ERR_LATE (not readable here any more), TW_ERR_CLOSED, TW_ERR_FORKED. */
+ *  Answers: TW_OK; TW_ERR_LATE (not readable here any more), TW_ERR_MODE (a moment other than TW_NOW in a family from
+ *  first), TW_ERR_RANGE, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count),
                          void *ctx);
 
