@@ -22,6 +22,7 @@ tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key
     if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
     call->at = false;
     call->decided = false;
+    call->now_ms = 0;
     call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);
     twi_section_enter(call->self);
     return TW_OK;

@@ -131,6 +131,7 @@ static void a_pin_in_a_forked_child_counts_from_zero(void **state) {
     if (child == 0) {
         int64_t seen = 0;
         bool right = tw_pin_add(pin, 1, &seen) == TW_OK && seen == 1 && tw_pin_add(pin, 1, &seen) == TW_OK && seen == 2;
+        tw_pin_close(pin);
         _exit(right ? 0 : 1);
     }
     int status = -1;

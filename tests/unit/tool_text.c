@@ -197,7 +197,10 @@ static bool unescape(const char *text, size_t size, unsigned char *key, size_t *
             i++;
             if (i == size) return false;
             if (text[i] == 'x') {
-                if (size - i < 3 || sscanf(text + i + 1, "%2x", &value) != 1) return false;
+                char digits[3] = {0}; /* the text ends without a NUL */
+                if (size - i < 3) return false;
+                memcpy(digits, text + i + 1, 2);
+                if (sscanf(digits, "%2x", &value) != 1) return false;
                 i += 2;
             } else {
                 value = text[i] == 't' ? '\t' : text[i] == 'n' ? '\n' : text[i] == '\\' ? '\\' : 256;
