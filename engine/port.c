@@ -201,12 +201,24 @@ static void bring_back_delayed(tw_engine *engine) {
     }
 }
 
+static void pend_if_marked(void *ctx, struct twi_generation *generation) {
+    if (twi_load_relaxed(&generation->marked) != 0 || twi_load_relaxed(&generation->overflow_marked) != 0)
+        twi_dirty_pend(ctx, generation);
+}
+
+/* The grace period of a ticket is over: every adder of before it has set its last mark. But it may have found its window
+ * listed by one that came after the ticket and stalls before the push; so the windows are looked at, not the list. */
+static void begin_full_collection(tw_engine *engine) {
+    engine->collect_asked = false;
+    engine->collect_running = true;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
+        twi_window_visit(family, pend_if_marked, engine);
+}
+
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
     bring_back_delayed(engine);
-    if (engine->collect_asked && engine->collect_stamp < twi_reclaim_reached()) {
-        engine->collect_asked = false; /* every adder of before has set its last mark */
-        engine->collect_running = true;
-    }
+    if (engine->collect_asked && engine->collect_stamp < twi_reclaim_reached()) begin_full_collection(engine);
     take_marked_generations(engine);
     sort_pending(engine);
     /* A quarter is kept for open windows: their totals are what limits are decided on. */
