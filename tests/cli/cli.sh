@@ -62,7 +62,7 @@ same() { # GOT WANTED
 
 # A redis-server of the script's own on $work/redis.sock; $redis is its process id. It may be killed and started again.
 redis_start() {
-    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly yes --daemonize no \
+    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$work" --save '' --appendonly yes --aof-load-truncated no --daemonize no \
         >"$work/redis.log" 2>&1 &
     redis=$!
     background="$background $redis"
