@@ -195,16 +195,25 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
     return true;
 }
 
+/* The kernel populates what lies ahead: whoever takes it meanwhile may be writing there already, so nothing is touched from
+ * here. A kernel without the advice (before 5.14) leaves the first touch to the taker. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
     uint32_t taken = twi_load_relaxed(&arena->segments_taken), more = taken - arena->segments_seen;
     uint64_t target = (uint64_t)taken + more + more / 2 + (more != 0 || taken == 0 ? HUGE_SEGMENTS : 0);
     arena->segments_seen = taken;
     if (target > arena->segments_max) target = arena->segments_max;
     if (arena->segments_touched < taken) arena->segments_touched = taken;
-    for (; arena->segments_touched < target && *work >= TWI_SEGMENT_LINES; arena->segments_touched++) {
-        touch(arena, (arena->segments_touched + 1) * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
-        *work -= TWI_SEGMENT_LINES;
-    }
+    uint64_t count = target > arena->segments_touched ? target - arena->segments_touched : 0;
+    if (count > *work / TWI_SEGMENT_LINES) count = *work / TWI_SEGMENT_LINES;
+    if (count == 0) return;
+    unsigned char *first = twi_arena_at(arena, (arena->segments_touched + 1) * TWI_SEGMENT_LINES);
+    (void)madvise(first, count * TWI_SEGMENT_BYTES, MADV_POPULATE_WRITE);
+    arena->segments_touched += (uint32_t)count;
+    *work -= (uint32_t)count * TWI_SEGMENT_LINES;
 }
 
 void *twi_arena_wiped_pages(size_t bytes) {
