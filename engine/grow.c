@@ -99,7 +99,7 @@ static void give_copy(struct twi_arena *arena, struct twi_generation *generation
     give_entry(arena, generation, copy->node);
 }
 
-static void close_leaf(struct twi_leaf *leaf) {
+void twi_leaf_close(struct twi_leaf *leaf) {
     uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
     for (uint32_t i = 0; i < slots; i++) {
         uint64_t found = TWI_SLOT_EMPTY;
@@ -139,7 +139,7 @@ enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *gen
         give_copy(arena, generation, &copy);
         return twi_load_acquire(&leaf->next) != 0 ? TWI_GREW : TWI_GROW_NO_MEMORY;
     }
-    close_leaf(leaf);
+    twi_leaf_close(leaf);
     TWI_RACE_POINT(closed_not_copied);
     fill_copy(arena, leaf, &copy);
     uint64_t published = copy.node != 0 ? copy.node : copy.leaves[0];

@@ -254,20 +254,13 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
     cursor->done = true;
 }
 
-static void close_slots(struct twi_leaf *leaf, uint32_t slots) {
-    for (uint32_t i = 0; i < slots; i++) {
-        uint64_t found = TWI_SLOT_EMPTY;
-        (void)twi_cas_acqrel(&leaf->slots[i], &found, TWI_SLOT_CLOSED);
-    }
-}
-
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
     while (*work > 0) {
         uint64_t entry = twi_index_leaf(arena, generation, generation->seal_tag), next = TWI_ENTRY_NONE;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
-        close_slots(leaf, slots);
+        twi_leaf_close(leaf);
         TWI_RACE_POINT(closed_not_sealed);
         if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
             TWI_ENTRY_KIND(next) != TWI_ENTRY_SEALED)

@@ -35,7 +35,6 @@
 
 #define TWI_SLOT_EMPTY UINT64_C(0)
 #define TWI_SLOT_CLOSED UINT64_C(1)
-#define TWI_TAG(hash) ((uint32_t)((hash) >> 32))
 
 /* entries */
 enum { TWI_ENTRY_NONE = 0, TWI_ENTRY_LEAF = 1, TWI_ENTRY_NODE = 2, TWI_ENTRY_SEALED = 3 };
@@ -144,10 +143,6 @@ TWI_INLINE uint32_t twi_leaf_slots(uint32_t log2) {
 /* Where the walk of a tag begins: by its low bits, as the high ones have led to the leaf. */
 TWI_INLINE uint32_t twi_leaf_home(uint32_t tag, uint32_t slots) {
     return (uint32_t)((uint64_t)(uint32_t)(tag * 0x9E3779B1u) * slots >> 32);
-}
-
-TWI_INLINE const unsigned char *twi_cell_key(const struct twi_cell *cell) {
-    return cell->key;
 }
 
 /* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early:
@@ -297,6 +292,9 @@ TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta
 
 /* grow.c */
 enum twi_grown { TWI_GREW, TWI_GROW_NO_MEMORY, TWI_GROW_SEALED };
+/* Turns every EMPTY slot into CLOSED: what is in the leaf then is all that ever will be. Any thread, any number of
+ * times. */
+void twi_leaf_close(struct twi_leaf *leaf);
 /* Closes the leaf of `entry` and publishes a larger copy of it, unless somebody has. Lock-free. */
 enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
 /* The leaf that takes inserts of a tag now: found through `next` words; repairs the entry it came by. */
