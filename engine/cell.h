@@ -23,6 +23,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "engine/atomic.h"
 #include "engine/check.h"
 
@@ -141,29 +145,43 @@ TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     return kind;
 }
 
-/* Equality of keys: most fit the line that the add touches anyway. */
-TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, size_t size) {
-    uint64_t x, y, z, w;
-    if (size >= 8 && size <= 16) {
+/* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway: of each two loads, which may overlap. */
+TWI_INLINE bool twi_key_equal_handy(const unsigned char *a, const unsigned char *b, size_t size) {
+    if (twi_likely(size > 16)) {
+#if defined(__SSE2__)
+        const __m128i *x = (const __m128i *)(const void *)a, *y = (const __m128i *)(const void *)b;
+        const __m128i *z = (const __m128i *)(const void *)(a + size - 16);
+        const __m128i *w = (const __m128i *)(const void *)(b + size - 16);
+        __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128(x), _mm_loadu_si128(y));
+        __m128i last = _mm_cmpeq_epi8(_mm_loadu_si128(z), _mm_loadu_si128(w));
+        return _mm_movemask_epi8(_mm_and_si128(first, last)) == 0xffff;
+#else
+        uint64_t x[2], y[2], z[2], w[2];
+        memcpy(x, a, 16);
+        memcpy(y, b, 16);
+        memcpy(z, a + size - 16, 16);
+        memcpy(w, b + size - 16, 16);
+        return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (z[0] ^ w[0]) | (z[1] ^ w[1])) == 0;
+#endif
+    }
+    if (size >= 8) {
+        uint64_t x, y, z, w;
         memcpy(&x, a, 8);
         memcpy(&y, b, 8);
         memcpy(&z, a + size - 8, 8);
         memcpy(&w, b + size - 8, 8);
         return ((x ^ y) | (z ^ w)) == 0;
     }
-    if (size > 16 && size <= 32) {
-        uint64_t p, q, r, s;
-        memcpy(&x, a, 8);
-        memcpy(&y, b, 8);
-        memcpy(&z, a + 8, 8);
-        memcpy(&w, b + 8, 8);
-        memcpy(&p, a + size - 16, 8);
-        memcpy(&q, b + size - 16, 8);
-        memcpy(&r, a + size - 8, 8);
-        memcpy(&s, b + size - 8, 8);
-        return ((x ^ y) | (z ^ w) | (p ^ q) | (r ^ s)) == 0;
-    }
-    return memcmp(a, b, size) == 0;
+    uint32_t x, y, z, w;
+    memcpy(&x, a, 4);
+    memcpy(&y, b, 4);
+    memcpy(&z, a + size - 4, 4);
+    memcpy(&w, b + size - 4, 4);
+    return ((x ^ y) | (z ^ w)) == 0;
+}
+
+TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, size_t size) {
+    return size - 4 <= TWI_KEY_INLINE - 4 ? twi_key_equal_handy(a, b, size) : memcmp(a, b, size) == 0;
 }
 
 #endif

@@ -18,7 +18,6 @@
 
 #include <pthread.h>
 
-#define TWI_SHARDS 256u      /* statistics: threads beyond share the last one */
 #define TWI_TICK_MS 5u       /* the background thread looks at the clock this often, idle too */
 #define TWI_IDLE_MS 1000u    /* the longest that a host may leave an engine alone */
 #define TWI_WORK_TURN 16384u /* units of work (slots, lines) in one turn for each kind of work: some 100 microseconds */
@@ -132,8 +131,9 @@ void twi_wheel_report_unsent(tw_engine *engine);
 void twi_engine_retire_map(tw_engine *engine, uint32_t line);
 
 TWI_INLINE void twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
-    _Atomic int64_t *count = &engine->shards[self->index < TWI_SHARDS ? self->index : TWI_SHARDS - 1].increments;
-    if (twi_likely(self->index < TWI_SHARDS - 1))
+    uint32_t shard = self->shard;
+    _Atomic int64_t *count = &engine->shards[shard].increments;
+    if (twi_likely(shard != TWI_SHARD_SHARED))
         twi_store_relaxed(count, twi_load_relaxed(count) + n); /* its only writer */
     else
         (void)twi_add_relaxed(count, n);

@@ -37,6 +37,7 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->history_ms != b->history_ms) return "history_ms";
     if (a->retention_ms != b->retention_ms) return "retention_ms";
     if (a->keys_max != b->keys_max) return "keys_max";
+    if (a->keys_expected != b->keys_expected) return "keys_expected";
     if (a->memory_share != b->memory_share) return "memory_share";
     if (a->on_full != b->on_full) return "on_full";
     if (a->on_full_limit != b->on_full_limit) return "on_full_limit";
@@ -60,6 +61,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->on_full, options->on_full);
     twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
     twi_store_relaxed(&family->quota.keys_max, options->keys_max);
+    twi_store_relaxed(&family->keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
 
@@ -76,11 +78,18 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->from_first = options->window == TW_FROM_FIRST;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->never_plain = family->from_first || (family->synced && template->guard_reserved);
-#if TWI_WITH_AES
-    family->hot_add = engine->hash == twi_hash_aes() ? twi_hot_add_aes : twi_hot_add_any;
-#else
     family->hot_add = twi_hot_add_any;
+    family->hot_group = twi_hot_group_any;
+#if TWI_WITH_AES
+    if (engine->hash == twi_hash_aes()) {
+        family->hot_add = twi_hot_add_aes;
+        family->hot_group = twi_hot_group_aes;
+    }
 #endif
+    if (family->never_plain) {
+        family->hot_add = twi_add_slow;
+        family->hot_group = NULL;
+    }
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
@@ -137,6 +146,17 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     return TW_OK;
 }
 
+/* Whoever says how many keys will come waits for their memory here, and nobody later. */
+static void open_first_window(struct tw_family *family) {
+    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    struct twi_thread *self = twi_thread_here();
+    if (expected == 0 || family->from_first || self == NULL) return;
+    twi_section_enter(self);
+    int64_t now_ms = twi_clock_read(&family->engine->clock);
+    (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);
+    twi_section_leave(self);
+}
+
 static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
     struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max};
     return twi_family_options_check(options, checked, &context);
@@ -152,7 +172,9 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     if (status != TW_OK) return status;
     pthread_mutex_lock(&engine->lock);
     status = open_locked(engine, &checked, family);
+    bool is_new = status == TW_OK && (*family)->opened == 1;
     pthread_mutex_unlock(&engine->lock);
+    if (is_new) open_first_window(*family);
     return status;
 }
 

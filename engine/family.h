@@ -19,11 +19,14 @@ struct tw_family {
     bool synced, from_first, has_starts;
     bool never_plain; /* no call may take the hot path */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
+    bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                      tw_status *status); /* hot.h */
     struct twi_window_rule rule;
 
     /* policies: tw_family_set() changes them one by one */
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
     _Atomic uint32_t on_full, on_full_limit;
+    _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;
 
     _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
@@ -38,6 +41,7 @@ struct tw_family {
     struct twi_generation *prepared; /* the next window, being built; not yet reachable */
     uint64_t prepared_root;
     uint32_t prepared_leaves;
+    struct twi_home_plan prepared_home;
     int64_t prepared_start_ms; /* the last window that was prepared for */
     uint32_t held;             /* generations in memory, retired ones included */
     _Atomic bool changed;      /* tw_family_set(): every window is looked at again */
@@ -54,6 +58,11 @@ struct tw_family {
 /* hot_aes.c, hot_any.c: an add of a key that is there; api.c: any other. */
 tw_status twi_hot_add_aes(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 tw_status twi_hot_add_any(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+#define TWI_HOT_GROUP_MAX 32u
+bool twi_hot_group_aes(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                       tw_status *status);
+bool twi_hot_group_any(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                       tw_status *status);
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 
 /* Frees a family that holds no generation and that nobody can find any more. */

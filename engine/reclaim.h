@@ -30,7 +30,7 @@ struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
     uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
     uint32_t depth;                                     /* nested sections */
-    uint32_t index;                                     /* small and dense: chooses statistics shards */
+    uint32_t shard;                                     /* of statistics: its own, or TWI_SHARD_SHARED */
     uint32_t spare_lines;                               /* a record that lost a race to be published, and its home: */
     uint32_t spare_line;                                /* kept for the next insert into the same generation */
     uint32_t spare_kind;
@@ -39,6 +39,8 @@ struct twi_thread {
     _Atomic bool taken;      /* belongs to a living thread */
     struct twi_thread *next; /* all records of this process; set before sharing */
 };
+#define TWI_SHARDS 256u
+#define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* of all threads after the first 255 */
 #define TWI_THREAD_MARK 0x7a11e5u
 
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));

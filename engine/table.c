@@ -25,12 +25,15 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
                       TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
     uint32_t next = 0, work = UINT32_MAX;
+    struct twi_home_plan plan;
     if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
         work = UINT32_MAX;
         (void)twi_table_unmake(arena, generation, &work);
         return NULL;
     }
     twi_store_relaxed(&generation->root, root);
+    work = UINT32_MAX;
+    if (twi_home_begin(arena, generation, keys_expected, &plan)) (void)twi_home_fill(arena, generation, &plan, &work);
     return generation;
 }
 
@@ -39,6 +42,16 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
 static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
     if (kind == 0 && synced) return (count + 1) / 2 * 3;
     return count * twi_kinds[kind].lines;
+}
+
+void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
+                     uint32_t lines) {
+    bool synced = generation->synced;
+    uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
+    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
+    chunk->kind = (uint8_t)kind;
+    chunk->lines = (uint16_t)lines;
+    chunk->generation = twi_arena_line(arena, generation);
 }
 
 /* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. */
@@ -57,12 +70,8 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
     }
     if (line == 0) return NULL;
     struct twi_chunk *chunk = twi_arena_at(arena, line);
-    uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
-    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
-    chunk->kind = (uint8_t)kind;
-    chunk->lines = (uint16_t)lines;
+    twi_chunk_begin(arena, generation, chunk, kind, lines);
     chunk->older = older;
-    chunk->generation = twi_arena_line(arena, generation);
     uint32_t found = older;
     if (twi_cas_acqrel(&generation->chunks[kind], &found, line)) return chunk; /* T10, pairs with T11 */
     twi_piece_give(arena, generation, line, lines);
@@ -92,7 +101,11 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint32_t kind = twi_kind_for(insert->wanted.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
-    if (self->spare_line != 0 && self->spare_generation == insert->generation->stamp && self->spare_kind == kind) {
+    bool at_home = kind == 0 && (insert->wanted.meta & TWI_META_LIFE) == 0;
+    if (at_home && (cell = twi_home_take(insert->arena, insert->generation, &insert->wanted, &meta)) != NULL) {
+        /* most keys of a window whose size was forecast */
+    } else if (self->spare_line != 0 && self->spare_generation == insert->generation->stamp &&
+               self->spare_kind == kind) {
         cell = twi_arena_at(insert->arena, self->spare_line);
         meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE);
         self->spare_line = 0;
@@ -106,8 +119,10 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     return cell;
 }
 
+/* A record that was not needed after all: back to its home, or kept for this thread's next insert. */
 static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
     struct twi_thread *self = insert->self;
+    if (twi_home_give(insert->arena, insert->generation, &insert->wanted, cell)) return;
     self->spare_line = twi_arena_line(insert->arena, cell);
     self->spare_generation = insert->generation->stamp;
     self->spare_kind = twi_cell_kind(twi_load_relaxed(&cell->meta));
@@ -325,6 +340,7 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
 }
 
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (!twi_home_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
     if (!give_chunks(arena, generation, work) || !give_index(arena, generation, work)) return false;
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);

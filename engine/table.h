@@ -74,6 +74,7 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 /* Records of one kind, with the marks of those that owe Redis something. One line, then the records. */
 #define TWI_CHUNK_MARKS 4u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
+#define TWI_CHUNK_CROWDED (UINT32_C(1) << 31) /* in `used`: a home chunk without a free record (home.h) */
 struct twi_chunk {
     _Atomic uint64_t
         owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED. The arena's while free */
@@ -105,7 +106,8 @@ struct twi_generation {
     int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
     struct twi_quota *quota;
-    uint64_t stamp; /* unique among all generations of the process */
+    _Atomic uint64_t home; /* the short way to its cells (home.h); 0: none */
+    uint64_t stamp;        /* unique among all generations of the process */
     _Atomic uint32_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
@@ -150,15 +152,16 @@ TWI_INLINE uint32_t twi_leaf_home(uint32_t tag, uint32_t slots) {
 struct twi_wanted {
     tw_key key;
     uint32_t tag;
-    uint32_t meta; /* what meta must hold: the size, and LIFE or not */
+    uint32_t meta;  /* what meta must hold: the size, and LIFE or not */
+    uint32_t place; /* the other half of the hash: where the key is at home */
 };
 #define TWI_LIFE_TAG UINT32_C(0x5bd1e995)
 
 TWI_INLINE struct twi_wanted twi_wanted(uint64_t hash, tw_key key) {
-    return (struct twi_wanted){key, (uint32_t)(hash >> 32), (uint32_t)key.size};
+    return (struct twi_wanted){key, (uint32_t)(hash >> 32), (uint32_t)key.size, (uint32_t)hash};
 }
 TWI_INLINE struct twi_wanted twi_wanted_again(struct twi_wanted first) {
-    return (struct twi_wanted){first.key, first.tag ^ TWI_LIFE_TAG, first.meta | (uint32_t)TWI_META_LIFE};
+    return (struct twi_wanted){first.key, first.tag ^ TWI_LIFE_TAG, first.meta | (uint32_t)TWI_META_LIFE, first.place};
 }
 
 TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_wanted *wanted) {
@@ -212,8 +215,8 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
 struct twi_cell *twi_table_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_wanted *wanted);
 
-/* The cell of `key`, or NULL. Takes no lock, writes nothing; two or three loads to the leaf. Inside a section. */
-TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
+/* The cell of `key` by the index, or NULL. Takes no lock, writes nothing; two or three loads to the leaf. Inside a section. */
+TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_wanted *wanted) {
     _Atomic uint64_t *where;
     uint32_t bits, at;
@@ -224,6 +227,21 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
     struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
     if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_table_find_further(arena, generation, wanted);
     return cell;
+}
+
+/* The short way to it, where the generation has one (home.h). */
+TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, uint64_t word, bool synced,
+                                          const struct twi_wanted *wanted);
+
+/* The cell of `key`, or NULL. Inside a section. */
+TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
+                                           const struct twi_wanted *wanted) {
+    uint64_t home = twi_load_acquire(&generation->home); /* H6 */
+    if (home != 0 && wanted->key.size <= TWI_KEY_INLINE) {
+        struct twi_cell *cell = twi_home_find(arena, home, generation->synced, wanted);
+        if (twi_likely(cell != NULL)) return cell;
+    }
+    return twi_index_find(arena, generation, wanted);
 }
 
 /* Publishes a found cell for walkers and answers its meta: call before using a cell (see T9 in table.c). */
@@ -290,6 +308,10 @@ TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta
     return (struct twi_chunk *)((unsigned char *)cell - lines * TWI_LINE_BYTES) - 1;
 }
 
+/* Enters what a chunk of so many lines is; `older` and its place in the list are the caller's. */
+void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
+                     uint32_t lines);
+
 /* grow.c */
 enum twi_grown { TWI_GREW, TWI_GROW_NO_MEMORY, TWI_GROW_SEALED };
 /* Turns every EMPTY slot into CLOSED: what is in the leaf then is all that ever will be. Any thread, any number of
@@ -324,5 +346,7 @@ TWI_INLINE uint32_t twi_entry_lines(uint64_t entry) {
     uint64_t words = (UINT64_C(1) << TWI_ENTRY_LOG2(entry)) + (TWI_ENTRY_KIND(entry) == TWI_ENTRY_NODE ? 2 : 0);
     return (uint32_t)((words * 8 + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
 }
+
+#include "engine/home.h"
 
 #endif

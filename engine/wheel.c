@@ -233,8 +233,21 @@ static void retire_dropped(struct wheel *wheel) {
 
 static void abandon_prepared(struct wheel *wheel) {
     uint32_t work = UINT32_MAX;
+    if (wheel->family->prepared != NULL && twi_load_relaxed(&wheel->family->prepared->home) == 0)
+        twi_home_abandon(wheel->family->prepared, &wheel->family->prepared_home);
     if (wheel->family->prepared != NULL) (void)twi_table_unmake(&wheel->engine->arena, wheel->family->prepared, &work);
     wheel->family->prepared = NULL;
+}
+
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast) {
+    struct twi_arena *arena = &family->engine->arena;
+    family->prepared = twi_window_make(family, span, 0);
+    family->prepared_leaves = 0;
+    family->prepared_root = 0;
+    family->prepared_home.word = 0;
+    if (family->prepared == NULL) return;
+    family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
+    if (!family->from_first) (void)twi_home_begin(arena, family->prepared, forecast, &family->prepared_home);
 }
 
 /* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
@@ -252,12 +265,9 @@ static void prepare(struct wheel *wheel) {
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
     if (forecast == 0) return;
     if (family->keys_last > forecast) forecast = family->keys_last;
-    if (family->prepared == NULL) {
-        family->prepared = twi_window_make(family, twi_calendar_span(&family->rule, span.end_ms), 0);
-        family->prepared_leaves = 0;
-        family->prepared_root =
-            family->prepared == NULL ? 0 : twi_index_begin(&engine->arena, family->prepared, forecast);
-    }
+    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    if (expected > forecast) forecast = expected;
+    if (family->prepared == NULL) begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast);
     bool filled = false;
     if (family->prepared_root != 0) {
         filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
@@ -266,8 +276,11 @@ static void prepare(struct wheel *wheel) {
     }
     /* No memory for all of it: the window starts small, as any other. */
     if (filled) twi_store_relaxed(&family->prepared->root, family->prepared_root);
+    bool has_home = family->prepared_home.word != 0;
+    if (has_home && !twi_home_fill(&engine->arena, family->prepared, &family->prepared_home, &wheel->work))
+        return look(wheel, 0);
     uint64_t records = forecast / 1000 + 1;
-    if (filled && forecast > 1000 &&
+    if (!has_home && filled && forecast > 1000 &&
         twi_arena_stock(&engine->arena, family->synced ? 384 : 1024, records > 65536 ? 65536 : (uint32_t)records,
                         &wheel->work) &&
         wheel->work < TWI_SEGMENT_LINES)

@@ -192,6 +192,7 @@ static tw_family_options draw_options(struct model *model, struct member *member
     if (model->tight && chance(model, 40)) options.memory_share = (uint64_t)PICK(model, 1024, 4096, 20000, 100000);
     options.on_full = (uint32_t)draw(model, 2);
     options.on_full_limit = (uint32_t)draw(model, 2);
+    options.keys_expected = (uint64_t)PICK(model, 0, 0, 50, 130, 2000);
     return options;
 }
 

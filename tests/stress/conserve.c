@@ -21,6 +21,7 @@ static void field_open(struct field *field, const tw_family_options *given, uint
     family.name = "field";
     family.window = TW_FOREVER;
     family.window_ms = 0;
+    family.keys_expected = test_seed() % 2 == 0 ? 0 : 5000;
     field->engine = stress_open(&options);
     field->family = stress_family(field->engine, &family);
     atomic_store(&field->stop, 0);

@@ -68,6 +68,7 @@ static void field_open(struct field *field, uint32_t threads) {
     } else {
         family.window_ms = TW_SECOND;
         family.history_ms = TW_NONE;
+        family.keys_expected = test_seed() % 2 == 0 ? 0 : 500;
         family.lateness_ms = field->lateness_ms;
         family.on_window_closed = on_closed;
         family.closed_ctx = field;

@@ -1,0 +1,201 @@
+/* home.c -- see home.h: building a home, taking records from it, giving it back. */
+#include "engine/home.h"
+
+/* Windows that fit the second-level cache or so get a quarter more records than keys, so that nearly every key finds room
+ * in its group; larger ones, whose memory counts, as many as keys, and 2 in 100 more. */
+#define ROOMY_KEYS 262144u
+
+static uint32_t group_lines(bool synced) {
+    return synced ? TWI_HOME_GROUP / 2 * 3 : TWI_HOME_GROUP;
+}
+static uint32_t chunk_lines_max(bool synced) {
+    return synced ? TWI_CHUNK_MARKS * 64 / 2 * 3 : TWI_SEGMENT_LINES;
+}
+static uint32_t tag_lines(uint32_t groups) {
+    return (groups * TWI_HOME_GROUP + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+}
+static uint32_t chunks_in_tags_piece(uint32_t groups) {
+    return TWI_SEGMENT_LINES / tag_lines(groups);
+}
+static uint32_t tags_piece_lines(const struct twi_home *home, uint32_t groups) {
+    uint32_t chunks = chunks_in_tags_piece(groups);
+    return (home->planned < chunks ? home->planned : chunks) * tag_lines(groups);
+}
+static uint32_t directory_lines(uint32_t chunks) {
+    return (uint32_t)((sizeof(struct twi_home) + (size_t)chunks * sizeof(struct twi_home_entry) + TWI_LINE_BYTES - 1) /
+                      TWI_LINE_BYTES);
+}
+
+/* ---- records ---- */
+
+static uint64_t meta_of(const struct twi_generation *generation, uint32_t index) {
+    return (uint64_t)index << TWI_META_INDEX_SHIFT | (generation->synced ? TWI_META_COLD : 0);
+}
+
+/* A free record of the group, its tag set. TWI_HOME_GROUP: none. */
+static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
+    for (uint32_t free = twi_home_match(tags, 0); free != 0; free &= free - 1) {
+        uint32_t at = (uint32_t)__builtin_ctz(free);
+        uint8_t found = 0;
+        if (twi_cas_acqrel(&tags[at], &found, tag)) return at; /* H4, pairs with H5: the record is ours, and clean */
+    }
+    return TWI_HOME_GROUP;
+}
+
+/* At home, else next door. The record's index in the chunk, or UINT32_MAX. Groups that the last line of tags has no records
+ * for look full. */
+static uint32_t claim_near(struct twi_home_group home, uint8_t tag) {
+    uint32_t record = claim(home.tags, tag);
+    struct twi_home_group group = record == TWI_HOME_GROUP ? twi_home_neighbours(home) : home;
+    for (uint32_t left = TWI_HOME_LINE_GROUPS; record == TWI_HOME_GROUP && left != 0; left--) {
+        record = claim(group.tags, tag);
+        if (record == TWI_HOME_GROUP) group = twi_home_next(group);
+    }
+    return record == TWI_HOME_GROUP ? UINT32_MAX : group.first + record;
+}
+
+/* Records behind the last group, then free ones of other groups, from the key's own on. */
+static uint32_t claim_abroad(const struct twi_home_group *group, uint32_t groups) {
+    struct twi_chunk *chunk = group->chunk;
+    if (twi_load_relaxed(&chunk->used) < chunk->capacity) {
+        uint32_t index = twi_add_relaxed(&chunk->used, 1);
+        if (index < chunk->capacity) return index;
+    }
+    _Atomic uint8_t *tags = group->tags - group->first;
+    uint32_t at = group->first / TWI_HOME_GROUP;
+    for (uint32_t left = groups - 1; left != 0; left--) {
+        if (++at == groups) at = 0;
+        uint32_t record = claim(tags + at * TWI_HOME_GROUP, TWI_HOME_FOREIGN);
+        if (record != TWI_HOME_GROUP) return at * TWI_HOME_GROUP + record;
+    }
+    return UINT32_MAX;
+}
+
+struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *generation,
+                               const struct twi_wanted *wanted, uint64_t *meta) {
+    uint64_t word = twi_load_acquire(&generation->home); /* H6, pairs with H7 */
+    if (word == 0 || wanted->key.size > TWI_KEY_INLINE) return NULL;
+    struct twi_home_group group = twi_home_of(arena, word, wanted->place);
+    uint32_t index = claim_near(group, twi_home_tag(wanted->tag));
+    if (index == UINT32_MAX) {
+        if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
+        index = claim_abroad(&group, TWI_HOME_GROUPS(word));
+        if (index == UINT32_MAX) {
+            (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* nobody searches it again */
+            return NULL;
+        }
+    }
+    *meta = meta_of(generation, index);
+    return twi_home_cell(group.chunk, index, generation->synced);
+}
+
+bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
+                   struct twi_cell *cell) {
+    uint64_t word = twi_load_relaxed(&generation->home), meta = twi_load_relaxed(&cell->meta);
+    uint32_t index = twi_cell_index(meta);
+    if (word == 0 || twi_cell_kind(meta) != 0) return false;
+    struct twi_home_group group = twi_home_of(arena, word, wanted->place);
+    if (twi_cell_chunk(cell, meta) != group.chunk || index >= TWI_HOME_GROUPS(word) * TWI_HOME_GROUP) return false;
+    twi_store_relaxed(&cell->meta, 0);
+    twi_store_release(&group.tags[(int64_t)index - group.first], 0); /* H5 */
+    return true;
+}
+
+/* ---- building ---- */
+
+static int64_t room(const struct twi_arena *arena, struct twi_quota *quota) {
+    int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
+    int64_t most = twi_load_relaxed(&quota->bytes_max), share = most - twi_load_relaxed(&quota->bytes);
+    return most != 0 && share < left ? share : left;
+}
+
+bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
+                    struct twi_home_plan *plan) {
+    bool synced = generation->synced;
+    *plan = (struct twi_home_plan){0};
+    if (keys_expected < TWI_HOME_KEYS_MIN) return false;
+    uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 50);
+    uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_HOME_GROUP;
+    uint64_t chunks = (cells + per_chunk - 1) / per_chunk, records = (cells + chunks - 1) / chunks;
+    uint32_t lines = 1 + (uint32_t)(records + TWI_HOME_GROUP - 1) / TWI_HOME_GROUP * group_lines(synced);
+    lines = twi_arena_round(lines);
+    uint32_t groups = (lines - 1) / group_lines(synced);
+    /* A forecast may be wrong: what is left for other windows, and for the index, is at least as much again. */
+    if (chunks >> 24 != 0 || (int64_t)(chunks * lines * TWI_LINE_BYTES) > room(arena, generation->quota) / 2)
+        return false;
+    uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
+    if (line == 0) return false;
+    struct twi_home *home = twi_arena_at(arena, line);
+    home->planned = (uint32_t)chunks;
+    plan->word = (uint64_t)groups << 56 | chunks << 32 | line;
+    return true;
+}
+
+static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan) {
+    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(plan->word));
+    uint32_t groups = TWI_HOME_GROUPS(plan->word), number = plan->next % chunks_in_tags_piece(groups);
+    uint32_t lines = twi_arena_round(1 + groups * group_lines(generation->synced)), tags;
+    uint32_t line = twi_piece_take(arena, generation, lines);
+    if (line == 0) return false;
+    if (number == 0)
+        tags = twi_piece_take(arena, generation, tags_piece_lines(home, groups));
+    else
+        tags = home->entries[plan->next - 1].tags + tag_lines(groups);
+    if (tags == 0) {
+        twi_piece_give(arena, generation, line, lines);
+        return false;
+    }
+    struct twi_chunk *chunk = twi_arena_at(arena, line);
+    twi_chunk_begin(arena, generation, chunk, 0, lines);
+    twi_store_relaxed(&chunk->used, groups * TWI_HOME_GROUP); /* those of the groups are taken by their tags */
+    home->entries[plan->next++] = (struct twi_home_entry){line, tags};
+    _Atomic uint8_t *tag = twi_arena_at(arena, tags);
+    for (uint32_t at = groups * TWI_HOME_GROUP; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
+        twi_store_relaxed(&tag[at], TWI_HOME_FOREIGN); /* no records there; seen with the home, H7 */
+    uint32_t older = twi_load_relaxed(&generation->chunks[0]);
+    do {
+        chunk->older = older;
+    } while (!twi_cas_acqrel(&generation->chunks[0], &older, line)); /* T10 */
+    return true;
+}
+
+bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
+                   uint32_t *work) {
+    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(plan->word));
+    uint32_t lines = 1 + TWI_HOME_GROUPS(plan->word) * group_lines(generation->synced);
+    if (plan->word == 0) return true;
+    while (plan->next < home->planned) {
+        if (*work < lines) return false;
+        *work -= lines;
+        if (!add_chunk(arena, generation, plan)) break;
+    }
+    /* Where memory ended, fewer chunks serve all keys: nobody has looked for a home yet. */
+    plan->word = (plan->word & ~TWI_HOME_CHUNKS_MASK) | (uint64_t)plan->next << 32;
+    if (plan->next == 0) {
+        twi_piece_give(arena, generation, TWI_HOME_LINE(plan->word), directory_lines(home->planned));
+        plan->word = 0;
+    }
+    twi_store_release(&generation->home, plan->word); /* H7, pairs with H6 */
+    return true;
+}
+
+void twi_home_abandon(struct twi_generation *generation, const struct twi_home_plan *plan) {
+    if (plan->word == 0) return;
+    twi_store_relaxed(&generation->home, (plan->word & ~TWI_HOME_CHUNKS_MASK) | (uint64_t)plan->next << 32);
+}
+
+bool twi_home_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint64_t word = twi_load_relaxed(&generation->home);
+    if (word == 0) return true;
+    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(word));
+    uint32_t groups = TWI_HOME_GROUPS(word), chunks = TWI_HOME_CHUNKS(word), lines = tags_piece_lines(home, groups);
+    while (home->given < chunks) {
+        if (*work < lines) return false;
+        *work -= lines;
+        twi_piece_give(arena, generation, home->entries[home->given].tags, lines);
+        home->given += chunks_in_tags_piece(groups);
+    }
+    twi_piece_give(arena, generation, TWI_HOME_LINE(word), directory_lines(home->planned));
+    twi_store_relaxed(&generation->home, 0);
+    return true;
+}
