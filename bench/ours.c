@@ -66,6 +66,7 @@ static void *make_with(const struct bench_setup *setup, const char *url) {
     options.redis_url = url;
     options.redis_timeout_ms = 2000;
     family.name = "bench";
+    family.keys_expected = setup->keys_expected;
     ours->stride = setup->stride;
     ours->is_alone = url != NULL && setup->address == NULL;
     ours->window_ms = TW_HOUR;

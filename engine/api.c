@@ -78,15 +78,36 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
     }
 }
 
+bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
+                 int64_t *view) {
+    tw_engine *engine = family->engine;
+    struct twi_call call = {
+        .family = family, .engine = engine, .self = twi_thread_self, .wanted = twi_wanted(hash, key)};
+    struct twi_place place = {.generation = generation};
+    uint64_t before;
+    call.now_ms = call.unix_ms = twi_clock_now_ms(&engine->clock);
+    if (!twi_generation_holds(generation, call.now_ms) || twi_place_make(&call, &place) != TW_OK ||
+        twi_cell_add(place.cell, place.meta, delta, &before) != TWI_ADDED)
+        return false;
+    twi_place_mark(&call, &place, before);
+    *view = twi_word_value(before) + delta;
+    if (family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
+    return true;
+}
+
 static bool delta_is_out_of_range(int64_t delta) {
     return delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX;
 }
 
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    return twi_add_hashed(family, key, delta, view, 0);
+}
+
+tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
     struct twi_call call;
     int64_t seen = 0;
     if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
-    tw_status status = twi_call_begin(&call, family, key);
+    tw_status status = twi_call_begin_hashed(&call, family, key, hash);
     if (twi_unlikely(status != TW_OK)) return status;
     status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);

@@ -12,6 +12,10 @@ tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
 }
 
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key) {
+    return twi_call_begin_hashed(call, family, key, 0);
+}
+
+tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash) {
     twi_check(family != NULL);
     tw_status status = twi_call_check_key(family, key);
     if (twi_unlikely(status != TW_OK)) return status;
@@ -23,7 +27,8 @@ tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key
     call->at = false;
     call->decided = false;
     call->now_ms = 0;
-    call->wanted = twi_wanted(call->engine->hash(&call->engine->secret, key.data, key.size), key);
+    if (hash == 0) hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    call->wanted = twi_wanted(hash, key);
     twi_section_enter(call->self);
     return TW_OK;
 }
@@ -103,6 +108,8 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
+    /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. */
+    if (place->generation != NULL && !family->from_first) return insert(call, place, &call->wanted);
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);

@@ -28,6 +28,8 @@ struct twi_call {
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key);
 /* Checks the key, registers the thread, enters a section, and hashes. On any answer but TW_OK no section is open. */
 tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key);
+/* The same where the hash is known; 0: not yet. */
+tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash);
 TWI_INLINE void twi_call_end(const struct twi_call *call) {
     twi_section_leave(call->self);
 }

@@ -64,6 +64,12 @@ bool twi_hot_group_aes(tw_family *family, const tw_key *keys, const int64_t *del
 bool twi_hot_group_any(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                        tw_status *status);
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+/* For the hot path: an add of a key that was looked for in this window, in this section, and is not there. False: nothing was
+ * counted, the call begins again. */
+bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
+                 int64_t *view);
+/* twi_add_slow() of a key whose hash is known; 0: it is not. */
+tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 
 /* Frees a family that holds no generation and that nobody can find any more. */
 void twi_family_free(struct tw_family *family);

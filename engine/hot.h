@@ -97,23 +97,33 @@ __attribute__((noinline)) static tw_status hot_add_from_afar(tw_family *family, 
     tw_engine *engine = family->engine;
     struct twi_generation *generation =
         twi_load_acquire(&family->current); /* W1: may be another by now, so held anew */
-    struct twi_cell *cell = NULL;
-    uint64_t before;
+    int64_t seen;
+    bool counted = false;
     if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&engine->clock))) {
         uint32_t tag = (uint32_t)(hash >> 32);
-        uint64_t home = twi_load_acquire(&generation->home); /* H6 */
-        if (home != 0 && hot_is_handy(key))
-            cell = hot_find_next_door(twi_home_of(&engine->arena, home, (uint32_t)hash), tag, family->synced, key);
+        uint64_t home = twi_load_acquire(&generation->home), before; /* H6 */
+        struct twi_cell *cell = NULL;
+        if (home != 0 && hot_is_handy(key)) {
+            struct twi_home_group group = twi_home_of(&engine->arena, home, (uint32_t)hash);
+            uint32_t free = twi_home_match(group.tags, 0);
+            if (free != 0) /* it may be new: then this record is waited for while the index is */
+                __builtin_prefetch(
+                    twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(free), family->synced), 1);
+            cell = hot_find_next_door(group, tag, family->synced, key);
+        }
         if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key);
+        if (cell == NULL) {
+            counted = twi_add_new(family, generation, key, hash, delta, &seen);
+        } else if (hot_count(cell, delta, &before)) {
+            seen = hot_view(family, cell, delta, before);
+            if (family->synced && (before & TWI_DIRTY) == 0)
+                return hot_mark(family, generation, cell, seen, view, self);
+            counted = true;
+        }
     }
-    if (twi_unlikely(cell == NULL) || twi_unlikely(!hot_count(cell, delta, &before))) {
-        twi_section_leave(self);
-        return twi_add_slow(family, key, delta, view);
-    }
-    int64_t seen = hot_view(family, cell, delta, before);
-    if (family->synced && (before & TWI_DIRTY) == 0) return hot_mark(family, generation, cell, seen, view, self);
-    twi_count_increments(engine, self, 1);
+    if (counted) twi_count_increments(engine, self, 1);
     twi_section_leave(self);
+    if (twi_unlikely(!counted)) return twi_add_hashed(family, key, delta, view, hash);
     if (view != NULL) *view = seen;
     return TW_OK;
 }
