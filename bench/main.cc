@@ -27,6 +27,7 @@ static const struct Command {
     {"rollover", "windows following each other under load", command_rollover},
     {"memory", "bytes a counter", command_memory},
     {"redis", "Redis and memcached over a unix socket; Tallywheel with Redis behind it", command_redis},
+    {"sync", "what counts cost a Redis: Tallywheel's batches, and the ways one would write by hand", command_sync},
 };
 
 [[noreturn]] static void usage() {

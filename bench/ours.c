@@ -262,6 +262,13 @@ static const struct bench_peer synced = {
     .add_timed = add_timed,
     .total = total,
 };
+static const struct bench_peer script = {
+    .name = "tallywheel",
+    .form = "script",
+    .make = make_synced,
+    .add = add,
+    .total = total,
+};
 static const struct bench_peer many = {
     .name = "tallywheel",
     .form = "many",
@@ -303,6 +310,9 @@ const struct bench_peer *bench_ours_blind(void) {
 }
 const struct bench_peer *bench_ours_synced(void) {
     return &synced;
+}
+const struct bench_peer *bench_ours_script(void) {
+    return &script;
 }
 const struct bench_peer *bench_ours_many(void) {
     return &many;

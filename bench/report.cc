@@ -63,7 +63,7 @@ static void print_cell(double value, int digits, unsigned width) {
 }
 
 void Report::table(const std::string &title, const std::string &command, const std::string &workload,
-                   unsigned key_bytes, const std::vector<Column> &columns) const {
+                   unsigned key_bytes, const std::vector<Column> &columns, const char *ours_row) const {
     auto peers = peers_of(command, workload, key_bytes);
     if (peers.empty()) return;
     std::printf("\n%s\n%-12s %-13s", title.c_str(), "", "");
@@ -76,7 +76,7 @@ void Report::table(const std::string &title, const std::string &command, const s
     std::printf("\n");
     std::vector<double> ours, best(columns.size(), std::nan(""));
     for (const Column &column : columns)
-        ours.push_back(median(command, workload, key_bytes, ours_name, ours_form, column));
+        ours.push_back(median(command, workload, key_bytes, ours_name, ours_row, column));
     auto print_row = [&](const std::string &peer, const std::string &form, const std::vector<double> &values,
                          bool all) {
         if (std::all_of(values.begin(), values.end(), [](double value) { return std::isnan(value); })) return;

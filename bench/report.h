@@ -12,6 +12,9 @@
 
 namespace bench {
 
+/* Who ratios are over; and who is no peer, but the machine's noise. */
+extern const char ours_name[], ours_form[], noise_name[];
+
 struct Row {
     std::string command, workload, variant;
     unsigned threads;
@@ -45,9 +48,9 @@ class Report {
     /* The median over all rounds; NaN if there is none. */
     double median(const std::string &command, const std::string &workload, unsigned key_bytes, const std::string &peer,
                   const std::string &form, const Column &column) const;
-    /* Peers down, columns across; where there are ratios, the best of the others last. Of a peer without figures: no row. */
+    /* Peers down, columns across, ratios over our row of that form; where there are ratios, the best of the others last. Of a peer without figures: no row. */
     void table(const std::string &title, const std::string &command, const std::string &workload, unsigned key_bytes,
-               const std::vector<Column> &columns) const;
+               const std::vector<Column> &columns, const char *ours = ours_form) const;
     /* Writes the rows of the command; all of them to one file where --csv names one. */
     void write_csv(const std::string &command) const;
     /* SVG by gnuplot; a line says so where it is missing. */
@@ -67,9 +70,6 @@ class Report {
     std::vector<Row> rows_;
     int failures_ = 0;
 };
-
-/* Who ratios are over; and who is no peer, but the machine's noise. */
-extern const char ours_name[], ours_form[], noise_name[];
 
 } // namespace bench
 #endif
