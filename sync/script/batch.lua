@@ -102,7 +102,12 @@ local LATE, FAILED = {ok = 'LATE'}, {err = 'ERR refused when it was first applie
 local failed, fails = {}, 0
 local at, key, item = 9, 2, 8            -- positions in ARGV, in KEYS, in the answer
 
+local has_nx = true                      -- Redis 7 asks and sets in one; an older one says that it cannot
 local function heal(name, expiry)        -- a key without an end gets the one it should have
+  if has_nx then
+    if type(pcall('PEXPIREAT', name, expiry, 'NX')) == 'number' then return end
+    has_nx = false
+  end
   if pcall('PTTL', name) ~= -1 then return end
   if pcall('PEXPIREAT', name, expiry) ~= 1 then out[8] = out[8] + 1 end
 end

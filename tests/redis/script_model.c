@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "batch.lua.h"
@@ -255,8 +256,38 @@ static void the_model_answers_as_redis_does(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: a Redis before 7.0, which has no PEXPIREAT ... NX, gives keys their expiry all the same.
+ * Method: the script with an option in its place that no Redis knows; a newborn key, and one whose expiry was lost. */
+static void expiries_are_set_where_nx_is_not_known(void **state) {
+    (void)state;
+    struct redis_server server;
+    char script[sizeof twi_script_batch], in_an_hour[24];
+    redis_server_start(&server, NULL);
+    memcpy(script, twi_script_batch, sizeof script);
+    char *option = strstr(script, "'NX'");
+    assert_non_null(option);
+    option[1] = 'Y';
+    snprintf(in_an_hour, sizeof in_an_hour, "%lld", (long long)time(NULL) * 1000 + 3600000);
+    redis_server_ask(&server, "EVAL", script, "2", "L", "M", "1", "0", "0", "aa", "86400000", "0", "0", "marker", NULL);
+    redis_server_ask(&server, "SET", "lost", "5", NULL);
+    redis_server_ask(&server, "SET", "kept", "5", "EX", "60", NULL);
+    const char *said =
+        redis_server_ask(&server, "EVAL", script, "5", "L", "M", "new", "lost", "kept", "1", "1", "0", "ab", "86400000",
+                         "3", "0", "marker", "W", in_an_hour, "3", "1", "1", "1", NULL);
+    assert_memory_equal(said, "OK", 2);
+    assert_string_equal(redis_server_ask(&server, "PEXPIRETIME", "new", NULL), in_an_hour);
+    assert_string_equal(redis_server_ask(&server, "PEXPIRETIME", "lost", NULL), in_an_hour);
+    assert_true(atoll(redis_server_ask(&server, "PTTL", "kept", NULL)) <= 60000);
+    assert_i64_equal(redis_server_get(&server, "new"), 1);
+    assert_i64_equal(redis_server_get(&server, "lost"), 6);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_answers_as_redis_does)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_answers_as_redis_does),
+        cmocka_unit_test(expiries_are_set_where_nx_is_not_known),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
