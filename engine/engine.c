@@ -211,6 +211,8 @@ static void renew(tw_engine *engine) {
     twi_store_relaxed(&engine->turn_owned, false);
     engine->pending = engine->pending_new = engine->retired = engine->maps = engine->delayed_count = 0;
     engine->collect_asked = engine->collect_running = false;
+    twi_restore_forget(&engine->restore);
+    engine->forgot_mono_ms = 0;
     twi_signal_make(&engine->turned);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
          family = twi_load_relaxed(&family->next))
@@ -244,6 +246,7 @@ static void free_engine(tw_engine *engine) {
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.redis_url);
     free(engine->delayed);
+    twi_restore_free(&engine->restore);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->text_lock);

@@ -269,6 +269,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
+    item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
     if (answer->has_total) {
         /* one store: view never tears (trap E6) */
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked));
@@ -326,6 +327,7 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
+    twi_restore_note_given_up(item->family->engine, item, reason);
     report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms, item->delta,
                 reason);
 }

@@ -70,6 +70,13 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms);
 /* It will not be sent again: settled, and reported to on_lost with TW_LOST_* (and to the statistics). */
 void twi_port_give_up(const struct twi_item *item, int reason);
 
+/* Redis holds nothing any more of what it ever acknowledged to this engine: all that living counters contributed is owed
+ * again, once, except for what was given up. No item may be in a batch. Returns the units that no counter holds any more,
+ * though their windows lived in Redis. Then, turn by turn, twi_port_restore_some() until it answers false (nothing is left);
+ * nothing may be collected before that. Begun again in between, it begins anew. */
+uint64_t twi_port_restore(tw_engine *engine);
+bool twi_port_restore_some(tw_engine *engine);
+
 /* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out). */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -259,6 +259,7 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
                 struct twi_cell *cell = twi_chunk_cell(chunk, cursor->index++, generation->synced);
                 uint64_t meta = twi_load_acquire(&cell->meta); /* T12, pairs with T9 */
                 if ((meta & TWI_META_PUBLISHED) != 0 && !visit(ctx, cell, meta)) return;
+                if (cursor->looks != 0 && --cursor->looks == 0) return;
             }
             cursor->chunk = chunk->older;
             cursor->index = 0;

@@ -127,8 +127,15 @@ struct twi_generation {
     uint32_t owed;         /* chunks that the turn itself has marked: newest */
     uint32_t next_pending; /* next generation being collected */
     uint32_t next_all;     /* next generation of the family */
+    uint32_t next_restore; /* next generation being restored */
     bool pending, hook_done;
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
+    /* restore.h */
+    bool listed_restore;   /* it is to be walked */
+    bool has_given_up;     /* of a counter in it something was given up and is noted */
+    bool over;             /* by Redis's clock */
+    bool unrestorable;     /* it cannot be told any more what of it Redis had */
+    uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
     int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
     int64_t sealed_mono_ms;
     uint64_t retired; /* epoch stamp of its unlinking */
@@ -287,6 +294,7 @@ struct twi_cursor {
     uint32_t chunk; /* line; 0: the newest of this kind is still to be looked up */
     uint32_t index;
     bool begun, done;
+    uint32_t looks; /* records to look at before stopping; 0: all */
 };
 void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
                     bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx);

@@ -140,6 +140,7 @@ static void drop(struct wheel *wheel, struct twi_generation *generation) {
     if (wheel->engine->closing) return; /* the arena goes as a whole */
     if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
         enter_phase(generation, TWI_DROPPED);
+        twi_restore_note_dropped(wheel->engine, generation);
         wheel->dropped = true;
     } else {
         due(wheel, at_ms);

@@ -183,8 +183,8 @@ typedef struct tw_options {
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000, default 100 */
     uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100. Connecting may take ten times that */
     /* Acknowledged counts that are kept, to be sent again to a Redis that forgets them: for so long, and so many bytes.
-     * What Redis forgets beyond that is lost, and counted. */
-    uint32_t replay_ms;        /* 1..86400000, default 30 s */
+     * What Redis forgets beyond that is lost, and counted; if it lost everything, the counters held here say it again. */
+    uint32_t replay_ms;        /* for a Redis that goes back; 1..86400000, default 30 s */
     uint64_t replay_bytes_max; /* at most memory_bytes_max; default 64 MiB or an eighth of memory_bytes_max */
 
     /* P8, by key: counts that will not reach Redis. Called from a turn or from tw_close(); may not call the engine. */
@@ -462,14 +462,15 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(redis_clock_offset_ms, gauge, "Redis's clock minus ours") \
     X(breaker_state, gauge, "0: Redis is used; 1: left alone until a back-off is over; 2: being tried") \
     X(outage_ms, gauge, "how long Redis has not answered, from its first failure or tw_open on; 0 while it does") \
-    X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up")
+    X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up") \
+    X(restored, counter, "units owed again, out of the counters, because Redis had lost everything")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[29];
+    uint64_t reserved[28];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

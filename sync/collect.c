@@ -66,6 +66,10 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
     if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0)
         (void)twi_collect_refresh(sync, now_ms);
+    if (twi_port_restore_some(sync->engine)) { /* first: what is owed again is taken before what is new */
+        sync->collecting = true;
+        return;
+    }
     if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {

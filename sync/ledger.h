@@ -13,7 +13,8 @@
 #include "sync/batch.h"
 
 #define TWI_LEDGER_TTL_MS INT64_C(86400000) /* 24 h: an engine cut off for longer starts a new instance */
-#define TWI_LEDGER_REFRESH_MS (TWI_LEDGER_TTL_MS / 4)
+/* 30 s: an engine with nothing to send writes it this often, and so learns that Redis was wiped */
+#define TWI_LEDGER_REFRESH_MS INT64_C(30000)
 #define TWI_LEDGER_NAME_MAX 512
 
 struct twi_ledger {

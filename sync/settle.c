@@ -5,7 +5,8 @@
  *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
  *   GONE        evicted: kept if surely not applied, else     dropped, new instance
  *               uncertain; wiped, or gone back to before
- *               our ledger was made: kept, the window too
+ *               our ledger was made: back to the counters,
+ *               with all that they had contributed
  *   CLASH       as evicted                                    dropped, new instance
  *   NOSCRIPT    waits                                         goes on, with the script's text
  *   REFUSED     waits                                         goes on after a back-off
@@ -117,10 +118,21 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
     twi_batch_items_drop(batch);
 }
 
+/* Stores that we have counted in, by their markers. */
+static bool is_known_store(const struct twi_sync *sync, const struct twi_answer_head *head) {
+    for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
+        if (strlen(sync->stores[i]) == head->marker_size &&
+            memcmp(sync->stores[i], head->marker, head->marker_size) == 0)
+            return head->marker_size != 0;
+    return false;
+}
+
 static void note_marker(struct twi_sync *sync, const struct twi_answer_head *head) {
     if (!head->marker || head->marker_size >= sizeof sync->ledger.marker) return;
     memcpy(sync->ledger.marker, head->marker, head->marker_size + 1);
     sync->ledger.marker_known = true;
+    if (!is_known_store(sync, head))
+        memcpy(sync->stores[sync->stores_next++ % TWI_STORES_KNOWN], head->marker, head->marker_size + 1);
 }
 
 static void note_entered(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
@@ -238,6 +250,7 @@ static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync);
     sync->is_open = false;
+    sync->has_former = true;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
     twi_port_last_error(sync->engine, why);
     twi_connect_drop(sync, now_ms, false, NULL);
@@ -251,29 +264,54 @@ static uint64_t beyond_window(const struct twi_ledger *ledger) {
     return head->plus_sum - head->plus + head->minus_sum - head->minus;
 }
 
-/* Nothing of this instance is in Redis any more: what is held is sent under another. */
-static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
-    uint64_t lost = beyond_window(&sync->ledger);
+static void note_forgotten(struct twi_sync *sync, uint64_t lost, const char *what, const char *remedy) {
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
     sync->rewrites_owed = TWI_REWRITE_TRIES;
     sync->is_open = false;
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
-                 "%s; the latest batches are sent again, %" PRIu64 " units of earlier ones are lost", what, lost);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK, "%s; %s, %" PRIu64 " units of earlier ones are lost",
+                 what, remedy, lost);
     twi_port_last_error(sync->engine, what);
+}
+
+/* Nothing of this instance is in Redis any more, perhaps something of an instance before it: what is held is sent under
+ * another. */
+static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
+    note_forgotten(sync, beyond_window(&sync->ledger), what, "the latest batches are sent again");
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;
 }
 
-static bool settle_wiped(struct twi_sync *sync, int64_t now_ms) {
-    if (!sync->may_restore) { /* it may be that both were evicted while the counters stand: nothing can be said */
-        uint64_t uncertain = beyond_window(&sync->ledger);
-        uncertain += twi_ledger_window_drop(&sync->ledger, 0);
-        twi_port_count(sync->engine, rollbacks, 1);
-        twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
-        return lose_identity(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
+/* Nothing of this engine is in Redis any more, and no copy that is under way can be applied, for want of its ledger. The
+ * counters know what they contributed; the window's batches are a part of that. */
+static bool restore_all(struct twi_sync *sync, int64_t now_ms, const char *what) {
+    while (sync->ledger.head) {
+        struct twi_batch *batch = sync->ledger.head;
+        for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
+        twi_ledger_remove(&sync->ledger, batch);
+        twi_batch_free(batch);
     }
-    return send_all_again(sync, now_ms, "Redis was wiped");
+    sync->has_former = false;
+    note_forgotten(sync, twi_port_restore(sync->engine), what, "what the counters hold is sent again");
+    twi_connect_drop(sync, now_ms, false, NULL);
+    return false;
+}
+
+/* Ledger and marker may be gone while counters of ours stand: nothing can be said of what was acknowledged. */
+static bool leave_uncertain(struct twi_sync *sync, int64_t now_ms, const char *why) {
+    uint64_t uncertain = beyond_window(&sync->ledger);
+    uncertain += twi_ledger_window_drop(&sync->ledger, 0);
+    twi_port_count(sync->engine, rollbacks, 1);
+    twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
+    return lose_identity(sync, now_ms, why);
+}
+
+static bool settle_wiped(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    if (!sync->may_restore)
+        return leave_uncertain(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
+    if (head->marker && is_known_store(sync, head))
+        return leave_uncertain(sync, now_ms, "Redis went back to a state from before it was wiped");
+    return restore_all(sync, now_ms, "Redis was wiped");
 }
 
 /* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
@@ -289,10 +327,12 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
     const struct twi_ledger *ledger = &sync->ledger;
     bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
                 memcmp(head->marker, ledger->marker, head->marker_size) == 0;
-    if (same && was_never_born(sync, head, now_ms))
-        return send_all_again(sync, now_ms, "Redis went back to before this engine's ledger");
+    if (same && was_never_born(sync, head, now_ms)) {
+        static const char what[] = "Redis went back to before this engine's ledger";
+        return sync->has_former ? send_all_again(sync, now_ms, what) : restore_all(sync, now_ms, what);
+    }
     if (same) return lose_identity(sync, now_ms, "the ledger is gone, evicted or expired");
-    return settle_wiped(sync, now_ms);
+    return settle_wiped(sync, head, now_ms);
 }
 
 /* ---- every answer ------------------------------------------------------------------------------------------------ */

@@ -21,6 +21,7 @@
 #define TWI_PIPELINE_MAX 4u              /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
 #define TWI_PENDING_MAX 16u              /* replies awaited: a greeting (5), an opening, the pipeline, a rewrite */
 #define TWI_REWRITE_TRIES 3u             /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_STORES_KNOWN 8u              /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
@@ -69,6 +70,9 @@ struct twi_sync {
 
     /* batches */
     struct twi_ledger ledger;
+    bool has_former;                   /* of a lost identity before this one something may be in Redis */
+    char stores[TWI_STORES_KNOWN][40]; /* markers of stores that we have counted in; empty: none yet */
+    uint32_t stores_next;
     bool is_open;      /* Redis has made the ledger of this instance */
     int64_t ledger_ms; /* when it was last written */
     int64_t entered_ms,

@@ -42,6 +42,7 @@ struct tw_engine {
     int grace_turns; /* until a full collection may be done */
     bool asked_full, done_full;
     int64_t outstanding;
+    size_t restore_left; /* cells still to be restored, from the first on */
     size_t malloc_fails;
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     char last_error[128];
@@ -64,6 +65,7 @@ static void fake_add(tw_engine *engine, size_t index, int64_t units) {
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
     size_t count = 0;
     bool whole = true;
+    assert_int_equal(engine->restore_left, 0);
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &engine->cells[i];
         if (!cell->marked || engine->world->now_ms < cell->not_before_ms) continue;
@@ -144,6 +146,25 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
         item->cell->lost += item->delta;
     assert_true(item->delta != 0);
     assert_true(--item->family->engine->outstanding >= 0);
+}
+
+/* What was given up stays given up; nothing is dropped here, so nothing is lost. */
+uint64_t twi_port_restore(tw_engine *engine) {
+    assert_i64_equal(engine->outstanding, 0);
+    engine->restore_left = FAKE_CELLS;
+    return 0;
+}
+
+bool twi_port_restore_some(tw_engine *engine) {
+    for (uint64_t n = test_prng_below(&engine->prng, FAKE_CELLS); n > 0 && engine->restore_left > 0; n--) {
+        struct twi_cell *cell = &engine->cells[--engine->restore_left];
+        if (cell->acked == 0) continue;
+        twi_port_count(engine, restored, cell->acked * cell->sign);
+        cell->handed -= cell->acked;
+        cell->acked = 0;
+        cell->marked = true;
+    }
+    return engine->restore_left > 0;
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {

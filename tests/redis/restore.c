@@ -1,0 +1,267 @@
+/* restore.c -- a real Redis loses everything, once, twice, in the middle of being told again: the engines that live tell it
+ * what they had counted, each its own part, once.
+ * Always true: at the end Redis's sum is the sum of all increments, less what the metrics call lost, to the unit. */
+#include "tests/redis/sync_support.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define KEYS 3000 /* three batches for each engine: a wipe finds them under way */
+#define ENGINES 2
+
+struct node {
+    tw_engine *engine;
+    tw_family *forever, *hours;
+    int64_t added;
+    _Atomic bool stop;
+};
+
+static void node_open(struct node *node, const char *url) {
+    *node = (struct node){.engine = quick_engine(url, NULL)};
+    node->forever = family_of(node->engine, "e", TW_FOREVER, 0);
+    node->hours = family_of(node->engine, "h", TW_ALIGNED, TW_HOUR);
+}
+
+static void add_round(struct node *node, int64_t delta) {
+    char key[16];
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(tw_add(i % 2 == 0 ? node->forever : node->hours, tw_str(key), delta, NULL), TW_OK);
+        node->added += delta;
+    }
+}
+
+static int64_t sum_of(struct redis_server *server) {
+    return atoll(redis_server_ask(server, "EVAL",
+                                  "local s = 0 for _, p in ipairs({'e:*', 'h:*'}) do "
+                                  "for _, k in ipairs(redis.call('KEYS', p)) do s = s + redis.call('GET', k) end end "
+                                  "return s",
+                                  "0", NULL));
+}
+
+static int64_t without_expiry(struct redis_server *server) {
+    return atoll(redis_server_ask(server, "EVAL",
+                                  "local n = 0 for _, k in ipairs(redis.call('KEYS', 'h:*')) do "
+                                  "if redis.call('PTTL', k) < 0 then n = n + 1 end end return n",
+                                  "0", NULL));
+}
+
+/* Each has said all it has to say; nothing is missing, doubled or uncertain. */
+static void check_sums(struct node *nodes, struct redis_server *server) {
+    int64_t added = 0;
+    for (int n = 0; n < ENGINES; n++) {
+        assert_status(tw_flush(nodes[n].engine, 20000), TW_OK);
+        assert_i64_equal(test_stat_of(nodes[n].engine, lost), 0);
+        assert_i64_equal(test_stat_of(nodes[n].engine, uncertain), 0);
+        added += nodes[n].added;
+    }
+    assert_i64_equal(sum_of(server), added);
+    assert_i64_equal(without_expiry(server), 0);
+}
+
+static void nodes_open(struct node *nodes, const struct redis_server *server) {
+    for (int n = 0; n < ENGINES; n++) node_open(&nodes[n], server->url);
+}
+
+static void nodes_close(struct node *nodes) {
+    for (int n = 0; n < ENGINES; n++) assert_status(tw_close(nodes[n].engine, 5000), TW_OK);
+}
+
+/* The replay window is no help: what it held is too old. */
+static void grow_old(struct node *nodes) {
+    for (int n = 0; n < ENGINES; n++) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
+    test_sleep_ms(50);
+}
+
+static void *add_until_stopped(void *argument) {
+    struct node *node = argument;
+    for (int64_t i = 0; !atomic_load(&node->stop); i++) {
+        add_round(node, 1 + i % 3);
+        usleep(5000);
+    }
+    return NULL;
+}
+
+/* Goal: FLUSHALL in the middle of traffic, again and again, and the sums of two engines are exact (fault 18; P2). */
+static void wiped_in_the_middle_of_traffic_it_is_told_all_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct node nodes[ENGINES];
+    struct test_prng prng;
+    pthread_t threads[ENGINES];
+    test_prng_seed(&prng, test_seed());
+    redis_server_start(&server, NULL);
+    nodes_open(nodes, &server);
+    for (int n = 0; n < ENGINES; n++)
+        assert_int_equal(pthread_create(&threads[n], NULL, add_until_stopped, &nodes[n]), 0);
+    for (int i = 0; i < 6; i++) {
+        usleep((useconds_t)test_prng_below(&prng, 300000));
+        redis_server_ask(&server, "FLUSHALL", NULL);
+    }
+    for (int n = 0; n < ENGINES; n++) {
+        atomic_store(&nodes[n].stop, true);
+        pthread_join(threads[n], NULL);
+    }
+    redis_server_ask(&server, "FLUSHALL", NULL); /* and once when nothing new would remind anybody of it but a flush */
+    for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
+    check_sums(nodes, &server);
+    for (int n = 0; n < ENGINES; n++) assert_true(test_stat_of(nodes[n].engine, restored) > 0);
+    nodes_close(nodes);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a server without persistence that is killed and started again is told everything, also what had left the replay
+ * window long ago. Method: a window of 1 ms; three restarts. */
+static void killed_without_persistence_it_is_told_all_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct node nodes[ENGINES];
+    redis_server_start(&server, NULL);
+    for (int n = 0; n < ENGINES; n++) {
+        tw_options options;
+        quick_options(&options, server.url);
+        options.replay_ms = 1;
+        nodes[n] = (struct node){0};
+        assert_status(tw_open(&options, &nodes[n].engine), TW_OK);
+        nodes[n].forever = family_of(nodes[n].engine, "e", TW_FOREVER, 0);
+        nodes[n].hours = family_of(nodes[n].engine, "h", TW_ALIGNED, TW_HOUR);
+    }
+    for (int round = 0; round < 3; round++) {
+        for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 10 + n);
+        grow_old(nodes);
+        redis_server_kill(&server);
+        for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
+        redis_server_restart(&server);
+        check_sums(nodes, &server);
+    }
+    for (int n = 0; n < ENGINES; n++) assert_i64_equal(test_stat_of(nodes[n].engine, rollbacks), 3);
+    nodes_close(nodes);
+    redis_server_destroy(&server);
+}
+
+struct watch {
+    struct redis_server *server;
+    int64_t more_than;
+};
+
+static bool has_begun(void *ctx) {
+    struct watch *watch = ctx;
+    return atoll(redis_server_ask(watch->server, "DBSIZE", NULL)) > watch->more_than;
+}
+
+/* Goal: wiped again, or killed, while it is being told again, it still counts each delta once.
+ * Method: the second blow falls when the first restored keys are seen. */
+static void wiped_again_while_it_is_restored_it_counts_once(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct node nodes[ENGINES];
+    redis_server_start(&server, NULL);
+    nodes_open(nodes, &server);
+    for (int round = 0; round < 4; round++) {
+        for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 5);
+        grow_old(nodes);
+        struct watch watch = {&server, 10};
+        redis_server_ask(&server, "FLUSHALL", NULL);
+        for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
+        assert_true(test_wait(has_begun, &watch, 10000));
+        if (round % 2 == 0) {
+            redis_server_ask(&server, "FLUSHALL", NULL);
+        } else {
+            redis_server_kill(&server);
+            redis_server_restart(&server);
+        }
+        for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 1);
+        check_sums(nodes, &server);
+    }
+    nodes_close(nodes);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a key that Redis refuses while the rest is restored waits alone, and lands once with all it had. */
+static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct node nodes[ENGINES];
+    redis_server_start(&server, NULL);
+    nodes_open(nodes, &server);
+    for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 5);
+    grow_old(nodes);
+    redis_server_ask(&server, "EVAL", "redis.call('FLUSHALL') redis.call('RPUSH', 'e:k0', 'x') return 1", "0", NULL);
+    for (int n = 0; n < ENGINES; n++) {
+        add_round(&nodes[n], 1);
+        assert_status(tw_flush(nodes[n].engine, 20000), TW_ERR_STORE);
+    }
+    redis_server_ask(&server, "DEL", "e:k0", NULL);
+    for (int n = 0; n < ENGINES; n++) (void)tw_flush(nodes[n].engine, 20000); /* tries it once more */
+    check_sums(nodes, &server);
+    nodes_close(nodes);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a store that comes back from before it was wiped is not taken for an empty one: what stands in it is not told
+ * again, and what cannot be known is counted as uncertain.
+ * Method: a snapshot; FLUSHALL, which the engine makes good; then the snapshot is loaded. */
+static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "e", TW_FOREVER, 0);
+    assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    redis_server_ask(&server, "SAVE", NULL);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    redis_server_ask(&server, "CONFIG", "SET", "save", "", NULL);
+    assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "e:k"), 110);
+    redis_server_kill(&server);
+    redis_server_restart(&server);
+    assert_i64_equal(redis_server_get(&server, "e:k"), 100);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    int64_t sum = redis_server_get(&server, "e:k"), uncertain = test_stat_of(engine, uncertain);
+    assert_i64_equal(sum, 101); /* never above the truth, 111 */
+    assert_true(uncertain >= 111 - sum);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: what only windows knew that are dropped here is lost with a wipe, to the unit; the rest comes back.
+ * Method: windows of a second with a second of history, for some seconds; then the store is emptied. */
+static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "e", TW_ALIGNED, TW_SECOND), *day = family_of(engine, "h", TW_FOREVER, 0);
+    int64_t added = 0;
+    for (int i = 0; i < 45; i++, test_sleep_ms(100), added += 7) {
+        assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
+        assert_status(tw_add(day, tw_str("k"), 2, NULL), TW_OK);
+    }
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(sum_of(&server), added);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    assert_status(tw_add(day, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_flush(engine, 20000), TW_OK);
+    int64_t lost = test_stat_of(engine, lost);
+    assert_true(lost > 0 && lost < added);
+    assert_i64_equal(sum_of(&server) + lost, added + 1);
+    assert_i64_equal(redis_server_get(&server, "h:k"), 91);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wiped_in_the_middle_of_traffic_it_is_told_all_again),
+        cmocka_unit_test(killed_without_persistence_it_is_told_all_again),
+        cmocka_unit_test(wiped_again_while_it_is_restored_it_counts_once),
+        cmocka_unit_test(a_refused_key_waits_alone_while_the_rest_is_restored),
+        cmocka_unit_test(a_store_from_before_the_wipe_is_not_doubled),
+        cmocka_unit_test(what_dropped_windows_held_is_lost_to_the_unit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* restore_test.c -- a Redis that lost everything is told again what the counters that live had told it, once.
+ * A row of sums stands for Redis: what is collected is applied to it by key, and a wipe empties it. */
+#include "tests/unit/hand_driver.h"
+
+#define STORE_KEYS 64
+
+struct store {
+    int64_t sums[STORE_KEYS]; /* keys are "0" to "63" */
+    int64_t units;            /* magnitudes applied since the last wipe */
+};
+
+static size_t number_of(const struct twi_item *item) {
+    tw_key key = twi_port_key(item);
+    char text[16] = "";
+    memcpy(text, key.data, key.size);
+    return (size_t)atoi(text);
+}
+
+/* One collection is applied and acknowledged. */
+static size_t send_some(struct store *store, size_t most) {
+    size_t count = hand_collect(most);
+    for (size_t i = 0; i < count; i++) {
+        struct twi_item item = hand_pop();
+        store->sums[number_of(&item)] += item.delta;
+        store->units += item.delta < 0 ? -item.delta : item.delta;
+        struct twi_answer answer = {.total = store->sums[number_of(&item)], .has_total = true};
+        twi_port_acknowledge(&item, &answer);
+    }
+    return count;
+}
+
+static void send_all(struct store *store) {
+    while (send_some(store, 16) == 16) {}
+}
+
+/* Redis is empty; whatever was under way comes back. */
+static uint64_t wipe(struct rig *rig, struct store *store) {
+    memset(store, 0, sizeof *store);
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        twi_port_return(&item, 0);
+    }
+    return twi_port_restore(rig->engine);
+}
+
+static void restore_whole(struct rig *rig) {
+    while (twi_port_restore_some(rig->engine)) {}
+}
+
+static void key_text(char text[16], size_t number) {
+    snprintf(text, 16, "%zu", number);
+}
+
+/* Goal: what was acknowledged is owed again, and so is what was under way and what was not yet sent: once. Own adds stay in
+ * the views meanwhile (P2, P3). */
+static void what_counters_hold_is_owed_again_once(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    char key[16];
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    for (size_t i = 0; i < STORE_KEYS; i++) key_text(key, i), rig_add(family, key, (int64_t)i + 1);
+    send_all(&store);
+    for (size_t i = 0; i < 20; i++) key_text(key, i), rig_add(family, key, 1000);
+    assert_i64_equal(hand_collect(10), 10); /* under way */
+    assert_i64_equal(wipe(&rig, &store), 0);
+    rig_add(family, "7", -3);
+    restore_whole(&rig);
+    for (size_t i = 0; i < 20; i++) {
+        key_text(key, i);
+        assert_i64_equal(rig_get(family, key), (int64_t)i + 1001 - (i == 7 ? 3 : 0));
+    }
+    send_all(&store);
+    for (size_t i = 0; i < STORE_KEYS; i++) {
+        key_text(key, i);
+        assert_i64_equal(store.sums[i], (int64_t)i + 1 + (i < 20 ? 1000 : 0) - (i == 7 ? 3 : 0));
+        assert_i64_equal(rig_get(family, key), store.sums[i]);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, restored), STORE_KEYS * (STORE_KEYS + 1) / 2);
+    assert_i64_equal(test_stat_of(rig.engine, lost), 0);
+    hand_close(&rig);
+}
+
+/* Goal: wiped again at any moment of a restoration, it begins anew and still counts once.
+ * Method: random adds, sends and wipes, the walk cut at every step; at the end the sums agree. */
+static void wiped_again_and_again_it_counts_once(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (uint64_t round = 0; round < test_scale(100); round++) {
+        struct rig rig;
+        struct store store = {0};
+        char key[16];
+        int64_t added[STORE_KEYS] = {0};
+        bool restoring = false;
+        hand_open(&rig);
+        tw_family *families[] = {rig_family(&rig, "f", TW_FOREVER, 0), rig_family(&rig, "h", TW_ALIGNED, TW_HOUR)};
+        for (int step = 0; step < 200; step++) {
+            size_t i = test_prng_below(&prng, STORE_KEYS);
+            int64_t delta = test_prng_between(&prng, -5, 100);
+            key_text(key, i);
+            rig_add(families[i % 2], key, delta), added[i] += delta; /* a key belongs to one of them */
+            if (test_prng_chance(&prng, 1, 20)) (void)wipe(&rig, &store), restoring = true;
+            if (restoring && test_prng_chance(&prng, 1, 2)) restoring = twi_port_restore_some(rig.engine);
+            if (!restoring && test_prng_chance(&prng, 1, 3)) (void)send_some(&store, 1 + test_prng_below(&prng, 20));
+            if (!restoring && test_prng_chance(&prng, 1, 10)) (void)hand_collect(test_prng_below(&prng, 5));
+        }
+        (void)wipe(&rig, &store);
+        restore_whole(&rig);
+        send_all(&store);
+        for (size_t i = 0; i < STORE_KEYS; i++) assert_i64_equal(store.sums[i], added[i]);
+        hand_close(&rig);
+    }
+}
+
+/* Goal: what was given up was reported, and does not come back with the rest of its counter. */
+static void what_was_given_up_stays_given_up(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    for (int i = 0; i < 3; i++) {
+        rig_add(family, "1", 10), rig_add(family, "2", 7);
+        send_all(&store);
+        rig_add(family, "1", 5);
+        assert_i64_equal(hand_collect(10), 1);
+        struct twi_item item = hand_pop();
+        twi_port_give_up(&item, TW_LOST_UNCERTAIN);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_i64_equal(wipe(&rig, &store), 0);
+        restore_whole(&rig);
+        send_all(&store);
+        assert_i64_equal(store.sums[1], 30);
+        assert_i64_equal(store.sums[2], 21);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 15);
+    hand_close(&rig);
+}
+
+/* Goal: a window that is dropped here lives on in Redis: what it held there is lost with a wipe, to the unit, until its
+ * retention is over; then nothing is missed. */
+static void dropped_windows_are_lost_to_the_unit_until_their_end_in_redis(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    hand_open(&rig);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.retention_ms = 10 * TW_MINUTE;
+    tw_family *family = rig_family_of(&rig, &options);
+    for (int minute = 0; minute < 8; minute++) {
+        rig_add(family, "1", 100 + minute);
+        rig_add(family, "2", -1);
+        send_all(&store);
+        rig_pass(&rig, TW_MINUTE);
+    }
+    rig_settle(&rig);
+    /* Held: the last one; a minute of history. Dropped and alive in Redis: the first seven. */
+    assert_i64_equal(wipe(&rig, &store), 7 * 101 + 0 + 1 + 2 + 3 + 4 + 5 + 6);
+    restore_whole(&rig);
+    send_all(&store);
+    assert_i64_equal(store.sums[1], 107);
+    assert_i64_equal(wipe(&rig, &store), 0); /* what was lost once is not lost twice */
+    restore_whole(&rig);
+    send_all(&store);
+    rig_pass(&rig, 2 * TW_MINUTE);
+    rig_pass(&rig, 20 * TW_MINUTE);
+    assert_i64_equal(wipe(&rig, &store), 0); /* they would be gone from Redis by themselves */
+    hand_close(&rig);
+}
+
+/* Goal: of very many dropped windows neighbours are put together: the sum stays whole. */
+static void of_very_many_dropped_windows_the_sum_stays_whole(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_SECOND);
+    for (int second = 0; second < 5000; second++) {
+        rig_add(family, "1", 1);
+        send_all(&store);
+        rig_pass(&rig, TW_SECOND);
+    }
+    rig_settle(&rig);
+    uint64_t lost = wipe(&rig, &store);
+    restore_whole(&rig);
+    send_all(&store);
+    assert_i64_equal((int64_t)lost + store.sums[1], 5000);
+    assert_true(rig.engine->restore.dropped_room <= TWI_DROPPED_MAX);
+    hand_close(&rig);
+}
+
+/* Goal: a window is not dropped while it is being restored, whatever its age; its hook is not called again. */
+static bool closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    ++*(int *)ctx;
+    return true;
+}
+
+static void a_window_stays_until_it_is_restored(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    int calls = 0;
+    hand_open(&rig);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = closed;
+    options.closed_ctx = &calls;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "1", 5);
+    send_all(&store);
+    rig_pass(&rig, TW_MINUTE);
+    rig_settle(&rig);
+    assert_int_equal(calls, 1);
+    assert_i64_equal(wipe(&rig, &store), 0);
+    rig_pass(&rig, 30 * TW_MINUTE);
+    assert_true(test_stat_of(rig.engine, generations) >= 1);
+    restore_whole(&rig);
+    rig_pass(&rig, 30 * TW_MINUTE);
+    send_all(&store);
+    assert_i64_equal(store.sums[1], 5);
+    for (int i = 0; i < 10; i++) rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(test_stat_of(rig.engine, generations), 0);
+    assert_int_equal(calls, 1);
+    hand_close(&rig);
+}
+
+/* Goal: a life that is over by itself does not come back; one that is not does, with its own end. */
+static void only_lives_that_last_are_restored(void **state) {
+    (void)state;
+    struct rig rig;
+    struct store store = {0};
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    rig_add(family, "1", 5);
+    rig_pass(&rig, TW_MINUTE / 2);
+    rig_add(family, "2", 7);
+    send_all(&store);
+    rig_pass(&rig, TW_MINUTE / 2 + 1);
+    assert_i64_equal(wipe(&rig, &store), 0);
+    restore_whole(&rig);
+    assert_i64_equal(hand_collect(10), 1);
+    assert_i64_equal(hand->held[0].delta, 7);
+    assert_i64_equal(hand->held[0].expiry_ms, RIG_START_MS + TW_MINUTE / 2 + TW_MINUTE);
+    hand_close(&rig);
+}
+
+/* Goal: a turn's share of the work is bounded, however many counters there are. */
+static void restoring_goes_in_bounded_steps(void **state) {
+    (void)state;
+    struct rig rig;
+    char key[16];
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    for (size_t i = 0; i < 60000; i++) key_text(key, i), rig_add(family, key, 1);
+    for (size_t count = 4096; count == 4096;) {
+        count = hand_collect(4096);
+        while (hand->count != 0) hand_acknowledge(1);
+    }
+    assert_i64_equal(twi_port_restore(rig.engine), 0);
+    int64_t before = 0, steps = 0;
+    for (bool more = true; more; steps++) {
+        more = twi_port_restore_some(rig.engine);
+        int64_t now = test_stat_of(rig.engine, restored);
+        assert_true(now - before <= (int64_t)TWI_WORK_TURN);
+        before = now;
+    }
+    assert_i64_equal(before, 60000);
+    assert_true(steps >= 60000 / (int64_t)TWI_WORK_TURN);
+    int64_t sum = 0;
+    for (size_t count = 4096; count == 4096;) {
+        count = hand_collect(4096);
+        for (; hand->count != 0; hand_acknowledge(1)) sum += hand->held[hand->count - 1].delta;
+    }
+    assert_i64_equal(sum, 60000);
+    hand_close(&rig);
+}
+
+/* Goal: the overflow counter is restored as any other. */
+static void the_overflow_counter_is_restored(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family_options options = rig_options("f", TW_FOREVER, 0);
+    options.keys_max = 1;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "1", 1);
+    assert_status(tw_add(family, tw_str("2"), 40, NULL), TW_OVERFLOWED);
+    assert_i64_equal(hand_collect(10), 2);
+    hand_acknowledge(1), hand_acknowledge(40);
+    assert_i64_equal(twi_port_restore(rig.engine), 0);
+    restore_whole(&rig);
+    assert_i64_equal(hand_collect(10), 2);
+    assert_i64_equal(hand->held[0].delta + hand->held[1].delta, 41);
+    hand_close(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_counters_hold_is_owed_again_once),
+        cmocka_unit_test(wiped_again_and_again_it_counts_once),
+        cmocka_unit_test(what_was_given_up_stays_given_up),
+        cmocka_unit_test(dropped_windows_are_lost_to_the_unit_until_their_end_in_redis),
+        cmocka_unit_test(of_very_many_dropped_windows_the_sum_stays_whole),
+        cmocka_unit_test(a_window_stays_until_it_is_restored),
+        cmocka_unit_test(only_lives_that_last_are_restored),
+        cmocka_unit_test(restoring_goes_in_bounded_steps),
+        cmocka_unit_test(the_overflow_counter_is_restored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
