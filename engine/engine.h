@@ -73,9 +73,10 @@ struct tw_engine {
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
     struct twi_restore restore;
-    int64_t forgot_mono_ms; /* when Redis last forgot: totals older than that are explained */
-    uint32_t retired;       /* unlinked generations, by next_all */
-    uint32_t maps;          /* unlinked maps waiting for their stamp to be reached */
+    int64_t
+        forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
+    uint32_t retired;   /* unlinked generations, by next_all */
+    uint32_t maps;      /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
     bool reclaimed;  /* this turn gave something back: there may be more */
     int64_t turn_ms; /* engine time of this turn */

@@ -98,6 +98,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     int64_t delta = value - twi_load_relaxed(&cold->handed);
     if (delta == 0 && ((word & TWI_FROZEN) != 0 || cell == &generation->overflow)) return false;
     twi_store_relaxed(&cold->handed, value);
+    if (delta < 0) generation->has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
     item->expiry_ms = generation->expiry_ms;
     if (generation->family->from_first) {
@@ -264,6 +265,32 @@ int64_t twi_port_start_ms(const struct twi_item *item) {
 
 /* ---- settling ---- */
 
+/* Redis holds less than it has acknowledged to us, and nothing explains it: nobody here ever took anything away, it is not
+ * known to have forgotten since the total before, and nothing of the window was given up. Deleted, evicted or set by hand.
+ * Told once for each fall: `base` is total less what was acknowledged, so it falls with what is missing and stays there. */
+static void watch_for_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
+    const struct twi_generation *generation = item->generation;
+    tw_engine *engine = item->family->engine;
+    int64_t asked = twi_load_relaxed(&cold->asked), base = twi_saturated_sum(total, -acked);
+    if (base >= 0 || asked == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
+    if (generation->has_negative || generation->has_given_up || generation->unrestorable || generation->over) return;
+    if (item->family->from_first || (asked >> 1) <= engine->forgot_mono_ms) return;
+    twi_port_count(engine, regressions, 1);
+    char name[TWI_REDIS_KEY_MAX];
+    size_t size = twi_port_render(item, name), used = 0;
+    char text[120];
+    for (size_t i = 0; i < size && used + 1 < sizeof text; i++)
+        text[used++] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
+    text[used] = '\0';
+    twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_REGRESSION,
+                 "the key %s in Redis is at %lld, though it has acknowledged %lld to this engine", text,
+                 (long long)total, (long long)acked);
+}
+
+void twi_port_forgotten(tw_engine *engine) {
+    engine->forgot_mono_ms = engine->turn_mono_ms;
+}
+
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
     struct twi_cold *cold = cold_of(item->generation, item->cell);
     tw_engine *engine = item->family->engine;
@@ -271,6 +298,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     twi_store_relaxed(&cold->acked, acked);
     item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
     if (answer->has_total) {
+        watch_for_regression(item, cold, answer->total, acked);
         /* one store: view never tears (trap E6) */
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked));
         twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);

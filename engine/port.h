@@ -70,6 +70,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms);
 /* It will not be sent again: settled, and reported to on_lost with TW_LOST_* (and to the statistics). */
 void twi_port_give_up(const struct twi_item *item, int reason);
 
+/* Redis was found to have forgotten: that a total is lower than it was is explained. */
+void twi_port_forgotten(tw_engine *engine);
 /* Redis holds nothing any more of what it ever acknowledged to this engine: all that living counters contributed is owed
  * again, once, except for what was given up. No item may be in a batch. Returns the units that no counter holds any more,
  * though their windows lived in Redis. Then, turn by turn, twi_port_restore_some() until it answers false (nothing is left);

@@ -180,7 +180,7 @@ uint64_t twi_port_restore(tw_engine *engine) {
     struct begin begin = {engine, redis_now_ms(engine), 0};
     begin.lost = take_dropped(&engine->restore, begin.now_ms);
     engine->restore.cursor = (struct twi_cursor){0}; /* the one being walked is walked anew */
-    engine->forgot_mono_ms = engine->turn_mono_ms;
+    twi_port_forgotten(engine);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
         if (family->synced) twi_window_visit(family, begin_generation, &begin);

@@ -134,6 +134,7 @@ struct twi_generation {
     bool listed_restore;   /* it is to be walked */
     bool has_given_up;     /* of a counter in it something was given up and is noted */
     bool over;             /* by Redis's clock */
+    bool has_negative;     /* something was taken away: its totals may fall */
     bool unrestorable;     /* it cannot be told any more what of it Redis had */
     uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
     int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */

@@ -148,7 +148,8 @@ enum {
     TW_EVENT_IDENTITY = 15, /* two engines under one identity, or a ledger that is gone */
     TW_EVENT_START = 16,    /* what a start-up check found */
     TW_EVENT_LOST = 17,     /* counts were given up */
-    TW_EVENT_REWRITE = 18   /* Redis's append-only file is to be written anew, after it went back */
+    TW_EVENT_REWRITE = 18,  /* Redis's append-only file is to be written anew, after it went back */
+    TW_EVENT_REGRESSION = 19 /* a key holds less than Redis had acknowledged, and nothing explains it */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -463,14 +464,15 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(breaker_state, gauge, "0: Redis is used; 1: left alone until a back-off is over; 2: being tried") \
     X(outage_ms, gauge, "how long Redis has not answered, from its first failure or tw_open on; 0 while it does") \
     X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up") \
-    X(restored, counter, "units owed again, out of the counters, because Redis had lost everything")
+    X(restored, counter, "units owed again, out of the counters, because Redis had lost everything") \
+    X(regressions, counter, "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[28];
+    uint64_t reserved[27];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

@@ -212,6 +212,7 @@ static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head
         twi_connect_drop(sync, now_ms, false, "no memory");
         return false;
     }
+    twi_port_forgotten(sync->engine);
     uint64_t gone = sync->ledger.confirmed - head->last;
     uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
     twi_port_count(sync->engine, rollbacks, 1);
@@ -251,6 +252,7 @@ static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why
     give_up_uncertain(sync);
     sync->is_open = false;
     sync->has_former = true;
+    twi_port_forgotten(sync->engine);
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
     twi_port_last_error(sync->engine, why);
     twi_connect_drop(sync, now_ms, false, NULL);
@@ -277,6 +279,7 @@ static void note_forgotten(struct twi_sync *sync, uint64_t lost, const char *wha
 /* Nothing of this instance is in Redis any more, perhaps something of an instance before it: what is held is sent under
  * another. */
 static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
+    twi_port_forgotten(sync->engine);
     note_forgotten(sync, beyond_window(&sync->ledger), what, "the latest batches are sent again");
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;

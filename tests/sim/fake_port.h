@@ -148,6 +148,10 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     assert_true(--item->family->engine->outstanding >= 0);
 }
 
+void twi_port_forgotten(tw_engine *engine) {
+    (void)engine;
+}
+
 /* What was given up stays given up; nothing is dropped here, so nothing is lost. */
 uint64_t twi_port_restore(tw_engine *engine) {
     assert_i64_equal(engine->outstanding, 0);

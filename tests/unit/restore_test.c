@@ -297,6 +297,42 @@ static void the_overflow_counter_is_restored(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: a total below what was acknowledged is a regression, counted once for each fall, and the view is never negative; not
+ * where a fall is explained: something was taken away, Redis is known to have forgotten, lives end by themselves (faults
+ * 21, 62). */
+static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *adds = rig_family(&rig, "f", TW_FOREVER, 0), *both = rig_family(&rig, "g", TW_FOREVER, 0);
+    static const struct {
+        int64_t delta, total, regressions;
+    } steps[] = {{10, 10, 0}, {10, 25, 0}, {1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {50, 60, 1}, {1, 0, 2}, {1, 1, 2}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        fake_clock_advance_ms(&rig.clock, 10), rig_turn(&rig);
+        rig_add(adds, "1", steps[i].delta);
+        assert_i64_equal(hand_collect(10), 1);
+        hand_acknowledge(steps[i].total);
+        assert_i64_equal(rig_get(adds, "1"), steps[i].total);
+        assert_i64_equal(test_stat_of(rig.engine, regressions), steps[i].regressions);
+    }
+    assert_i64_equal(hand_collect(10), 1); /* the last question */
+    hand_acknowledge(1);
+    for (int i = 0; i < 3; i++) {
+        fake_clock_advance_ms(&rig.clock, 10), rig_turn(&rig);
+        rig_add(both, "1", i == 0 ? 10 : -3);
+        assert_i64_equal(hand_collect(10), 1);
+        hand_acknowledge(2 - i); /* others take away, too */
+    }
+    assert_i64_equal(test_stat_of(rig.engine, regressions), 2);
+    twi_port_forgotten(rig.engine);
+    rig_add(adds, "1", 1);
+    assert_i64_equal(hand_collect(10), 1);
+    hand_acknowledge(-5);
+    assert_i64_equal(test_stat_of(rig.engine, regressions), 2);
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_counters_hold_is_owed_again_once),
@@ -308,6 +344,7 @@ int main(void) {
         cmocka_unit_test(only_lives_that_last_are_restored),
         cmocka_unit_test(restoring_goes_in_bounded_steps),
         cmocka_unit_test(the_overflow_counter_is_restored),
+        cmocka_unit_test(a_total_below_what_was_acknowledged_is_reported_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
