@@ -108,8 +108,12 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
-    /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. */
-    if (place->generation != NULL && !family->from_first) return insert(call, place, &call->wanted);
+    /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
+     * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
+    if (place->generation != NULL && !family->from_first) {
+        struct currency found = {call, place->generation};
+        return still_current(&found) ? insert(call, place, &call->wanted) : TW_PENDING;
+    }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
