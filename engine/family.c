@@ -65,6 +65,23 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
 
+static void choose_hot_path(struct tw_family *family) {
+    bool synced = family->synced;
+    family->hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
+    family->hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
+#if TWI_WITH_AES
+    if (family->engine->hash == twi_hash_aes()) {
+        family->hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
+        family->hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
+    }
+#endif
+    /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
+    if (family->from_first || (synced && family->template.guard_reserved) || !twi_section_may_be_short()) {
+        family->hot_add = twi_add_slow;
+        family->hot_group = NULL;
+    }
+}
+
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_template *template) {
     /* C11 wants whole lines */
@@ -77,24 +94,12 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_FROM_FIRST;
     family->has_starts = twi_calendar_has_starts(&family->rule);
-    family->never_plain = family->from_first || (family->synced && template->guard_reserved);
-    family->hot_add = twi_hot_add_any;
-    family->hot_group = twi_hot_group_any;
-#if TWI_WITH_AES
-    if (engine->hash == twi_hash_aes()) {
-        family->hot_add = twi_hot_add_aes;
-        family->hot_group = twi_hot_group_aes;
-    }
-#endif
-    if (family->never_plain) {
-        family->hot_add = twi_add_slow;
-        family->hot_group = NULL;
-    }
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
     family->opened = 1;
     family->template = *template;
+    choose_hot_path(family);
     family->options = *options;
     family->options.name = strdup(options->name);
     family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;

@@ -17,10 +17,9 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
-    bool never_plain; /* no call may take the hot path */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *status); /* hot.h */
+                      tw_status *status); /* NULL: one by one */
     struct twi_window_rule rule;
 
     /* policies: tw_family_set() changes them one by one */
@@ -55,14 +54,13 @@ struct tw_family {
     _Atomic(struct tw_family *) next;
 };
 
-/* hot_aes.c, hot_any.c: an add of a key that is there; api.c: any other. */
-tw_status twi_hot_add_aes(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-tw_status twi_hot_add_any(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+/* hot_aes.c, hot_any.c: an add of a key that is there, and of a group; api.c: any other. */
+typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                           tw_status *status);
 #define TWI_HOT_GROUP_MAX 32u
-bool twi_hot_group_aes(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                       tw_status *status);
-bool twi_hot_group_any(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                       tw_status *status);
+twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
+twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /* For the hot path: an add of a key that was looked for in this window, in this section, and is not there. False: nothing was
  * counted, the call begins again. */

@@ -5,6 +5,12 @@
  * in its group; larger ones, whose memory counts, as many as keys, and 2 in 100 more. */
 #define ROOMY_KEYS 262144u
 
+static uint64_t bytes_of(uint32_t line) {
+    return (uint64_t)line * TWI_LINE_BYTES;
+}
+static uint32_t line_of(uint64_t bytes) {
+    return (uint32_t)(bytes / TWI_LINE_BYTES);
+}
 static uint32_t group_lines(bool synced) {
     return synced ? TWI_HOME_GROUP / 2 * 3 : TWI_HOME_GROUP;
 }
@@ -73,13 +79,12 @@ static uint32_t claim_abroad(const struct twi_home_group *group, uint32_t groups
 
 struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *generation,
                                const struct twi_wanted *wanted, uint64_t *meta) {
-    uint64_t word = twi_load_acquire(&generation->home); /* H6, pairs with H7 */
-    if (word == 0 || wanted->key.size > TWI_KEY_INLINE) return NULL;
-    struct twi_home_group group = twi_home_of(arena, word, wanted->place);
+    if (generation->home.directory == 0 || wanted->key.size > TWI_KEY_INLINE) return NULL;
+    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
     uint32_t index = claim_near(group, twi_home_tag(wanted->tag));
     if (index == UINT32_MAX) {
         if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
-        index = claim_abroad(&group, TWI_HOME_GROUPS(word));
+        index = claim_abroad(&group, generation->home.groups);
         if (index == UINT32_MAX) {
             (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* nobody searches it again */
             return NULL;
@@ -91,11 +96,11 @@ struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *g
 
 bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
                    struct twi_cell *cell) {
-    uint64_t word = twi_load_relaxed(&generation->home), meta = twi_load_relaxed(&cell->meta);
+    uint64_t meta = twi_load_relaxed(&cell->meta);
     uint32_t index = twi_cell_index(meta);
-    if (word == 0 || twi_cell_kind(meta) != 0) return false;
-    struct twi_home_group group = twi_home_of(arena, word, wanted->place);
-    if (twi_cell_chunk(cell, meta) != group.chunk || index >= TWI_HOME_GROUPS(word) * TWI_HOME_GROUP) return false;
+    if (generation->home.directory == 0 || twi_cell_kind(meta) != 0) return false;
+    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
+    if (twi_cell_chunk(cell, meta) != group.chunk || index >= generation->home.groups * TWI_HOME_GROUP) return false;
     twi_store_relaxed(&cell->meta, 0);
     twi_store_release(&group.tags[(int64_t)index - group.first], 0); /* H5 */
     return true;
@@ -127,20 +132,20 @@ bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, 
     if (line == 0) return false;
     struct twi_home *home = twi_arena_at(arena, line);
     home->planned = (uint32_t)chunks;
-    plan->word = (uint64_t)groups << 56 | chunks << 32 | line;
+    plan->at = (struct twi_home_at){bytes_of(line), (uint32_t)chunks, groups};
     return true;
 }
 
 static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan) {
-    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(plan->word));
-    uint32_t groups = TWI_HOME_GROUPS(plan->word), number = plan->next % chunks_in_tags_piece(groups);
+    struct twi_home *home = twi_home_directory(arena, plan->at);
+    uint32_t groups = plan->at.groups, number = plan->next % chunks_in_tags_piece(groups);
     uint32_t lines = twi_arena_round(1 + groups * group_lines(generation->synced)), tags;
     uint32_t line = twi_piece_take(arena, generation, lines);
     if (line == 0) return false;
     if (number == 0)
         tags = twi_piece_take(arena, generation, tags_piece_lines(home, groups));
     else
-        tags = home->entries[plan->next - 1].tags + tag_lines(groups);
+        tags = line_of(home->entries[plan->next - 1].tags) + tag_lines(groups);
     if (tags == 0) {
         twi_piece_give(arena, generation, line, lines);
         return false;
@@ -148,10 +153,10 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
     struct twi_chunk *chunk = twi_arena_at(arena, line);
     twi_chunk_begin(arena, generation, chunk, 0, lines);
     twi_store_relaxed(&chunk->used, groups * TWI_HOME_GROUP); /* those of the groups are taken by their tags */
-    home->entries[plan->next++] = (struct twi_home_entry){line, tags};
+    home->entries[plan->next++] = (struct twi_home_entry){bytes_of(line), bytes_of(tags)};
     _Atomic uint8_t *tag = twi_arena_at(arena, tags);
     for (uint32_t at = groups * TWI_HOME_GROUP; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
-        twi_store_relaxed(&tag[at], TWI_HOME_FOREIGN); /* no records there; seen with the home, H7 */
+        twi_store_relaxed(&tag[at], TWI_HOME_FOREIGN); /* no records there; seen with the generation */
     uint32_t older = twi_load_relaxed(&generation->chunks[0]);
     do {
         chunk->older = older;
@@ -161,41 +166,40 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
 
 bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
                    uint32_t *work) {
-    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(plan->word));
-    uint32_t lines = 1 + TWI_HOME_GROUPS(plan->word) * group_lines(generation->synced);
-    if (plan->word == 0) return true;
+    if (plan->at.directory == 0) return true;
+    struct twi_home *home = twi_home_directory(arena, plan->at);
+    uint32_t lines = 1 + plan->at.groups * group_lines(generation->synced);
     while (plan->next < home->planned) {
         if (*work < lines) return false;
         *work -= lines;
         if (!add_chunk(arena, generation, plan)) break;
     }
     /* Where memory ended, fewer chunks serve all keys: nobody has looked for a home yet. */
-    plan->word = (plan->word & ~TWI_HOME_CHUNKS_MASK) | (uint64_t)plan->next << 32;
+    plan->at.chunks = plan->next;
     if (plan->next == 0) {
-        twi_piece_give(arena, generation, TWI_HOME_LINE(plan->word), directory_lines(home->planned));
-        plan->word = 0;
+        twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(home->planned));
+        plan->at.directory = 0;
     }
-    twi_store_release(&generation->home, plan->word); /* H7, pairs with H6 */
+    generation->home = plan->at;
     return true;
 }
 
 void twi_home_abandon(struct twi_generation *generation, const struct twi_home_plan *plan) {
-    if (plan->word == 0) return;
-    twi_store_relaxed(&generation->home, (plan->word & ~TWI_HOME_CHUNKS_MASK) | (uint64_t)plan->next << 32);
+    generation->home = plan->at;
+    generation->home.chunks = plan->next;
 }
 
 bool twi_home_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    uint64_t word = twi_load_relaxed(&generation->home);
-    if (word == 0) return true;
-    struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(word));
-    uint32_t groups = TWI_HOME_GROUPS(word), chunks = TWI_HOME_CHUNKS(word), lines = tags_piece_lines(home, groups);
-    while (home->given < chunks) {
+    if (generation->home.directory == 0) return true;
+    struct twi_home *home = twi_home_directory(arena, generation->home);
+    uint32_t groups = generation->home.groups, lines = tags_piece_lines(home, groups);
+    while (home->given < generation->home.chunks) {
         if (*work < lines) return false;
         *work -= lines;
-        twi_piece_give(arena, generation, home->entries[home->given].tags, lines);
+        twi_piece_give(arena, generation, line_of(home->entries[home->given].tags), lines);
         home->given += chunks_in_tags_piece(groups);
     }
-    twi_piece_give(arena, generation, TWI_HOME_LINE(word), directory_lines(home->planned));
-    twi_store_relaxed(&generation->home, 0);
+    twi_piece_give(arena, generation, line_of(generation->home.directory), directory_lines(home->planned));
+    generation->home.directory = 0;
     return true;
 }

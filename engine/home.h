@@ -15,7 +15,7 @@
  *   H1 a PUBLISHED record found through its tag, with the key in it, is what the index would have answered: there is no
  *      other record of that key (T1), and no key but that one was ever in a PUBLISHED record;
  *   H2 a key that is not found through its home may still be there: the index is asked.
- * Always true: chunk and tags of an entry are in place before the directory is shared, and never change; a tag goes from
+ * Always true: directory, chunks and tags are in place before the generation is shared, and never change; a tag goes from
  * 0 to a value by compare-and-swap, and back to 0 only by who took it, and only unpublished. Keys of more than 32 bytes and
  * families from first have no home. */
 #ifndef TWI_HOME_H
@@ -29,14 +29,8 @@
 #define TWI_HOME_FOREIGN 255u
 #define TWI_HOME_KEYS_MIN 128u /* below, all is in the first cache anyway */
 
-/* home word of a generation: groups in a chunk : 8 | chunks : 24 | line of the directory : 32. 0: none */
-#define TWI_HOME_LINE(word) ((uint32_t)(word))
-#define TWI_HOME_CHUNKS(word) ((uint32_t)((word) >> 32) & 0xffffffu)
-#define TWI_HOME_CHUNKS_MASK (UINT64_C(0xffffff) << 32)
-#define TWI_HOME_GROUPS(word) ((uint32_t)((word) >> 56))
-
 struct twi_home_entry {
-    uint32_t chunk, tags; /* lines */
+    uint64_t chunk, tags; /* bytes from the arena's base */
 };
 struct twi_home {
     _Atomic uint64_t reserved; /* the arena's link while free */
@@ -57,13 +51,16 @@ TWI_INLINE uint8_t twi_home_tag(uint32_t tag) {
     return (uint8_t)(1 + ((uint64_t)tag * (TWI_HOME_FOREIGN - 1) >> 32));
 }
 
-TWI_INLINE struct twi_home_group twi_home_of(const struct twi_arena *arena, uint64_t word, uint32_t place) {
-    const struct twi_home *home = twi_arena_at(arena, TWI_HOME_LINE(word));
-    uint64_t at = (uint64_t)place * TWI_HOME_CHUNKS(word);
-    struct twi_home_entry entry = home->entries[at >> 32];
-    uint32_t group = (uint32_t)((at & 0xffffffffu) * TWI_HOME_GROUPS(word) >> 32);
-    return (struct twi_home_group){(_Atomic uint8_t *)twi_arena_at(arena, entry.tags) + group * TWI_HOME_GROUP,
-                                   twi_arena_at(arena, entry.chunk), group * TWI_HOME_GROUP};
+TWI_INLINE struct twi_home *twi_home_directory(const struct twi_arena *arena, struct twi_home_at at) {
+    return (struct twi_home *)(arena->base + at.directory);
+}
+
+TWI_INLINE struct twi_home_group twi_home_of(const struct twi_arena *arena, struct twi_home_at at, uint32_t place) {
+    uint64_t position = (uint64_t)place * at.chunks;
+    struct twi_home_entry entry = twi_home_directory(arena, at)->entries[position >> 32];
+    uint64_t group = (uint64_t)(uint32_t)position * at.groups >> 32;
+    return (struct twi_home_group){(_Atomic uint8_t *)(arena->base + entry.tags) + group * TWI_HOME_GROUP,
+                                   (struct twi_chunk *)(arena->base + entry.chunk), (uint32_t)group * TWI_HOME_GROUP};
 }
 
 /* The records of a group whose tag is `tag`, a bit each. Reads hints: a tag that changes meanwhile may be seen or not. */
@@ -113,14 +110,15 @@ TWI_INLINE struct twi_home_group twi_home_next(struct twi_home_group group) {
 }
 
 /* The key's PUBLISHED cell if its home tells, else NULL: then the index is asked. */
-TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, uint64_t word, bool synced,
+TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, const struct twi_generation *generation,
                                           const struct twi_wanted *wanted) {
     const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED);
     uint8_t tag = twi_home_tag(wanted->tag);
-    struct twi_home_group home = twi_home_of(arena, word, wanted->place), group = home;
+    struct twi_home_group home = twi_home_of(arena, generation->home, wanted->place), group = home;
     for (uint32_t left = TWI_HOME_LINE_GROUPS + 1; left != 0; left--) {
         for (uint32_t match = twi_home_match(group.tags, tag); match != 0; match &= match - 1) {
-            struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced);
+            struct twi_cell *cell =
+                twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), generation->synced);
             uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3, pairs with T9: the record is complete */
             if (twi_likely((meta & mask) == (wanted->meta | TWI_META_PUBLISHED)) &&
                 twi_likely(twi_key_equal(cell->key, wanted->key.data, wanted->key.size)))
@@ -138,16 +136,15 @@ struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *g
 bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
                    struct twi_cell *cell);
 
-/* A home for `keys_expected` keys, built in as many steps as it takes; nobody can reach the generation yet, or nobody
- * reads the word that is stored when the last step is done. */
+/* A home for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
 struct twi_home_plan {
-    uint64_t word; /* what generation->home will be; 0: no home */
-    uint32_t next; /* chunks that are there */
+    struct twi_home_at at; /* no directory: no home */
+    uint32_t next;         /* chunks that are there */
 };
 /* False: none for so few keys, or no memory; the generation goes without. */
 bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
                     struct twi_home_plan *plan);
-/* True when all is there, and the home in use; *work lines are touched at most. Where memory ends, what is there is used. */
+/* True when all is there, and generation->home set; *work lines are touched at most. Where memory ends, what is there is used. */
 bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
                    uint32_t *work);
 /* Ends a plan whose generation will not be used: what there is of it goes with the generation. */

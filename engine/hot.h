@@ -1,16 +1,22 @@
 /* hot.h -- tw_add of a key that is there, in a window that is open: the whole way in one function, nothing kept in memory
  * that a register can hold; and the same for a group of keys at once (many.c). A template: hot_aes.c and hot_any.c include it
- * once each, with the hash they bring.
- * Whatever is not the plain case (a new key, a closed leaf, a frozen or unpublished cell, an edge of the range, a family from
- * first, a stopped engine, a forked child) goes to twi_add_slow(), which begins again and knows every case.
+ * for families with Redis and without, with the hash they bring.
+ *
+ * Three steps down. The hot function knows keys of 4 to 32 bytes that are found at home (home.h) at the first look, and calls
+ * nothing on that way. hot_add_from_afar() knows keys next door, by the index, and new ones. Whatever else there is (a closed
+ * leaf, a frozen cell, an edge of the range, a family from first, a stopped engine, a forked child) goes to
+ * twi_add_slow(), which begins again and knows every case.
  * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
 #include "engine/count.h"
 
 #ifndef TWI_HOT_NAME
-#error "hot.h is a template: define TWI_HOT_NAME, TWI_HOT_GROUP, TWI_HOT_CODE and TWI_HOT_HASH first"
+#error "hot.h is a template: define TWI_HOT_NAME, TWI_HOT_GROUP, TWI_HOT_SYNCED, TWI_HOT_CODE and TWI_HOT_HASH first"
 #endif
 
-/* Keys that are compared without a call: everything the compiler must keep over a call would cost the others. */
+#ifndef TWI_HOT_ONCE
+#define TWI_HOT_ONCE
+
+/* Keys that are compared without a call: what the compiler must keep over a call would cost all others. */
 TWI_INLINE bool hot_is_handy(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
@@ -65,25 +71,38 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     return NULL;
 }
 
-/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add counted,
- * and whether the cell must be marked. */
+/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add
+ * counted, and whether the cell must be marked. */
 TWI_INLINE bool hot_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
-    int64_t value = twi_word_value(word);
-    if (twi_unlikely((uint64_t)(value + TWI_VALUE_EDGE) >= 2 * (uint64_t)TWI_VALUE_EDGE) && (word & TWI_FROZEN) == 0)
-        (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
     *before = word;
-    return twi_likely((word & TWI_FROZEN) == 0);
+    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. */
+    const uint64_t edge = (uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT, rare = UINT64_C(3) << 62 | TWI_FROZEN;
+    if (twi_likely(((word + edge) & rare) == 0)) return true;
+    if ((word & TWI_FROZEN) != 0) return false;
+    (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return true;
 }
 
-TWI_INLINE int64_t hot_view(const struct tw_family *family, struct twi_cell *cell, int64_t delta, uint64_t before) {
+/* Registered, and not a forked child's; the engine goes on. */
+TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
+    return twi_likely(self != NULL) && twi_likely(self->mark == TWI_THREAD_MARK) &&
+           twi_likely(!twi_load_relaxed(&engine->gate));
+}
+
+#endif
+
+static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "hot_count() looks at two bits");
+
+TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint64_t before) {
     int64_t value = twi_word_value(before) + delta;
-    return family->synced ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
+    return TWI_HOT_SYNCED ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
 }
 
-/* The first add since the collector came by. */
-static TWI_COLD tw_status hot_mark(tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
-                                   int64_t seen, int64_t *view, struct twi_thread *self) {
+/* The first add since the collector came by. Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+                                            int64_t seen, int64_t *view) {
+    struct twi_thread *self = twi_thread_self;
     twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
@@ -91,33 +110,34 @@ static TWI_COLD tw_status hot_mark(tw_family *family, struct twi_generation *gen
     return TW_OK;
 }
 
-/* Where there is no home, or the key is not in it. Inside the section that the caller has opened. */
-__attribute__((noinline)) static tw_status hot_add_from_afar(tw_family *family, tw_key key, int64_t delta,
-                                                             int64_t *view, uint64_t hash, struct twi_thread *self) {
+/* Where the key is not found at the first look. Begins anew, with the hash. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *family, tw_key key, int64_t delta,
+                                                                  int64_t *view, uint64_t hash) {
     tw_engine *engine = family->engine;
-    struct twi_generation *generation =
-        twi_load_acquire(&family->current); /* W1: may be another by now, so held anew */
+    struct twi_thread *self = twi_thread_self;
     int64_t seen;
     bool counted = false;
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&engine->clock))) {
         uint32_t tag = (uint32_t)(hash >> 32);
-        uint64_t home = twi_load_acquire(&generation->home), before; /* H6 */
+        uint64_t before;
         struct twi_cell *cell = NULL;
-        if (home != 0 && hot_is_handy(key)) {
-            struct twi_home_group group = twi_home_of(&engine->arena, home, (uint32_t)hash);
+        if (generation->home.directory != 0 && hot_is_handy(key)) {
+            struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
             uint32_t free = twi_home_match(group.tags, 0);
             if (free != 0) /* it may be new: then this record is waited for while the index is */
                 __builtin_prefetch(
-                    twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(free), family->synced), 1);
-            cell = hot_find_next_door(group, tag, family->synced, key);
+                    twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(free), TWI_HOT_SYNCED), 1);
+            cell = hot_find_next_door(group, tag, TWI_HOT_SYNCED, key);
         }
         if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key);
         if (cell == NULL) {
             counted = twi_add_new(family, generation, key, hash, delta, &seen);
         } else if (hot_count(cell, delta, &before)) {
-            seen = hot_view(family, cell, delta, before);
-            if (family->synced && (before & TWI_DIRTY) == 0)
-                return hot_mark(family, generation, cell, seen, view, self);
+            seen = TWI_HOT_OWN(view)(cell, delta, before);
+            if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
+                return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
             counted = true;
         }
     }
@@ -128,81 +148,76 @@ __attribute__((noinline)) static tw_status hot_add_from_afar(tw_family *family, 
     return TW_OK;
 }
 
+/* Keys that are not handy. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(unhandy)(tw_family *family, tw_key key,
+                                                                             int64_t delta, int64_t *view) {
+    if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
+        delta != (int32_t)delta)
+        return twi_add_slow(family, key, delta, view);
+    return TWI_HOT_OWN(from_afar)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+}
+
 TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(self == NULL) || twi_unlikely(self->mark != TWI_THREAD_MARK) ||
-        twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX) || twi_unlikely(key.data == NULL) ||
-        twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->gate)))
+    if (twi_unlikely(!hot_is_handy(key))) return TWI_HOT_OWN(unhandy)(family, key, delta, view);
+    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.data == NULL) ||
+        twi_unlikely(delta != (int32_t)delta))
         return twi_add_slow(family, key, delta, view);
-    uint64_t hash = TWI_HOT_HASH(engine, key);
-    twi_section_enter(self);
-    int64_t now_ms = twi_clock_now_ms(&engine->clock);
+    uint64_t hash = TWI_HOT_HASH(engine, key), before;
+    bool outermost = twi_section_enter_short(self);
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window but endless ones */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
-    uint64_t home = twi_load_acquire(&generation->home); /* H6 */
-    if (twi_unlikely(home == 0) || twi_unlikely(!hot_is_handy(key))) goto afar;
-    struct twi_home_group group = twi_home_of(&engine->arena, home, (uint32_t)hash);
+    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto afar;
+    if (twi_unlikely(generation->home.directory == 0)) goto afar;
+    struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
     uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
     if (twi_unlikely(match == 0)) goto afar;
-    struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), family->synced);
+    struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (twi_unlikely(!hot_is_it(cell, key, true))) goto afar; /* of another key with that tag */
-    uint64_t before;
-    if (twi_unlikely(!hot_count(cell, delta, &before))) goto slow;
-    int64_t seen = hot_view(family, cell, delta, before);
-    if (family->synced && twi_unlikely((before & TWI_DIRTY) == 0))
-        return hot_mark(family, generation, cell, seen, view, self);
+    if (twi_unlikely(!hot_count(cell, delta, &before))) goto afar;
+    int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
+    if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
+        self->depth++; /* it leaves by the long way */
+        return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
+    }
     twi_count_increments(engine, self, 1);
-    twi_section_leave(self);
+    twi_section_leave_short(self, outermost);
     if (view != NULL) *view = seen;
     return TW_OK;
 afar:
-    return hot_add_from_afar(family, key, delta, view, hash, self);
-slow:
-    twi_section_leave(self);
-    return twi_add_slow(family, key, delta, view);
+    twi_section_leave_short(self, outermost);
+    return TWI_HOT_OWN(from_afar)(family, key, delta, view, hash);
 }
 
 /* ---- a group ---- */
 
+#ifndef TWI_HOT_STAGED
+#define TWI_HOT_STAGED
+
 struct hot_staged {
-    struct twi_home_group group;
-    uint32_t tag, match;
-    _Atomic uint64_t *slot; /* by the index: where the walk begins. NULL: the tags name a candidate */
+    struct twi_home_group group; /* no tags: by the index */
+    uint64_t hash;
+    uint32_t match;
+    _Atomic uint64_t *slot; /* by the index: where the walk begins */
 };
 
 TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generation *generation,
                                struct hot_staged *staged) {
     _Atomic uint64_t *where;
-    uint32_t bits;
-    uint64_t entry = twi_index_descend(arena, &generation->root, staged->tag, &where, &bits);
+    uint32_t bits, tag = (uint32_t)(staged->hash >> 32);
+    uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
     if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    staged->slot = &leaf->slots[twi_leaf_home(staged->tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
+    staged->slot = &leaf->slots[twi_leaf_home(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
     __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
-}
-
-/* The hash; and the tags asked for, or the slot. */
-TWI_HOT_CODE TWI_INLINE void hot_stage(const tw_engine *engine, struct twi_generation *generation, uint64_t home,
-                                       tw_key key, struct hot_staged *staged) {
-    uint64_t hash = TWI_HOT_HASH(engine, key);
-    staged->tag = (uint32_t)(hash >> 32);
-    staged->slot = NULL;
-    if (home != 0 && hot_is_handy(key)) {
-        staged->group = twi_home_of(&engine->arena, home, (uint32_t)hash);
-        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
-    } else {
-        staged->group.tags = NULL;
-        staged->match = 0;
-        hot_stage_slot(&engine->arena, generation, staged);
-    }
 }
 
 /* The candidates by their tags, asked for; where there is none in the line of tags, the slot. */
 TWI_INLINE void hot_stage_home(const tw_engine *engine, struct twi_generation *generation, bool synced,
                                struct hot_staged *staged) {
     if (staged->group.tags == NULL) return;
-    uint8_t tag = twi_home_tag(staged->tag);
+    uint8_t tag = twi_home_tag((uint32_t)(staged->hash >> 32));
     struct twi_home_group group = staged->group;
     uint32_t match = staged->match = twi_home_match(group.tags, tag);
     if (twi_unlikely(match == 0)) {
@@ -229,7 +244,7 @@ TWI_INLINE void hot_stage_cell(const tw_engine *engine, const struct hot_staged 
     if (slot == NULL) return;
     do {
         uint64_t word = twi_load_relaxed(slot);
-        if ((uint32_t)(word >> 32) == staged->tag && word > TWI_SLOT_CLOSED) {
+        if (word >> 32 == staged->hash >> 32 && word > TWI_SLOT_CLOSED) {
             __builtin_prefetch(twi_arena_at(&engine->arena, (uint32_t)word), 1);
             return;
         }
@@ -239,12 +254,29 @@ TWI_INLINE void hot_stage_cell(const tw_engine *engine, const struct hot_staged 
 
 TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_generation *generation, bool synced,
                                             const struct hot_staged *staged, tw_key key) {
+    uint32_t tag = (uint32_t)(staged->hash >> 32);
     struct twi_cell *cell = NULL;
     if (twi_likely(staged->group.tags != NULL)) {
         cell = hot_find_matched(&staged->group, staged->match, synced, key);
-        if (twi_unlikely(cell == NULL)) cell = hot_find_next_door(staged->group, staged->tag, synced, key);
+        if (twi_unlikely(cell == NULL)) cell = hot_find_next_door(staged->group, tag, synced, key);
     }
-    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, staged->tag, key);
+    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key);
+}
+
+#endif
+
+/* The hash; and the tags asked for, or the slot. */
+TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
+                                                struct hot_staged *staged) {
+    staged->hash = TWI_HOT_HASH(engine, key);
+    staged->slot = NULL;
+    if (generation->home.directory != 0 && hot_is_handy(key)) {
+        staged->group = twi_home_of(&engine->arena, generation->home, (uint32_t)staged->hash);
+        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+    } else {
+        staged->group.tags = NULL;
+        hot_stage_slot(&engine->arena, generation, staged);
+    }
 }
 
 /* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, the group is not plain (many.c adds
@@ -254,8 +286,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
     struct hot_staged staged[TWI_HOT_GROUP_MAX];
-    bool synced = family->synced;
-    if (self == NULL || self->mark != TWI_THREAD_MARK || twi_load_relaxed(&engine->gate)) return false;
+    if (!hot_may_begin(self, engine)) return false;
     for (size_t i = 0; i < count; i++) {
         if (keys[i].size - 1 >= TW_KEY_SIZE_MAX || keys[i].data == NULL) return false;
         if (deltas != NULL && deltas[i] != (int32_t)deltas[i]) return false;
@@ -267,22 +298,21 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         twi_section_leave(self);
         return false;
     }
-    uint64_t home = twi_load_acquire(&generation->home); /* H6 */
-    for (size_t i = 0; i < count; i++) hot_stage(engine, generation, home, keys[i], &staged[i]);
-    for (size_t i = 0; i < count; i++) hot_stage_home(engine, generation, synced, &staged[i]);
+    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
+    for (size_t i = 0; i < count; i++) hot_stage_home(engine, generation, TWI_HOT_SYNCED, &staged[i]);
     for (size_t i = 0; i < count; i++) hot_stage_cell(engine, &staged[i]);
     for (size_t i = 0; i < count; i++) {
         int64_t delta = deltas != NULL ? deltas[i] : 1;
         uint64_t before;
-        struct twi_cell *cell = hot_find_staged(engine, generation, synced, &staged[i], keys[i]);
+        struct twi_cell *cell = hot_find_staged(engine, generation, TWI_HOT_SYNCED, &staged[i], keys[i]);
         if (twi_unlikely(cell == NULL) || !hot_count(cell, delta, &before)) {
             views[i] = 0;
-            status[i] = twi_add_slow(family, keys[i], delta, &views[i]);
+            status[i] = twi_add_hashed(family, keys[i], delta, &views[i], staged[i].hash);
             continue;
         }
-        if (synced && twi_unlikely((before & TWI_DIRTY) == 0))
+        if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
             twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-        views[i] = hot_view(family, cell, delta, before);
+        views[i] = TWI_HOT_OWN(view)(cell, delta, before);
         status[i] = TW_OK;
         plain++;
     }
@@ -290,3 +320,8 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
     twi_section_leave(self);
     return true;
 }
+
+#undef TWI_HOT_NAME
+#undef TWI_HOT_GROUP
+#undef TWI_HOT_OWN
+#undef TWI_HOT_SYNCED

@@ -3,10 +3,19 @@
 #include "engine/hash_aes.h"
 
 #if TWI_WITH_AES
-#define TWI_HOT_NAME twi_hot_add_aes
-#define TWI_HOT_GROUP twi_hot_group_aes
 #define TWI_HOT_CODE TWI_AES_CODE
 #define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->secret, (key).data, (key).size)
+
+#define TWI_HOT_NAME twi_hot_add_aes
+#define TWI_HOT_GROUP twi_hot_group_aes
+#define TWI_HOT_OWN(name) hot_local_##name
+#define TWI_HOT_SYNCED false
+#include "engine/hot.h"
+
+#define TWI_HOT_NAME twi_hot_add_aes_synced
+#define TWI_HOT_GROUP twi_hot_group_aes_synced
+#define TWI_HOT_OWN(name) hot_synced_##name
+#define TWI_HOT_SYNCED true
 #include "engine/hot.h"
 #else
 typedef int twi_hot_aes_is_empty;

@@ -70,9 +70,8 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     _Atomic uint64_t *where;
     uint32_t bits, tag = staged->wanted.tag;
     struct twi_arena *arena = &many->engine->arena;
-    uint64_t home = twi_load_acquire(&(*last)->home); /* H6 */
-    if (home != 0 && key.size <= TWI_KEY_INLINE) {
-        staged->group = twi_home_of(arena, home, staged->wanted.place);
+    if ((*last)->home.directory != 0 && key.size <= TWI_KEY_INLINE) {
+        staged->group = twi_home_of(arena, (*last)->home, staged->wanted.place);
         __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
         return;
     }

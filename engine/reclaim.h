@@ -91,6 +91,29 @@ TWI_INLINE void twi_section_leave(struct twi_thread *self) {
     twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses are over before the memory is reused */
 }
 
+/* For a call that calls nothing in between: a section without counting its depth. May be used where
+ * twi_section_may_be_short(). */
+TWI_INLINE bool twi_section_may_be_short(void) {
+    return !TWI_RECLAIM_SEES_FENCES || twi_reclaim_asymmetric;
+}
+TWI_INLINE bool twi_section_enter_short(struct twi_thread *self) {
+    bool outermost = self->depth == 0;
+    if (twi_likely(outermost)) {
+        uint64_t epoch = twi_load_acquire(&twi_reclaim_epoch); /* R3 */
+        if (TWI_RECLAIM_SEES_FENCES) {
+            twi_store_relaxed(&self->epoch, epoch);
+            twi_fence_compiler(); /* R1 */
+        } else {
+            (void)twi_swap_seqcst(&self->epoch, epoch); /* R1 at full price, for ThreadSanitizer */
+            twi_fence_seqcst();
+        }
+    }
+    return outermost;
+}
+TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost) {
+    if (twi_likely(outermost)) twi_store_release(&self->epoch, 0); /* R5 */
+}
+
 /* ---- for the turn ---- */
 
 /* The stamp of what has just been unlinked; raises the epoch. */

@@ -97,6 +97,12 @@ struct twi_quota {
     _Atomic uint64_t keys_max; /* per generation; 0: none */
 };
 
+/* Where a generation's home is; `directory`: bytes from the arena's base, 0: it has none. */
+struct twi_home_at {
+    uint64_t directory;
+    uint32_t chunks, groups; /* groups in each chunk */
+};
+
 enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED, TWI_HISTORY, TWI_DROPPED };
 
 struct twi_generation {
@@ -105,9 +111,9 @@ struct twi_generation {
     int64_t start_ms, end_ms;
     int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
+    struct twi_home_at home; /* the short way to its cells (home.h); set before sharing */
     struct twi_quota *quota;
-    _Atomic uint64_t home; /* the short way to its cells (home.h); 0: none */
-    uint64_t stamp;        /* unique among all generations of the process */
+    uint64_t stamp; /* unique among all generations of the process */
     _Atomic uint32_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
@@ -238,15 +244,14 @@ TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_g
 }
 
 /* The short way to it, where the generation has one (home.h). */
-TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, uint64_t word, bool synced,
+TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, const struct twi_generation *generation,
                                           const struct twi_wanted *wanted);
 
 /* The cell of `key`, or NULL. Inside a section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_wanted *wanted) {
-    uint64_t home = twi_load_acquire(&generation->home); /* H6 */
-    if (home != 0 && wanted->key.size <= TWI_KEY_INLINE) {
-        struct twi_cell *cell = twi_home_find(arena, home, generation->synced, wanted);
+    if (generation->home.directory != 0 && wanted->key.size <= TWI_KEY_INLINE) {
+        struct twi_cell *cell = twi_home_find(arena, generation, wanted);
         if (twi_likely(cell != NULL)) return cell;
     }
     return twi_index_find(arena, generation, wanted);

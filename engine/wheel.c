@@ -234,7 +234,7 @@ static void retire_dropped(struct wheel *wheel) {
 
 static void abandon_prepared(struct wheel *wheel) {
     uint32_t work = UINT32_MAX;
-    if (wheel->family->prepared != NULL && twi_load_relaxed(&wheel->family->prepared->home) == 0)
+    if (wheel->family->prepared != NULL && wheel->family->prepared->home.directory == 0)
         twi_home_abandon(wheel->family->prepared, &wheel->family->prepared_home);
     if (wheel->family->prepared != NULL) (void)twi_table_unmake(&wheel->engine->arena, wheel->family->prepared, &work);
     wheel->family->prepared = NULL;
@@ -245,7 +245,7 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->prepared = twi_window_make(family, span, 0);
     family->prepared_leaves = 0;
     family->prepared_root = 0;
-    family->prepared_home.word = 0;
+    family->prepared_home.at.directory = 0;
     if (family->prepared == NULL) return;
     family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
     if (!family->from_first) (void)twi_home_begin(arena, family->prepared, forecast, &family->prepared_home);
@@ -277,7 +277,7 @@ static void prepare(struct wheel *wheel) {
     }
     /* No memory for all of it: the window starts small, as any other. */
     if (filled) twi_store_relaxed(&family->prepared->root, family->prepared_root);
-    bool has_home = family->prepared_home.word != 0;
+    bool has_home = family->prepared_home.at.directory != 0;
     if (has_home && !twi_home_fill(&engine->arena, family->prepared, &family->prepared_home, &wheel->work))
         return look(wheel, 0);
     uint64_t records = forecast / 1000 + 1;

@@ -62,20 +62,19 @@ static void look(struct field *field, uint32_t number, struct twi_cell **home, s
     unsigned char bytes[128];
     tw_key key = key_of(number, bytes);
     struct twi_wanted wanted = wanted_of(field, key);
-    uint64_t word = twi_load_acquire(&field->generation->home);
-    *home = word != 0 && key.size <= TWI_KEY_INLINE
-                ? twi_home_find(&field->arena, word, field->generation->synced, &wanted)
-                : NULL;
+    bool has_home = field->generation->home.directory != 0 && key.size <= TWI_KEY_INLINE;
+    *home = has_home ? twi_home_find(&field->arena, field->generation, &wanted) : NULL;
     *index = twi_index_find(&field->arena, field->generation, &wanted);
 }
 
 /* Tags that are neither free nor a filler: records of groups that somebody holds. */
 static uint64_t tags_taken(struct field *field) {
-    uint64_t word = twi_load_acquire(&field->generation->home), taken = 0;
-    struct twi_home *home = twi_arena_at(&field->arena, TWI_HOME_LINE(word));
-    for (uint32_t c = 0; c < TWI_HOME_CHUNKS(word); c++) {
-        _Atomic uint8_t *tags = twi_arena_at(&field->arena, home->entries[c].tags);
-        for (uint32_t i = 0; i < TWI_HOME_GROUPS(word) * TWI_HOME_GROUP; i++) taken += twi_load_relaxed(&tags[i]) != 0;
+    struct twi_home_at at = field->generation->home;
+    struct twi_home *home = twi_home_directory(&field->arena, at);
+    uint64_t taken = 0;
+    for (uint32_t c = 0; c < at.chunks; c++) {
+        _Atomic uint8_t *tags = (_Atomic uint8_t *)(field->arena.base + home->entries[c].tags);
+        for (uint32_t i = 0; i < at.groups * TWI_HOME_GROUP; i++) taken += twi_load_relaxed(&tags[i]) != 0;
     }
     return taken;
 }
@@ -88,11 +87,11 @@ struct tally {
 static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct tally *tally = ctx;
     tally->cells++;
-    uint64_t word = twi_load_acquire(&tally->field->generation->home);
-    struct twi_home *home = twi_arena_at(&tally->field->arena, TWI_HOME_LINE(word));
-    uint32_t chunk = twi_arena_line(&tally->field->arena, twi_cell_chunk(cell, meta));
-    for (uint32_t c = 0; c < TWI_HOME_CHUNKS(word); c++)
-        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < TWI_HOME_GROUPS(word) * TWI_HOME_GROUP)
+    struct twi_home_at at = tally->field->generation->home;
+    struct twi_home *home = twi_home_directory(&tally->field->arena, at);
+    uint64_t chunk = (uint64_t)((unsigned char *)twi_cell_chunk(cell, meta) - tally->field->arena.base);
+    for (uint32_t c = 0; c < at.chunks; c++)
+        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_HOME_GROUP)
             tally->in_groups++;
     return true;
 }
@@ -116,7 +115,7 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
             struct field field;
             field_begin(&field, UINT64_C(256) << 20, forecasts[f], synced != 0);
             twi_section_enter(self);
-            assert_true(twi_load_relaxed(&field.generation->home) != 0);
+            assert_true(field.generation->home.directory != 0);
             uint32_t at_home = 0, total = forecasts[f] * 3;
             for (uint32_t i = 1; i <= total; i++) {
                 struct twi_cell *home, *index, *cell;
@@ -242,9 +241,9 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     assert_true(twi_home_begin(&field.arena, field.generation, 30000, &plan));
     uint32_t steps = 0, work = 0;
     for (; !twi_home_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
-        assert_i64_equal(twi_load_relaxed(&field.generation->home), 0);
+        assert_i64_equal(field.generation->home.directory, 0);
     assert_true(steps > 50);
-    assert_i64_equal(TWI_HOME_CHUNKS(twi_load_relaxed(&field.generation->home)), plan.next);
+    assert_i64_equal(field.generation->home.chunks, plan.next);
     field_end(&field);
 
     field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
@@ -284,7 +283,7 @@ static void check_windows(uint64_t expected) {
         int64_t now_ms = rig_now(&rig);
         struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_MINUTE);
         if (expected >= TWI_HOME_KEYS_MIN || window != 0)
-            assert_true(generation != NULL && twi_load_relaxed(&generation->home) != 0);
+            assert_true(generation != NULL && generation->home.directory != 0);
         for (int i = 0; i < KEYS; i++) {
             int64_t view = 0;
             assert_status(tw_add(family, keys[i], i, &view), TW_OK);
