@@ -3,6 +3,7 @@
  * to be frozen (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
  * Always true: a call that answers an error has changed nothing. */
 #include "engine/count.h"
+#include "engine/packed.h"
 
 #include <stdlib.h>
 
@@ -212,6 +213,20 @@ static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_
     return now_ms >= until_ms ? TW_ERR_LATE : TW_OK;
 }
 
+/* What a window that is held shows of the call's key: by its table, or by what was packed of it. */
+static int64_t view_in(const struct twi_call *call, struct twi_generation *generation) {
+    struct twi_arena *arena = &call->engine->arena;
+    uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
+    if (packed == 0) {
+        struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+        return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
+    }
+    tw_key key = call->wanted.key;
+    struct twi_final final;
+    uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
+}
+
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
     struct twi_call call;
     tw_status status = begin_at(&call, family, key, unix_ms);
@@ -220,8 +235,7 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
     status = twi_call_now(&call);
     struct twi_generation *generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
     if (status == TW_OK && generation != NULL) {
-        struct twi_cell *cell = twi_table_find(&call.engine->arena, generation, &call.wanted);
-        if (cell != NULL) seen = twi_cell_view(cell, twi_cell_publish(cell));
+        seen = view_in(&call, generation);
     } else if (status == TW_OK) {
         status = status_of_absent_window(family, unix_ms, call.now_ms);
     }
@@ -265,7 +279,9 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
  * time holds up nothing but this one generation. */
 struct each {
     struct twi_generation *generation;
-    struct twi_cursor cursor;
+    uint32_t packed;          /* its packed form; 0: its table is walked */
+    struct twi_cursor cursor; /* of the one or of the other */
+    struct twi_packed_cursor packed_cursor;
     int64_t now_ms;
     bool lives_only;
     size_t used;
@@ -277,6 +293,16 @@ struct each_record {
 };
 static_assert(sizeof(struct each_record) + TW_KEY_SIZE_MAX <= EACH_BYTES, "the longest key fits");
 
+/* False: the buffer is full. */
+static bool copy_record(struct each *each, const struct each_record *record, const void *key) {
+    size_t size = sizeof *record + ((record->size + 7) & ~(size_t)7);
+    if (each->used + size > EACH_BYTES) return false;
+    memcpy(each->buffer + each->used, record, sizeof *record);
+    memcpy(each->buffer + each->used + sizeof *record, key, record->size);
+    each->used += size;
+    return true;
+}
+
 static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct each *each = ctx;
     struct each_record record = {.view = twi_cell_view(cell, meta),
@@ -284,15 +310,15 @@ static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
                                  .end_ms = twi_load_relaxed(&cell->end_ms),
                                  .size = meta & TWI_META_SIZE};
     if (each->lives_only && record.end_ms <= each->now_ms) return true;
-    size_t size = sizeof record + ((record.size + 7) & ~(size_t)7);
-    if (each->used + size > EACH_BYTES) {
-        each->cursor.index--; /* again with an empty buffer */
-        return false;
-    }
-    memcpy(each->buffer + each->used, &record, sizeof record);
-    memcpy(each->buffer + each->used + sizeof record, cell->key, record.size);
-    each->used += size;
-    return true;
+    if (copy_record(each, &record, cell->key)) return true;
+    each->cursor.index--; /* again with an empty buffer */
+    return false;
+}
+
+static bool copy_final(void *ctx, tw_key key, struct twi_final final) {
+    struct each_record record = {
+        .view = twi_saturated_sum(final.local, final.base), .local = final.local, .size = key.size};
+    return copy_record(ctx, &record, key.data);
 }
 
 static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
@@ -310,14 +336,17 @@ static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const 
     return true;
 }
 
-/* The generation stays because of `readers`, also between two sections. */
+/* The generation stays because of `readers`, also between two sections, and the table because of `table_readers`. */
 static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *each,
                     bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     bool more = true;
-    while (more && !each->cursor.done) {
+    while (more && !each->cursor.done && !each->packed_cursor.done) {
         each->used = 0;
         twi_section_enter(self);
-        twi_table_walk(&engine->arena, each->generation, &each->cursor, copy_count, each);
+        if (each->packed != 0)
+            twi_packed_walk(&engine->arena, each->packed, &each->packed_cursor, copy_final, each);
+        else
+            twi_table_walk(&engine->arena, each->generation, &each->cursor, copy_count, each);
         twi_section_leave(self);
         more = show_buffer(each, visit, ctx) && twi_thread_self == self;
     }
@@ -333,12 +362,21 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     return more;
 }
 
+/* Who finds no packed form is in a section that began before its publishing: the turn gives the table back after that, and
+ * sees our mark. */
+static void begin_each(struct each *each) {
+    (void)twi_add_acqrel(&each->generation->readers, 1);
+    each->packed = twi_load_acquire(&each->generation->packed); /* K2, pairs with K1 */
+    TWI_RACE_POINT(each_form_chosen);
+    if (each->packed == 0) (void)twi_add_acqrel(&each->generation->table_readers, 1);
+}
+
 static bool each_window(struct twi_thread *self, tw_family *family, int64_t start_ms, int64_t now_ms, tw_status *status,
                         bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     struct each each = {.now_ms = now_ms, .lives_only = family->from_first};
     twi_section_enter(self);
     each.generation = twi_window_find(family, start_ms);
-    if (each.generation != NULL) (void)twi_add_acqrel(&each.generation->readers, 1);
+    if (each.generation != NULL) begin_each(&each);
     twi_section_leave(self);
     if (each.generation == NULL) {
         if (family->has_starts) *status = status_of_absent_window(family, start_ms, now_ms);
@@ -349,6 +387,7 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
         *status = TW_ERR_FORKED;
         return false;
     }
+    if (each.packed == 0) (void)twi_sub_acqrel(&each.generation->table_readers, 1);
     (void)twi_sub_acqrel(&each.generation->readers, 1);
     return more;
 }

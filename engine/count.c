@@ -108,6 +108,7 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
+    if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TW_PENDING;
     /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
     if (place->generation != NULL && !family->from_first) {
@@ -119,6 +120,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
+    if (twi_generation_is_packed(place->generation)) return TW_PENDING; /* over for good, whatever lateness says now */
     /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life, not even
      * in one that another late-comer has just opened; and a key may have begun its life in the next window, whose inserter
      * found none here (trap E22). */

@@ -53,6 +53,8 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
     place->generation = twi_window_at(family, call->unix_ms, !call->at);
     if (twi_unlikely(family->from_first)) return twi_place_find_life(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
+    /* Event time only: by the clock nobody comes to a window that is over for good (docs/CONCURRENCY.md). */
+    if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
     place->cell = twi_table_find(&call->engine->arena, place->generation, &call->wanted);
     if (twi_unlikely(place->cell == NULL)) return false;
     place->meta = twi_cell_publish(place->cell);

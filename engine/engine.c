@@ -67,6 +67,7 @@ static void plan_next(tw_engine *engine) {
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next)) {
         if (family->look_mono_ms < next_ms) next_ms = family->look_mono_ms;
+        if (family->pack_mono_ms < next_ms) next_ms = family->pack_mono_ms;
         if (family->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
             next_ms = engine->turn_mono_ms + (family->due_ms > engine->turn_ms ? family->due_ms - engine->turn_ms : 0);
     }
@@ -194,6 +195,8 @@ static void empty_family(struct tw_family *family) {
     family->generations = 0;
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
+    family->packing = family->to_pack = 0;
+    family->pack_mono_ms = INT64_MAX;
     family->keys_last = 0;
     family->prepared = NULL;
     family->prepared_start_ms = INT64_MIN;

@@ -96,6 +96,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
+    family->pack_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
     family->opened = 1;
     family->template = *template;

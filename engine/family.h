@@ -43,6 +43,9 @@ struct tw_family {
     struct twi_home_plan prepared_home;
     int64_t prepared_start_ms; /* the last window that was prepared for */
     uint32_t held;             /* generations in memory, retired ones included */
+    uint32_t packing;          /* the generation being packed; 0: none */
+    uint32_t to_pack;          /* those that wait for it, by next_to_pack */
+    int64_t pack_mono_ms;      /* monotonic time at which packing goes on */
     _Atomic bool changed;      /* tw_family_set(): every window is looked at again */
     _Atomic bool close_asked;  /* tw_family_close(): drains, then goes */
     _Atomic bool close_seen;   /* the turn has begun with that */
@@ -108,6 +111,15 @@ uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
 /* A generation of that span that nobody can reach yet. */
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
+
+/* history.c: a window that is over and stays readable for a while is to be packed. By the turn. */
+void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
+/* Goes on packing, for a turn's worth of work. */
+void twi_history_turn(tw_engine *engine, struct tw_family *family);
+/* Leaves alone what is to go: generations whose phase is DROPPED. */
+void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family);
+/* Gives back what a generation has of packed forms. True when all is given back. */
+bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 
 /* Marks a counter for the collector: its last add returned a word without DIRTY. */
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);

@@ -66,7 +66,7 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     staged->wanted = twi_wanted(many->engine->hash(&many->engine->secret, key.data, key.size), key);
     int64_t at_ms = many->unix_ms != NULL ? many->unix_ms[i] : now_ms;
     if (*last == NULL || !twi_generation_holds(*last, at_ms)) *last = twi_window_at(many->family, at_ms, false);
-    if (*last == NULL) return;
+    if (*last == NULL || twi_generation_is_packed(*last)) return;
     _Atomic uint64_t *where;
     uint32_t bits, tag = staged->wanted.tag;
     struct twi_arena *arena = &many->engine->arena;

@@ -381,11 +381,12 @@ void twi_wheel_report_unsent(tw_engine *engine) {
          family = twi_load_acquire(&family->next)) {
         for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
             struct report report = {engine, generation_at(engine, line)};
+            line = report.generation->next_all;
+            if (twi_generation_is_packed(report.generation)) continue; /* owed nothing when it was packed */
             struct twi_cursor cursor = {0};
             twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
             (void)report_cell(&report, &report.generation->overflow,
                               twi_load_relaxed(&report.generation->overflow.meta));
-            line = report.generation->next_all;
         }
     }
 }

@@ -340,9 +340,14 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
     return true;
 }
 
-bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
     if (!twi_home_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
-    if (!give_chunks(arena, generation, work) || !give_index(arena, generation, work)) return false;
+    return give_chunks(arena, generation, work) && give_index(arena, generation, work);
+}
+
+bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (!twi_table_shed(arena, generation, work)) return false;
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     twi_arena_give(arena, twi_arena_line(arena, generation), lines);

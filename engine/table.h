@@ -126,6 +126,8 @@ struct twi_generation {
     _Atomic uint8_t listed;
     _Atomic uint8_t overflow_marked;
     _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
+    _Atomic uint32_t packed;  /* line of its packed form, which has taken the table's place (history.c); 0: none */
+    _Atomic uint32_t table_readers; /* tw_each() under way in the table: not given back meanwhile */
     /* the turn's own */
     uint32_t outstanding;  /* items in batches or waiting to be collected again */
     uint32_t seal_tag;     /* how far sealing has come */
@@ -134,7 +136,10 @@ struct twi_generation {
     uint32_t next_pending; /* next generation being collected */
     uint32_t next_all;     /* next generation of the family */
     uint32_t next_restore; /* next generation being restored */
+    uint32_t packing;      /* line of the packed form while it is being built */
+    uint32_t next_to_pack; /* next generation that waits to be packed */
     bool pending, hook_done;
+    bool unpacking;        /* what was built of a packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
     bool listed_restore;   /* it is to be walked */
@@ -145,7 +150,8 @@ struct twi_generation {
     uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
     int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
     int64_t sealed_mono_ms;
-    uint64_t retired; /* epoch stamp of its unlinking */
+    uint64_t retired;      /* epoch stamp of its unlinking */
+    int64_t pack_after_ms; /* monotonic: when memory was short, it is tried again then */
     /* the overflow counter, and its cold part behind it */
     struct twi_cell overflow;
     struct twi_cold overflow_cold;
@@ -287,7 +293,14 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
 /* A generation with one small leaf, or an index for `keys_expected`. NULL: no memory. Not yet reachable by anyone. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
-/* Gives pieces back, one unit of *work each; nobody can reach them any more. True when all is given back. */
+/* A generation whose packed form has taken the table's place: its records and its index are, or soon will be, gone. */
+TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
+    return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */
+}
+/* Gives records and index back, a unit of *work each line; nobody can reach them any more. True when all is given back; the
+ * generation stays, and holds no key. */
+bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
+/* The same, and then the generation. True when all is given back. */
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 /* Sealing, in steps, by the turn: closes leaves and freezes their cells. True when the whole generation is frozen. */

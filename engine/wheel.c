@@ -1,7 +1,7 @@
 /* wheel.c -- roll-over: what becomes of a generation when its time is over, and the one that comes next.
  *
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped
- *   ─grace▶ reused
+ *   ─grace▶ reused                                              what is in history is packed meanwhile (history.c)
  *
  * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the
  * turn's work, in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next
@@ -129,10 +129,10 @@ static void drain(struct wheel *wheel, struct twi_generation *generation) {
 
 static void finish(struct wheel *wheel, struct twi_generation *generation) {
     if (!generation->hook_done) generation->hook_done = tell(wheel, generation, 0);
-    if (generation->hook_done)
-        enter_phase(generation, TWI_HISTORY);
-    else
-        look(wheel, DRAIN_LOOK_MS);
+    if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
+    enter_phase(generation, TWI_HISTORY);
+    if (!is_ending(wheel) && wheel->engine->turn_ms < drop_at_ms(wheel->family, generation))
+        twi_history_enter(wheel->engine, generation);
 }
 
 static void drop(struct wheel *wheel, struct twi_generation *generation) {
@@ -214,6 +214,7 @@ static void retire_dropped(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
     tw_engine *engine = wheel->engine;
     twi_window_unlink_dropped(family);
+    twi_history_forget_dropped(engine, family);
     uint64_t stamp = twi_reclaim_stamp();
     uint32_t *link = &family->generations;
     while (*link != 0) {
@@ -336,6 +337,7 @@ void twi_wheel_turn(tw_engine *engine) {
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = next) {
         next = twi_load_acquire(&family->next);
         family_turn(engine, family);
+        twi_history_turn(engine, family);
         if (twi_load_acquire(&family->close_asked) && family->held == 0 && twi_load_relaxed(&family->arrivals) == 0 &&
             !engine->closing)
             free_family(engine, family);
@@ -376,6 +378,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     if (!generation->announced) return false; /* it is on the list of arrivals, or about to be: next turn it has come */
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
+    if (!twi_history_unmake(engine, generation, work)) return false;
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;

@@ -268,7 +268,7 @@ typedef struct tw_family_options {
     /* Aligned and calendar windows only. */
     int64_t lateness_ms;  /* how long after its end a window still takes tw_add_at(); default 0; TW_UNBOUNDED */
     int64_t earliness_ms; /* how far ahead tw_add_at() may open windows; default one window */
-    int64_t history_ms;   /* how long a closed window stays readable here; default one window; TW_NONE */
+    int64_t history_ms;   /* how long a closed window stays readable here, packed; default one window; TW_NONE */
 
     /* Redis */
     int64_t retention_ms; /* how long a window lives on in Redis after its end, and so how late a flush may land;
@@ -439,6 +439,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(rejected_increments, counter, "adds of new keys answered TW_ERR_FULL") \
     X(late_increments, counter, "adds answered TW_ERR_LATE") \
     X(windows_closed, counter, "windows sealed") \
+    X(windows_packed, counter, "windows in history that were packed") \
+    X(packs_refused, counter, "windows left unpacked because memory was short; tried again later") \
     X(hooks_again, counter, "closing hooks that answered false") \
     X(sections_oldest_ms, gauge, "how long the oldest read section has lasted") \
     X(clock_held_ms, gauge, "how long engine time has stood still or run alone because the wall clock leapt") \
@@ -472,7 +474,7 @@ typedef struct tw_stats {
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[27];
+    uint64_t reserved[25];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

@@ -6,6 +6,7 @@
 #include "tests/model/twin.h"
 
 #include "engine/family.h"
+#include "engine/packed.h"
 
 #define FAMILIES_MAX 4u
 #define START_MS INT64_C(1709200000000) /* 2024-02-29T09:46:40Z: a leap day, a Thursday */
@@ -33,6 +34,8 @@ struct model {
 };
 
 static uint64_t seed_running;
+/* Over all seeds: so that it is seen when history is no longer tried. */
+static int64_t windows_packed, packs_refused, packed_reads;
 static struct model *running;
 
 static unsigned char key_bytes[TWIN_KEYS][TW_KEY_SIZE_MAX];
@@ -420,6 +423,11 @@ static enum readable is_readable(struct model *model, struct twin *twin, int64_t
     return model->settled_ms >= until_ms && !waits ? GONE : EITHER; /* else the turn may not have come to it yet */
 }
 
+static void note_read(struct member *member, int64_t start_ms) {
+    struct twi_generation *generation = twi_window_find(member->family, start_ms);
+    packed_reads += generation != NULL && twi_generation_is_packed(generation);
+}
+
 static void do_get_at(struct model *model) {
     struct member *member = draw_member(model);
     uint32_t key = draw_key(model);
@@ -433,6 +441,7 @@ static void do_get_at(struct model *model) {
     check_i64(status, TW_OK);
     int64_t start_ms, end_ms;
     twin_span(&member->twin, unix_ms, &start_ms, &end_ms);
+    note_read(member, start_ms);
     struct twin_window *window = twin_window_at(&member->twin, start_ms);
     check_i64(view, window != NULL && window->present[key] ? window->count[key] : 0);
 }
@@ -457,6 +466,7 @@ static void do_each(struct model *model) {
     }
     check_i64(status, TW_OK);
     twin_span(&member->twin, at_ms, &start_ms, &end_ms);
+    note_read(member, start_ms);
     check_visit(&visit, from_first ? NULL : twin_window_at(&member->twin, start_ms));
 }
 
@@ -661,7 +671,17 @@ static void check_statistics(struct model *model) {
     check_i64(stats.overflow_increments, model->overflow_increments);
     check_i64(stats.rejected_increments, model->rejected_increments);
     check_i64(stats.late_increments, model->late_increments);
+    windows_packed += stats.windows_packed;
+    packs_refused += stats.packs_refused;
     check_that(stats.memory_bytes <= stats.memory_bytes_max && stats.memory_bytes <= stats.memory_bytes_high);
+}
+
+/* The table, or what was packed of it. */
+static bool is_valid(tw_engine *engine, struct twi_generation *generation) {
+    const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
+    uint32_t packed = twi_load_acquire(&generation->packed);
+    if (packed != 0) return twi_packed_is_valid(&packer, packed);
+    return twi_table_is_valid(&engine->arena, generation, &engine->secret, engine->hash);
 }
 
 static void end_run(struct model *model) {
@@ -672,8 +692,7 @@ static void end_run(struct model *model) {
             struct twin_window *window = member->twin.windows[w];
             struct twi_generation *generation = twi_window_find(member->family, window->start_ms);
             if (generation == NULL) continue;
-            check_that(
-                twi_table_is_valid(&model->engine->arena, generation, &model->engine->secret, model->engine->hash));
+            check_that(is_valid(model->engine, generation));
         }
     }
     model->closing = true;
@@ -726,7 +745,9 @@ static void an_engine_answers_as_its_twin(void **state) {
     make_keys();
     size_t count = test_seeds("engine_model", test_scale(6000), seeds, SEEDS_MAX);
     for (size_t i = 0; i < count; i++) run_seed(seeds[i]);
-    printf("# %zu seeds\n", count);
+    printf("# %zu seeds; %lld windows packed and read %lld times, %lld refused\n", count, (long long)windows_packed,
+           (long long)packed_reads, (long long)packs_refused);
+    if (count > 1000) assert_true(packed_reads > 0 && packs_refused > 0);
 }
 
 int main(void) {
