@@ -727,6 +727,9 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
         for (int i = 0; i < 3; i++) rig_pass(&rig, 20);
         assert_true(test_memory_bytes(rig.engine) < full);
         assert_i64_equal(twi_load_relaxed(&place.generation->chunks[0]), 0);
+        assert_i64_equal(twi_load_relaxed(&place.generation->marked), 0);
+        assert_i64_equal(twi_load_relaxed(&rig.engine->marked), 0);
+        assert_false(place.generation->pending);
         hand->settle_at_turns = false;
         assert_i64_equal(hand_collect(10), 0);
         int64_t view;
