@@ -121,6 +121,10 @@ bool twi_thread_may_wait(const struct twi_thread *self);
 /* port.c: takes a generation that owes nothing and that nobody can reach off the lists of marked ones. */
 void twi_port_forget(tw_engine *engine, struct twi_generation *generation);
 
+/* port.c: what will not reach Redis: counted, and told to on_lost. */
+void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
+                          int reason);
+
 /* wheel.c: roll-over of all families; hooks run here. */
 void twi_wheel_turn(tw_engine *engine);
 /* True when every window has been sealed, drained and told (closing), or nothing is left to do but wait. */

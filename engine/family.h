@@ -118,6 +118,8 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
 void twi_history_turn(tw_engine *engine, struct tw_family *family);
 /* Leaves alone what is to go: generations whose phase is DROPPED. */
 void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family);
+/* Goes on giving the table of a packed generation back. True when it is gone. */
+bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 /* Gives back what a generation has of packed forms. True when all is given back. */
 bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 

@@ -29,7 +29,13 @@ static void push(tw_engine *engine, struct twi_generation *generation) {
 
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    if (!family->has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN) return;
+    bool packed = twi_generation_is_packed(generation); /* and has records again of what Redis forgot */
+    if (!packed && (!family->has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
+    /* What was given up of single counters is noted by their records (restore.h). */
+    if (!packed && generation->has_given_up) return;
+    if (generation->to_pack) return;
+    generation->to_pack = true;
+    generation->pack_after_ms = 0;
     push(engine, generation);
     family->pack_mono_ms = engine->turn_mono_ms;
 }
@@ -58,7 +64,13 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
     twi_store_release(&generation->packed, line); /* K1, pairs with K2: what it holds is seen with it */
     TWI_RACE_POINT(packed_published);
     packed->stamp = twi_reclaim_stamp();
+    packed->table = TWI_TABLE_WHOLE;
     twi_port_count(engine, windows_packed, 1);
+}
+
+/* False: a Redis that forgot is being told of it once more (restore.c). */
+static bool is_over(struct twi_generation *generation) {
+    return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->listed_restore;
 }
 
 /* Memory is short, or nothing is to be gained. True when what was built is given back. */
@@ -66,7 +78,8 @@ static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32
     generation->unpacking = true;
     if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
     generation->unpacking = false;
-    if (generation->pack_after_ms != INT64_MAX) push(engine, generation);
+    generation->to_pack = generation->pack_after_ms != INT64_MAX && is_over(generation);
+    if (generation->to_pack) push(engine, generation);
     return true;
 }
 
@@ -79,6 +92,7 @@ static void refuse(tw_engine *engine, struct twi_generation *generation, enum tw
 static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
     if (generation->unpacking) return give_up(engine, generation, work);
+    if (!is_over(generation)) return give_up(engine, generation, work); /* it comes again */
     enum twi_packing answer = TWI_PACK_REFUSED;
     if (generation->packing == 0) generation->packing = twi_packed_begin(&packer);
     if (generation->packing != 0) answer = twi_packed_build(&packer, generation->packing, work);
@@ -96,16 +110,30 @@ static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
     generation->taken = generation->owed = 0;
 }
 
-/* True when the table is given back. *wait: it is still in use. */
+bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
+    if (!twi_table_shed(&engine->arena, generation, work)) return false;
+    packed->table = TWI_TABLE_GONE;
+    packed->revived = (struct twi_packed_cursor){0};
+    return true;
+}
+
+/* True when the table is given back, or not to be given back now. *wait: it is still in use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
-    if (packed->stamp != 0) {
-        *wait = packed->stamp >= twi_reclaim_reached() || twi_load_acquire(&generation->table_readers) != 0;
+    generation->to_pack = is_over(generation);
+    if (!generation->to_pack) return true; /* it comes again */
+    if (packed->table != TWI_TABLE_GOING) {
+        *wait = packed->table == TWI_TABLE_WHOLE &&
+                (packed->stamp >= twi_reclaim_reached() || twi_load_acquire(&generation->table_readers) != 0);
         if (*wait) return false;
-        packed->stamp = 0;
+        packed->table = TWI_TABLE_GOING;
         forget_marks(engine, generation);
+        if (generation->has_given_up) generation->unrestorable = true;
     }
-    return twi_table_shed(&engine->arena, generation, work);
+    if (!twi_history_shed(engine, generation, work)) return false;
+    generation->to_pack = false;
+    return true;
 }
 
 void twi_history_turn(tw_engine *engine, struct tw_family *family) {

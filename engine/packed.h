@@ -20,15 +20,25 @@
 
 #include "engine/table.h"
 
-/* line << 32 | offset in the page << 16 | bytes. While sizes are being counted: the bytes alone. */
+/* Directory words: line << 32 | offset in the page << 16 | bytes. While sizes are being counted: the bytes alone. */
 #define TWI_PACKED_BUCKET_KEYS 4u
 #define TWI_PACKED_DIRECTORY_LOG2 13u /* buckets of a whole directory: a segment */
 
+/* How far a walk has come. */
+struct twi_packed_cursor {
+    uint32_t page, at;
+    bool begun, done;
+};
+
+enum { TWI_TABLE_WHOLE, TWI_TABLE_GOING, TWI_TABLE_GONE };
+
 struct twi_packed {
-    _Atomic uint64_t reserved; /* the arena's link while free */
-    uint64_t stamp;            /* history.c: epoch stamp of its publishing */
-    uint64_t keys;             /* held */
-    uint64_t bytes;            /* of the entries */
+    _Atomic uint64_t reserved;        /* the arena's link while free */
+    uint64_t stamp;                   /* history.c: epoch stamp of its publishing */
+    uint32_t table;                   /* history.c: what has become of the table */
+    struct twi_packed_cursor revived; /* restore.c: entries up to here have records again */
+    uint64_t keys;                    /* held */
+    uint64_t bytes;                   /* of the entries */
     uint32_t buckets;
     uint32_t directories; /* how many are taken */
     uint32_t page;        /* the newest */
@@ -82,10 +92,6 @@ bool twi_packed_find(const struct twi_arena *arena, uint32_t line, uint64_t hash
 
 /* Shows every entry, from *cursor on, until `visit` answers false or all are seen (then *cursor.done). An entry for which
  * `visit` answers false is shown again by the next call. */
-struct twi_packed_cursor {
-    uint32_t page, at;
-    bool begun, done;
-};
 void twi_packed_walk(const struct twi_arena *arena, uint32_t line, struct twi_packed_cursor *cursor,
                      bool (*visit)(void *ctx, tw_key key, struct twi_final final), void *ctx);
 

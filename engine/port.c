@@ -332,8 +332,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     item->generation->outstanding--;
 }
 
-static void report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
-                        int reason) {
+void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
+                          int reason) {
     int64_t units = delta < 0 ? -delta : delta;
     if (units == 0) return;
     if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);
@@ -356,8 +356,8 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
     twi_restore_note_given_up(item->family->engine, item, reason);
-    report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms, item->delta,
-                reason);
+    twi_port_report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms,
+                         item->delta, reason);
 }
 
 struct report {
@@ -371,8 +371,8 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = cold_of(generation, cell);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
-    report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE), generation->start_ms,
-                delta, TW_LOST_CLOSED);
+    twi_port_report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
+                         generation->start_ms, delta, TW_LOST_CLOSED);
     return true;
 }
 
@@ -381,12 +381,11 @@ void twi_wheel_report_unsent(tw_engine *engine) {
          family = twi_load_acquire(&family->next)) {
         for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
             struct report report = {engine, generation_at(engine, line)};
-            line = report.generation->next_all;
-            if (twi_generation_is_packed(report.generation)) continue; /* owed nothing when it was packed */
             struct twi_cursor cursor = {0};
             twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
             (void)report_cell(&report, &report.generation->overflow,
                               twi_load_relaxed(&report.generation->overflow.meta));
+            line = report.generation->next_all;
         }
     }
 }

@@ -3,8 +3,11 @@
 #include "engine/restore.h"
 
 #include "engine/family.h"
+#include "engine/packed.h"
 
 #include <stdlib.h>
+
+#define REVIVE_WORK 8u /* of a counter that was packed */
 
 static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
     return twi_arena_at(&engine->arena, line);
@@ -163,6 +166,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->outstanding++;
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
+    generation->family->look_mono_ms = engine->turn_mono_ms; /* the wheel sees when it owes no more */
 }
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {
@@ -214,14 +218,52 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
+/* A counter that was packed gets a record again, outside of the index: those who read go by the packed form. */
+static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
+    struct walk *walk = ctx;
+    tw_engine *engine = walk->engine;
+    struct twi_cursor *cursor = &engine->restore.cursor;
+    if (cursor->looks <= REVIVE_WORK) {
+        cursor->looks = 0;
+        return false; /* it comes first next time */
+    }
+    cursor->looks -= REVIVE_WORK;
+    if (final.local == 0) return true;
+    struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
+    if (cell == NULL) {
+        twi_port_report_lost(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
+                             TW_LOST_ROLLBACK);
+        return true;
+    }
+    twi_dirty_owe(engine, walk->generation, cell, twi_load_relaxed(&cell->meta));
+    twi_port_count(engine, restored, final.local < 0 ? -final.local : final.local);
+    return true;
+}
+
+/* True when every counter of the generation owes all that it holds. */
+static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_cursor *cursor = &engine->restore.cursor;
+    struct walk walk = {engine, generation, engine->turn_ms};
+    uint32_t line = twi_load_relaxed(&generation->packed);
+    struct twi_packed *packed = twi_arena_at(&engine->arena, line);
+    if (line != 0 && packed->table == TWI_TABLE_GOING && !twi_history_shed(engine, generation, &cursor->looks)) {
+        cursor->looks = 0;
+        return false;
+    }
+    if (!cursor->done) twi_table_walk(&engine->arena, generation, cursor, restore_cell, &walk);
+    if (!cursor->done || line == 0 || packed->table == TWI_TABLE_WHOLE) return cursor->done;
+    if (cursor->looks == 0) return false;
+    twi_packed_walk(&engine->arena, line, &packed->revived, revive_entry, &walk);
+    return packed->revived.done;
+}
+
 bool twi_port_restore_some(tw_engine *engine) {
     struct twi_restore *restore = &engine->restore;
     restore->cursor.looks = TWI_WORK_TURN;
     while (restore->listed != 0 && restore->cursor.looks != 0) {
         struct twi_generation *generation = generation_at(engine, restore->listed);
         struct walk walk = {engine, generation, engine->turn_ms};
-        twi_table_walk(&engine->arena, generation, &restore->cursor, restore_cell, &walk);
-        if (!restore->cursor.done) break;
+        if (!restore_generation(engine, generation)) break;
         (void)restore_cell(&walk, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
         restore->listed = generation->next_restore;
         generation->listed_restore = false;

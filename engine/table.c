@@ -95,6 +95,20 @@ static struct twi_cell *take_record(struct twi_arena *arena, struct twi_generati
     }
 }
 
+struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
+                                  int64_t base) {
+    uint64_t meta;
+    struct twi_cell *cell = take_record(arena, generation, twi_kind_for(key.size, generation->synced), &meta);
+    if (cell == NULL) return NULL;
+    memcpy(cell->key, key.data, key.size);
+    twi_store_relaxed(&cell->end_ms, generation->end_ms);
+    twi_store_relaxed(&cell->base, base);
+    twi_store_relaxed(twi_cell_final(cell, meta), final);
+    twi_store_relaxed(&cell->local, TWI_FROZEN);
+    (void)twi_or_acqrel(&cell->meta, meta | key.size | TWI_META_PUBLISHED); /* T9 */
+    return cell;
+}
+
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     struct twi_thread *self = insert->self;

@@ -139,6 +139,7 @@ struct twi_generation {
     uint32_t packing;      /* line of the packed form while it is being built */
     uint32_t next_to_pack; /* next generation that waits to be packed */
     bool pending, hook_done;
+    bool to_pack;          /* history.c has it in hand */
     bool unpacking;        /* what was built of a packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
@@ -306,6 +307,10 @@ bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation
 /* Sealing, in steps, by the turn: closes leaves and freezes their cells. True when the whole generation is frozen. */
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx);
+
+/* A record outside of the index for a counter that is over: frozen, owing all of `final`. By the turn. NULL: no memory. */
+struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
+                                  int64_t base);
 
 /* Visits PUBLISHED cells from *cursor on until `visit` answers false or all are seen (then *cursor.done). */
 struct twi_cursor {

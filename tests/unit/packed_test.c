@@ -742,6 +742,114 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
     }
 }
 
+/* What the hand holds of each key is what was counted of it: 1 + its number. */
+static void check_hand(uint32_t count) {
+    bool *seen = calloc(count, sizeof *seen);
+    assert_non_null(seen);
+    assert_i64_equal(hand->count, count);
+    for (size_t i = 0; i < hand->count; i++) {
+        tw_key key = twi_port_key(&hand->held[i]);
+        char text[32] = "";
+        memcpy(text, key.data, key.size < 31 ? key.size : 31);
+        long number = strtol(text + 19, NULL, 10);
+        assert_true(number >= 0 && number < (long)count && !seen[number]);
+        seen[number] = true;
+        assert_i64_equal(hand->held[i].delta, 1 + number);
+    }
+    free(seen);
+}
+static void forget_all(struct rig *rig) {
+    assert_i64_equal((int64_t)twi_port_restore(rig->engine), 0);
+    for (int i = 0; twi_port_restore_some(rig->engine); i++) assert_true(i < 1000);
+}
+
+/* Goal: P2. A Redis that lost everything is told again of a window that was packed, or is just being packed: every counter, once;
+ * also when it loses everything once more half-way; and then the window is packed again.
+ * Method: so many turns after the window's end, one more each time. */
+static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
+    (void)state;
+    enum { KEYS = 3000 };
+    int packed_before = 0, building_before = 0;
+    for (int turns = 1; turns < 40; turns += 1 + turns / 10) {
+        struct rig rig;
+        hand_open(&rig);
+        hand->settle_at_turns = true;
+        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        add_keys(family, KEYS, 1);
+        for (int i = 0; i < 5; i++) rig_pass(&rig, 10);
+        struct twi_generation *generation = generation_of(family, RIG_START_MS);
+        if (turns % 3 == 0) (void)twi_add_acqrel(&generation->table_readers, 1); /* somebody walks in the table */
+        fake_clock_advance_ms(&rig.clock, TW_HOUR);
+        for (int i = 0; i < turns; i++) {
+            rig_turn(&rig);
+            fake_clock_advance_ms(&rig.clock, 5);
+        }
+        packed_before += twi_generation_is_packed(generation);
+        building_before += generation->packing != 0;
+        hand->settle_at_turns = false;
+        forget_all(&rig);
+        while (hand_collect(1000) != 0) continue;
+        check_hand(KEYS);
+        rig_turn(&rig); /* history has its turns meanwhile */
+        for (int i = 0; i < KEYS / 2; i++) hand_acknowledge(7);
+        while (hand->count != 0) {
+            struct twi_item item = hand_pop();
+            twi_port_return(&item, 0);
+        }
+        forget_all(&rig);
+        while (hand_collect(1000) != 0) continue;
+        check_hand(KEYS);
+        if (turns % 3 == 0) (void)twi_sub_acqrel(&generation->table_readers, 1);
+        hand->settle_at_turns = true;
+        while (hand->count != 0) {
+            struct twi_item item = hand_pop();
+            struct twi_answer answer = {0};
+            twi_port_acknowledge(&item, &answer);
+        }
+        for (int i = 0; i < 20; i++) rig_pass(&rig, 5);
+        assert_true(twi_generation_is_packed(generation));
+        assert_i64_equal(twi_load_relaxed(&generation->chunks[0]), 0);
+        assert_i64_equal(generation->outstanding, 0);
+        struct rig_seen seen = rig_each(family, RIG_START_MS);
+        assert_i64_equal(seen.counters, KEYS);
+        assert_i64_equal(seen.sum, KEYS + KEYS * (KEYS - 1) / 2);
+        hand_close(&rig);
+    }
+    assert_true(packed_before >= 3 && building_before >= 1);
+}
+
+/* Goal: where there is no memory for it, what cannot be told again is reported to the unit. */
+static void what_cannot_be_told_again_is_reported_to_the_unit(void **state) {
+    (void)state;
+    struct rig rig;
+    struct lost_log log = {0};
+    hand_init(&rig);
+    rig.options.on_lost = lost_write;
+    rig.options.lost_ctx = &log;
+    rig_start(&rig);
+    hand->settle_at_turns = true;
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    add_keys(family, 3000, 1);
+    for (int i = 0; i < 5; i++) rig_pass(&rig, 10);
+    rig_pass(&rig, TW_HOUR);
+    for (int i = 0; i < 10; i++) rig_pass(&rig, 5);
+    assert_true(twi_generation_is_packed(generation_of(family, RIG_START_MS)));
+    twi_store_relaxed(&family->quota.bytes_max, twi_load_relaxed(&family->quota.bytes) + 100000);
+    hand->settle_at_turns = false;
+    forget_all(&rig);
+    twi_store_relaxed(&family->quota.bytes_max, 0);
+    while (hand_collect(1000) != 0) continue;
+    int64_t sum = 0;
+    for (size_t i = 0; i < hand->count; i++) sum += hand->held[i].delta;
+    assert_true(hand->count > 500 && log.calls > 500);
+    assert_i64_equal(log.reason, TW_LOST_ROLLBACK);
+    assert_i64_equal(log.start_ms, RIG_START_MS);
+    assert_i64_equal(sum + log.delta, 3000 + 3000 * 2999 / 2);
+    assert_i64_equal(test_stat_of(rig.engine, lost), log.delta);
+    assert_i64_equal(test_stat_of(rig.engine, restored), sum);
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_found_with_its_value_and_no_other),
@@ -762,6 +870,8 @@ int main(void) {
         cmocka_unit_test(history_is_packed_later_when_memory_is_short),
         cmocka_unit_test(a_synced_window_is_packed_when_it_owes_nothing_with_its_view),
         cmocka_unit_test(trap_e10_a_mark_that_comes_after_packing_harms_nobody),
+        cmocka_unit_test(what_was_packed_is_told_again_to_a_redis_that_forgot),
+        cmocka_unit_test(what_cannot_be_told_again_is_reported_to_the_unit),
     };
     return cmocka_run_group_tests_name("packed", tests, NULL, NULL);
 }
