@@ -166,7 +166,8 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->outstanding++;
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
-    generation->family->look_mono_ms = engine->turn_mono_ms; /* the wheel sees when it owes no more */
+    /* the wheel sees when it owes no more */
+    generation->family->look_mono_ms = engine->turn_mono_ms;
 }
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {
