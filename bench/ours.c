@@ -51,7 +51,7 @@ static void *fail(struct ours *ours, const char *what, const char *text) {
     return NULL;
 }
 
-static void *make_with(const struct bench_setup *setup, const char *url) {
+static void *make_with(const struct bench_setup *setup, const char *url, uint32_t merge) {
     struct ours *ours = calloc(1, sizeof *ours);
     if (ours == NULL) return NULL;
     char error[256] = "";
@@ -64,6 +64,7 @@ static void *make_with(const struct bench_setup *setup, const char *url) {
     options.error_text = family.error_text = error;
     options.error_size = family.error_size = sizeof error;
     options.redis_url = url;
+    options.merge = merge;
     options.redis_timeout_ms = 2000;
     family.name = "bench";
     family.keys_expected = setup->keys_expected;
@@ -82,14 +83,26 @@ static void *make_with(const struct bench_setup *setup, const char *url) {
 }
 
 static void *make_local(const struct bench_setup *setup) {
-    return make_with(setup, NULL);
+    return make_with(setup, NULL, TW_MERGE_SCRIPT);
 }
 
-static void *make_synced(const struct bench_setup *setup) {
+static void *make_merging(const struct bench_setup *setup, uint32_t merge) {
     char url[512];
     /* Without an address nobody ever answers: the marks and the larger records are there, the traffic is not. */
     snprintf(url, sizeof url, "unix://%s", setup->address != NULL ? setup->address : "/nonexistent/tallywheel-bench");
-    return make_with(setup, url);
+    return make_with(setup, url, merge);
+}
+
+static void *make_synced(const struct bench_setup *setup) {
+    return make_merging(setup, TW_MERGE_SCRIPT);
+}
+
+static void *make_multi(const struct bench_setup *setup) {
+    return make_merging(setup, TW_MERGE_MULTI);
+}
+
+static void *make_setnx(const struct bench_setup *setup) {
+    return make_merging(setup, TW_MERGE_SETNX);
 }
 
 static inline tw_key key_at(const unsigned char *slot, uint32_t stride) {
@@ -269,6 +282,20 @@ static const struct bench_peer script = {
     .add = add,
     .total = total,
 };
+static const struct bench_peer multi = {
+    .name = "tallywheel",
+    .form = "multi",
+    .make = make_multi,
+    .add = add,
+    .total = total,
+};
+static const struct bench_peer setnx = {
+    .name = "tallywheel",
+    .form = "setnx",
+    .make = make_setnx,
+    .add = add,
+    .total = total,
+};
 static const struct bench_peer many = {
     .name = "tallywheel",
     .form = "many",
@@ -313,6 +340,12 @@ const struct bench_peer *bench_ours_synced(void) {
 }
 const struct bench_peer *bench_ours_script(void) {
     return &script;
+}
+const struct bench_peer *bench_ours_multi(void) {
+    return &multi;
+}
+const struct bench_peer *bench_ours_setnx(void) {
+    return &setnx;
 }
 const struct bench_peer *bench_ours_many(void) {
     return &many;

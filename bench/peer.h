@@ -62,11 +62,13 @@ static inline size_t bench_slot_size(const unsigned char *slot, uint32_t stride)
 extern volatile uint64_t bench_zero;
 
 /* ours.c: Tallywheel through its public header. */
-const struct bench_peer *bench_ours(void);         /* views wanted, hourly windows, local */
-const struct bench_peer *bench_ours_blind(void);   /* no view wanted */
-const struct bench_peer *bench_ours_synced(void);  /* a family with Redis: marks and larger records; Redis away unless
+const struct bench_peer *bench_ours(void);        /* views wanted, hourly windows, local */
+const struct bench_peer *bench_ours_blind(void);  /* no view wanted */
+const struct bench_peer *bench_ours_synced(void); /* a family with Redis: marks and larger records; Redis away unless
                                                       `address` names one */
-const struct bench_peer *bench_ours_script(void);  /* the same by its way to merge, for those who ask what that costs */
+const struct bench_peer *bench_ours_script(void); /* the same by its way to merge, for those who ask what that costs */
+const struct bench_peer *bench_ours_multi(void);
+const struct bench_peer *bench_ours_setnx(void);
 const struct bench_peer *bench_ours_many(void);    /* tw_add_many, bench_many_count keys a call */
 const struct bench_peer *bench_ours_pinned(void);  /* tw_pin_add, a pin for each thread: streams of one key only */
 const struct bench_peer *bench_ours_acquire(void); /* tw_acquire below the limit */

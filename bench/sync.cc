@@ -249,9 +249,11 @@ void measure_ours(Child &child, const bench_peer *peer, const Stream &keys, cons
     void *self = peer->make(&setup);
     if (self == nullptr) child.fail("could not be made");
     if (!bench_ours_flush(self, 10000)) child.fail("no connection");
-    const Words outer = {"eval", "evalsha"};
+    const Words outer = {"eval", "evalsha", "time", "multi", "exec"}; /* in pipelines: */
+    const Words outer_setnx = {"time", "set", "incrby", "pexpireat"};
+    const Words &counted = peer == bench_ours_setnx() ? outer_setnx : outer;
     for (const char *variant : {"first", "again"}) {
-        Meter meter(child, peer, client, outer);
+        Meter meter(child, peer, client, counted);
         (void)peer->add(self, keys.at(0), keys.count());
         if (!bench_ours_flush(self, 60000)) child.fail("not all was acknowledged by Redis within a minute");
         meter.stop(variant, keys.count());
@@ -283,17 +285,21 @@ void command_sync(Bench &bench) {
         }
     }
     Stream keys = stream_all(natural, bench.options.keys != 0 ? bench.options.keys : 200000);
-    std::vector<const Way *> everyone = {nullptr}; /* ours */
+    struct Entry {
+        const bench_peer *peer;
+        const Way *way; /* NULL: ours */
+    };
+    std::vector<Entry> everyone = {
+        {bench_ours_script(), nullptr}, {bench_ours_multi(), nullptr}, {bench_ours_setnx(), nullptr}};
     for (const Way &way : ways())
-        if (bench.wants(&way.peer)) everyone.push_back(&way);
-    rotate<const Way *>(everyone, bench.rounds(5), [&](int round, const Way *const &way) {
-        if (way == nullptr)
-            run_one(bench, round, bench_ours_script(), [&](Child &child, const Server &server) {
-                measure_ours(child, bench_ours_script(), keys, server);
-            });
-        else
-            run_one(bench, round, &way->peer,
-                    [&](Child &child, const Server &server) { measure_way(child, *way, keys, server); });
+        if (bench.wants(&way.peer)) everyone.push_back({&way.peer, &way});
+    rotate<Entry>(everyone, bench.rounds(5), [&](int round, const Entry &entry) {
+        run_one(bench, round, entry.peer, [&](Child &child, const Server &server) {
+            if (entry.way == nullptr)
+                measure_ours(child, entry.peer, keys, server);
+            else
+                measure_way(child, *entry.way, keys, server);
+        });
     });
     std::vector<Column> columns;
     for (const char *variant : {"first", "again"}) {

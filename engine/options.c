@@ -115,6 +115,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
         status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);
+    if (status == TW_OK && options.merge > TW_MERGE_SETNX)
+        status = refuse(in, "merge: %u is no TW_MERGE_ value", options.merge);
     if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
     if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
     if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);

@@ -121,8 +121,9 @@ TW_API const char *tw_version(void);
 
 /* ---- engine ------------------------------------------------------------------------------------------------------ */
 
-enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };     /* tw_options.threads */
-enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 }; /* kinds asked of clock_now_ns */
+enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };                       /* tw_options.threads */
+enum { TW_MERGE_SCRIPT = 0, TW_MERGE_MULTI = 1, TW_MERGE_SETNX = 2 }; /* tw_options.merge */
+enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 };                   /* kinds asked of clock_now_ns */
 enum { TW_LOG_ERROR = 0, TW_LOG_WARNING = 1, TW_LOG_INFO = 2, TW_LOG_DEBUG = 3 };
 
 /** Why on_lost was called. */
@@ -142,14 +143,15 @@ enum {
     TW_EVENT_STALL = 3,      /* a thread holds up reclamation */
     TW_EVENT_CONNECTED = 10, /* Redis answers */
     TW_EVENT_LOST_CONNECTION = 11,
-    TW_EVENT_REFUSED = 12,  /* Redis refuses (authentication, permission, read-only, out of memory ...) */
-    TW_EVENT_POISON = 13,   /* one key is refused by Redis */
-    TW_EVENT_ROLLBACK = 14, /* Redis forgot acknowledged batches */
-    TW_EVENT_IDENTITY = 15, /* two engines under one identity, or a ledger that is gone */
-    TW_EVENT_START = 16,    /* what a start-up check found */
-    TW_EVENT_LOST = 17,     /* counts were given up */
-    TW_EVENT_REWRITE = 18,  /* Redis's append-only file is to be written anew, after it went back */
-    TW_EVENT_REGRESSION = 19 /* a key holds less than Redis had acknowledged, and nothing explains it */
+    TW_EVENT_REFUSED = 12,    /* Redis refuses (authentication, permission, read-only, out of memory ...) */
+    TW_EVENT_POISON = 13,     /* one key is refused by Redis */
+    TW_EVENT_ROLLBACK = 14,   /* Redis forgot acknowledged batches */
+    TW_EVENT_IDENTITY = 15,   /* two engines under one identity, or a ledger that is gone */
+    TW_EVENT_START = 16,      /* what a start-up check found */
+    TW_EVENT_LOST = 17,       /* counts were given up */
+    TW_EVENT_REWRITE = 18,    /* Redis's append-only file is to be written anew, after it went back */
+    TW_EVENT_REGRESSION = 19, /* a key holds less than Redis had acknowledged, and nothing explains it */
+    TW_EVENT_UNCERTAIN = 20   /* counts were sent again that may have been counted: other merges than the script's */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -191,6 +193,12 @@ typedef struct tw_options {
     /* P8, by key: counts that will not reach Redis. Called from a turn or from tw_close(); may not call the engine. */
     void (*on_lost)(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason);
     void *lost_ctx;
+
+    /* How counts are merged into Redis. TW_MERGE_SCRIPT (default): one Lua script a batch, exactly once whatever fails (P2). For
+     * servers that allow no scripts: TW_MERGE_MULTI, a transaction a batch; TW_MERGE_SETNX, SET ... NX and INCRBY in a
+     * pipeline. They cannot promise P2: a batch whose answer is lost is sent again and may count twice (its units are in
+     * tw_stats.uncertain), and what Redis forgets is neither noticed nor sent again. */
+    uint32_t merge;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
@@ -467,7 +475,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(outage_ms, gauge, "how long Redis has not answered, from its first failure or tw_open on; 0 while it does") \
     X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up") \
     X(restored, counter, "units owed again, out of the counters, because Redis had lost everything") \
-    X(regressions, counter, "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand")
+    X(regressions, counter, \
+      "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;

@@ -127,6 +127,28 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
     return batch;
 }
 
+struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken) {
+    char name[TWI_REDIS_KEY_MAX];
+    size_t fits = 0;
+    if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
+    /* Three commands, as a rule, each with the name. */
+    for (size_t bytes = 0; fits < count; fits++) {
+        bytes += 3 * (twi_port_render(&items[fits], name) + 64);
+        if (fits > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
+    }
+    struct twi_batch *batch = twi_batch_empty(now_ms);
+    if (!batch) return NULL;
+    batch->items = malloc(fits * sizeof *items);
+    if (!batch->items) {
+        twi_batch_free(batch);
+        return NULL;
+    }
+    memcpy(batch->items, items, fits * sizeof *items);
+    batch->item_count = (uint32_t)fits;
+    *taken = fits;
+    return batch;
+}
+
 /* ---- the envelope ------------------------------------------------------------------------------------------------ */
 
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {

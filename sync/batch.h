@@ -49,6 +49,8 @@ void twi_batch_sort(struct twi_item *items, size_t count, bool look_always);
 /* Freezes as many of the (sorted) items as one batch holds, at least one. NULL: no memory, nothing frozen. */
 struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
                                    size_t *taken);
+/* The same for a merge without a script: nothing is encoded until it is sent. */
+struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken);
 /* A batch without items: refreshes the ledger, asks how it stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);

@@ -28,7 +28,9 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
     };
     twi_batch_sort(sync->staging, count, how.look_always);
     for (size_t at = 0, taken = 0; at < count; at += taken) {
-        struct twi_batch *batch = twi_batch_freeze(sync->staging + at, count - at, &how, &taken);
+        struct twi_batch *batch = sync->merge == TW_MERGE_SCRIPT
+                                      ? twi_batch_freeze(sync->staging + at, count - at, &how, &taken)
+                                      : twi_batch_gather(sync->staging + at, count - at, now_ms, &taken);
         if (batch) {
             twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
             continue;

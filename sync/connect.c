@@ -33,7 +33,7 @@ static bool put_auth(struct twi_sync *sync) {
         twi_wire_put_text(&sync->out, "AUTH");
         if (has_user) twi_wire_put_text(&sync->out, sync->url.user);
         twi_wire_put(&sync->out, password, (size_t)length);
-        twi_sync_await(sync, TWI_AUTH, NULL);
+        twi_sync_await(sync, TWI_AUTH, NULL, 1);
     }
     explicit_bzero(password, sizeof password);
     return length >= 0;
@@ -42,7 +42,7 @@ static bool put_auth(struct twi_sync *sync) {
 static void put_word(struct twi_sync *sync, enum twi_command command, const char *word) {
     twi_wire_begin(&sync->out, 1);
     twi_wire_put_text(&sync->out, word);
-    twi_sync_await(sync, command, NULL);
+    twi_sync_await(sync, command, NULL, 1);
 }
 
 static void greet(struct twi_sync *sync, int64_t now_ms) {
@@ -62,9 +62,10 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_begin(&sync->out, 2);
         twi_wire_put_text(&sync->out, "SELECT");
         twi_wire_put_u64(&sync->out, sync->url.db);
-        twi_sync_await(sync, TWI_SELECT, NULL);
+        twi_sync_await(sync, TWI_SELECT, NULL, 1);
     }
     put_word(sync, TWI_PING, "PING");
+    if (sync->merge != TW_MERGE_SCRIPT) put_word(sync, TWI_TIME, "TIME"); /* what is late is told by us then */
     put_word(sync, TWI_INFO, "INFO");
     if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
@@ -112,6 +113,7 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     if (value[0] && strcmp(value, "noeviction") != 0)
         log_start(sync, news, "Redis may evict counters before their time (maxmemory-policy %s)", value);
     info_value(info, "redis_version", value, sizeof value);
+    sync->is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
     info_value(info, "role", value, sizeof value);
     if (strcmp(value, "slave") == 0)
@@ -123,7 +125,7 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
         twi_wire_put_text(&sync->out, "CONFIG");
         twi_wire_put_text(&sync->out, "GET");
         twi_wire_put_text(&sync->out, "aof-load-truncated");
-        twi_sync_await(sync, TWI_CONFIG, NULL);
+        twi_sync_await(sync, TWI_CONFIG, NULL, 1);
     }
     info_value(info, "redis_mode", value, sizeof value);
     if (strcmp(value, "cluster") == 0)
@@ -226,7 +228,7 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
     case TWI_AUTH:
     case TWI_SELECT: return error ? greeting_refused(sync, command, nodes, now_ms) : true;
     case TWI_INFO: /* may be forbidden: then nothing is known of the server, and nothing is restored after a wipe */
-        sync->may_restore = false;
+        sync->may_restore = sync->is_seven = false;
         if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
         greeted(sync, now_ms);
         return sync->phase != TWI_DOWN;
@@ -260,6 +262,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why) {
     bool was_up = sync->phase == TWI_UP;
+    twi_plain_dropped(sync);
     sync->transport->close(sync->transport_ctx);
     sync->phase = TWI_DOWN;
     sync->pending_count = 0;

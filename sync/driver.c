@@ -39,6 +39,7 @@ static void sync_free(struct twi_sync *sync) {
     twi_reader_free(sync->reader);
     twi_bytes_wipe(&sync->out);
     twi_bytes_free(&sync->out);
+    twi_bytes_free(&sync->plain.repairs);
     twi_url_wipe(&sync->url);
     free(sync->staging);
     free(sync);
@@ -52,7 +53,12 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
     uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
     sync->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
+    sync->merge = options->merge;
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
+    if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */
+        sync->ledger.window_bytes_max = 0;
+        sync->is_open = true;
+    }
     sync->fd = -1;
     sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;
     const char *prefix = options->redis_prefix ? options->redis_prefix : "";
@@ -114,6 +120,7 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
 }
 
 static void driver_destroy(struct twi_sync *sync) {
+    twi_plain_dropped(sync);
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     sync->transport->close(sync->transport_ctx);

@@ -83,8 +83,8 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
 }
 
-static void settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
-                        const struct twi_item_answer *said, bool take_total, int64_t now_ms) {
+void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                     const struct twi_item_answer *said, bool take_total, int64_t now_ms) {
     switch (said->kind) {
     case TWI_ITEM_TOTAL:
     case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, said, take_total); break;
@@ -113,7 +113,7 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
         if (uncertain && batch->items[i].delta)
             give_up(sync, &batch->items[i], TW_LOST_UNCERTAIN);
         else
-            settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
+            twi_settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
     }
     twi_batch_items_drop(batch);
 }
@@ -140,7 +140,7 @@ static void note_entered(struct twi_sync *sync, const struct twi_answer_head *he
     sync->entered_redis_ms = head->redis_ms;
 }
 
-static void note_success(struct twi_sync *sync, int64_t now_ms) {
+void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
     twi_breaker_succeed(&sync->breaker);
     twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
@@ -183,7 +183,7 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     twi_ledger_trim(&sync->ledger, now_ms);
     note_marker(sync, head);
     if (head->kind == TWI_ANSWER_OK) note_entered(sync, head, now_ms); /* a DUP writes nothing */
-    note_success(sync, now_ms);
+    twi_settle_success(sync, now_ms);
     if (replay && !twi_ledger_is_replaying(&sync->ledger))
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
                      "what could be restored in Redis has been restored");
@@ -341,7 +341,7 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
 /* ---- every answer ------------------------------------------------------------------------------------------------ */
 
 /* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. */
-static void note_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
+void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
     int64_t rtt_ms = now_ms - pending->sent_ms;
     if (!redis_ms || !pending->sent_ms) return;
     if (sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000) return;
@@ -351,10 +351,9 @@ static void note_clock(struct twi_sync *sync, const struct twi_pending *pending,
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_clock_offset_ms), sync->offset_ms);
 }
 
-static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
     twi_port_count(sync->engine, batches_error, 1);
-    twi_refused(sync, head->error);
-    if (head->kind == TWI_ANSWER_REFUSED) {
+    if (!slowly) {
         twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
         sync->rewind = true;
         if (sync->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
@@ -362,7 +361,16 @@ static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *
         return true;
     }
     sync->lost_logged = true;
-    twi_connect_drop(sync, now_ms, head->kind == TWI_ANSWER_TURNED_AWAY, NULL);
+    twi_connect_drop(sync, now_ms, true, NULL);
+    return false;
+}
+
+static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_refused(sync, head->error);
+    if (head->kind != TWI_ANSWER_UNKNOWN) return twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
+    twi_port_count(sync->engine, batches_error, 1);
+    sync->lost_logged = true;
+    twi_connect_drop(sync, now_ms, false, NULL);
     return false;
 }
 
@@ -376,7 +384,7 @@ static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *h
         sync->ledger_ms = now_ms;
         note_entered(sync, head, now_ms);
         note_marker(sync, head);
-        note_success(sync, now_ms);
+        twi_settle_success(sync, now_ms);
         return true;
     case TWI_ANSWER_NOSCRIPT:
         sync->use_eval = true;
@@ -397,7 +405,7 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
         twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
         return false;
     }
-    note_clock(sync, pending, head.redis_ms, now_ms);
+    twi_settle_clock(sync, pending, head.redis_ms, now_ms);
     if (pending->command == TWI_OPEN) return settle_opened(sync, &head, now_ms);
     /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */

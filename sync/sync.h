@@ -25,14 +25,42 @@
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
-enum twi_command { TWI_AUTH, TWI_SELECT, TWI_PING, TWI_INFO, TWI_CONFIG, TWI_REWRITE, TWI_OPEN, TWI_BATCH };
+enum twi_command {
+    TWI_AUTH,
+    TWI_SELECT,
+    TWI_PING,
+    TWI_INFO,
+    TWI_CONFIG,
+    TWI_REWRITE,
+    TWI_TIME,
+    TWI_OPEN,
+    TWI_BATCH,
+    TWI_PLAIN, /* a batch without a script, of many replies */
+    TWI_REPAIR
+};
 
 struct twi_pending {
     enum twi_command command;
-    struct twi_batch *batch; /* OPEN, BATCH */
+    struct twi_batch *batch; /* OPEN, BATCH, PLAIN */
+    uint32_t replies;        /* still to come */
     int64_t sent_ms;         /* when its last byte went out; 0: not yet */
     int64_t wall_ms;         /* engine time of that */
     uint64_t out_end;        /* where it ends, counted in bytes of this connection */
+};
+
+/* A batch that goes without a script, while its answers come (plain.c). */
+struct twi_plain {
+    uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
+    uint32_t commands;          /* of all its items */
+    uint32_t kept;              /* items before `item` that are to be sent again, at the front */
+    bool in_multi, refused, turned_away;
+    bool over; /* nothing more is to be said of this item */
+    struct twi_item_answer said;
+    uint32_t unhealed;
+    int64_t redis_ms;
+    uint64_t out_begin; /* where it begins, counted in bytes of this connection */
+    struct twi_bytes repairs;
+    uint32_t repair_count;
 };
 
 struct twi_sync {
@@ -48,6 +76,7 @@ struct twi_sync {
     char marker_name[TWI_LEDGER_NAME_MAX];
     size_t marker_name_size;
     uint32_t interval_ms, timeout_ms;
+    uint32_t merge; /* TW_MERGE_* */
 
     /* the connection */
     enum twi_phase phase;
@@ -64,6 +93,7 @@ struct twi_sync {
     bool lost_logged;       /* this outage has had its line */
     bool checked;           /* the start-up checks have had their lines */
     bool may_restore;       /* the eviction policy is known not to drop ledgers and markers alike */
+    bool is_seven;          /* Redis 7 or later, as far as it says */
     bool has_aof;           /* it keeps an append-only file, as far as it says */
     bool rewriting;         /* asked for; the answer is under way */
     uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
@@ -81,6 +111,8 @@ struct twi_sync {
     uint64_t sent_number;      /* in flight: confirmed + 1 .. sent_number */
     bool rewind;               /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
     bool use_eval;             /* the next one goes with its script */
+
+    struct twi_plain plain;
 
     /* collecting */
     struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
@@ -119,6 +151,20 @@ void twi_refused(struct twi_sync *sync, const struct twi_node *error); /* log li
 bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                       size_t count, int64_t now_ms); /* false: the connection was dropped */
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
+void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                     const struct twi_item_answer *said, bool take_total, int64_t now_ms);
+void twi_settle_success(struct twi_sync *sync, int64_t now_ms); /* Redis answers as it should */
+void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms);
+/* A batch was refused and waits; `slowly`: this connection will not change its mind. False: it was dropped. */
+bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms);
+
+/* plain.c: merging without a script */
+void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
+bool twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                     size_t count, int64_t now_ms); /* false: the connection was dropped */
+void twi_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                    size_t count, int64_t now_ms);
+void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
 
 /* collect.c: from counters to frozen batches */
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
@@ -129,8 +175,8 @@ uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whos
 void twi_sync_turn(struct twi_sync *sync);
 uint64_t twi_sync_random(struct twi_sync *sync);
 void twi_sync_fill_random(void *sync, void *out, size_t size);
-/* Notes that a command was put into `out` and awaits its reply. */
-void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch);
+/* Notes that a command was put into `out` and awaits its reply, or so many. */
+void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies);
 void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms);
 
 #endif

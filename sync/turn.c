@@ -23,10 +23,10 @@ void twi_sync_fill_random(void *sync, void *out, size_t size) {
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch) {
+void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies) {
     twi_check(sync->pending_count < TWI_PENDING_MAX);
     struct twi_pending *pending = &sync->pending[(sync->pending_first + sync->pending_count++) % TWI_PENDING_MAX];
-    *pending = (struct twi_pending){.command = command, .batch = batch};
+    *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies};
     pending->out_end = sync->out_sent + (sync->out.size - sync->out_at);
 }
 
@@ -50,13 +50,13 @@ void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum tw
     sync->use_eval = false;
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    twi_sync_await(sync, command, batch);
+    twi_sync_await(sync, command, batch, 1);
     if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
 }
 
 /* How many batches may be in flight: all of the pipeline, or one to try with, or none before the back-off is over. */
 static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
-    if (sync->breaker.state == TWI_BREAKER_CLOSED) return TWI_PIPELINE_MAX;
+    if (sync->breaker.state == TWI_BREAKER_CLOSED) return sync->merge == TW_MERGE_SCRIPT ? TWI_PIPELINE_MAX : 1;
     return twi_breaker_may_try(&sync->breaker, now_ms) ? 1 : 0;
 }
 
@@ -72,7 +72,10 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
     for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
         sync->sent_number = batch->number;
-        twi_sync_send_batch(sync, batch, TWI_BATCH, now_ms);
+        if (sync->merge == TW_MERGE_SCRIPT)
+            twi_sync_send_batch(sync, batch, TWI_BATCH, now_ms);
+        else
+            twi_plain_send(sync, batch, now_ms);
     }
 }
 
@@ -110,6 +113,14 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
+static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
+    if (pending->command >= TWI_PLAIN) return twi_plain_reply(sync, pending, nodes, count, now_ms);
+    if (pending->command >= TWI_OPEN) return twi_settle_reply(sync, pending, nodes, count, now_ms);
+    if (pending->command == TWI_TIME) twi_plain_time(sync, pending, nodes, count, now_ms);
+    return twi_connect_reply(sync, pending->command, nodes, count, now_ms);
+}
+
 /* Every whole reply that is there. False: the connection was dropped. */
 static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
     for (;;) {
@@ -124,12 +135,12 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
             return false;
         }
         struct twi_pending pending = sync->pending[sync->pending_first];
-        sync->pending_first = (sync->pending_first + 1) % TWI_PENDING_MAX;
-        sync->pending_count--;
+        if (--sync->pending[sync->pending_first].replies == 0) {
+            sync->pending_first = (sync->pending_first + 1) % TWI_PENDING_MAX;
+            sync->pending_count--;
+        }
         sync->reply_ms = now_ms;
-        bool goes_on = pending.command >= TWI_OPEN ? twi_settle_reply(sync, &pending, nodes, count, now_ms)
-                                                   : twi_connect_reply(sync, pending.command, nodes, count, now_ms);
-        if (!goes_on) return false;
+        if (!take_reply(sync, &pending, nodes, count, now_ms)) return false;
     }
 }
 

@@ -113,7 +113,7 @@ static void init_zeroes_what_the_caller_has_and_no_more(void **state) {
 static void a_size_that_never_was_is_refused(void **state) {
     (void)state;
     ENGINE_REFUSED(size, 0);
-    ENGINE_REFUSED(size, sizeof(tw_options) - 8);
+    ENGINE_REFUSED(size, offsetof(tw_options, lost_ctx)); /* shorter than the first that was released */
     ENGINE_REFUSED(size, 32);
     ENGINE_REFUSED(size, SIZE_MAX);
     ENGINE_REFUSED(size, 5000);
@@ -221,6 +221,15 @@ static void sync_interval_ms_is_at_most_a_minute(void **state) {
     tw_options options = good_engine();
     options.sync_interval_ms = 60000;
     assert_i64_equal(engine_accepted(options).sync_interval_ms, 60000);
+}
+
+static void merge_is_one_of_three(void **state) {
+    (void)state;
+    ENGINE_REFUSED(merge, 3);
+    tw_options options = good_engine();
+    assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SCRIPT);
+    options.merge = TW_MERGE_SETNX;
+    assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SETNX);
 }
 
 static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
@@ -440,6 +449,7 @@ int main(void) {
         cmocka_unit_test(threads_is_one_of_two),
         cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
         cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
+        cmocka_unit_test(merge_is_one_of_three),
         cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
         cmocka_unit_test(redis_prefix_is_bounded),
         cmocka_unit_test(no_refusal_shows_a_password),
