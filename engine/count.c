@@ -90,7 +90,7 @@ static bool still_current(void *ctx) {
     int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
     if (currency->call->at)
         return now_ms < twi_time_add(currency->generation->end_ms, twi_load_relaxed(&family->lateness_ms));
-    return twi_calendar_span(&family->rule, now_ms).start_ms == currency->generation->start_ms;
+    return twi_generation_holds(currency->generation, now_ms);
 }
 
 static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {

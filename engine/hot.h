@@ -51,13 +51,14 @@ TWI_INLINE struct twi_cell *hot_find_next_door(struct twi_home_group home, uint3
 
 /* The plain cell of the key by the index, found without meeting a closed leaf's end; else NULL. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
-                                              uint32_t tag, tw_key key) {
+                                              uint32_t tag, tw_key key, bool may_insert) {
     _Atomic uint64_t *where;
     uint32_t bits;
     uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
     if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_home(tag, slots);
+    if (may_insert) __builtin_prefetch(leaf, 1); /* an insert looks at the head, too: the two waits overlap */
     for (uint32_t left = slots; left != 0; left--) {
         uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
         if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
@@ -131,7 +132,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
                     twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(free), TWI_HOT_SYNCED), 1);
             cell = hot_find_next_door(group, tag, TWI_HOT_SYNCED, key);
         }
-        if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key);
+        if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts);
+        self->inserts = cell == NULL;
         if (cell == NULL) {
             counted = twi_add_new(family, generation, key, hash, delta, &seen);
         } else if (hot_count(cell, delta, &before)) {
@@ -260,7 +262,7 @@ TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_
         cell = hot_find_matched(&staged->group, staged->match, synced, key);
         if (twi_unlikely(cell == NULL)) cell = hot_find_next_door(staged->group, tag, synced, key);
     }
-    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key);
+    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false);
 }
 
 #endif

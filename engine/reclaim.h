@@ -35,6 +35,7 @@ struct twi_thread {
     uint32_t spare_line;                                /* kept for the next insert into the same generation */
     uint32_t spare_kind;
     uint64_t spare_generation;
+    bool inserts;            /* its last add away from home was of a new key: so may be the next (hot.h) */
     bool in_hook;            /* inside a user's hook: some calls answer TW_ERR_MODE */
     _Atomic bool taken;      /* belongs to a living thread */
     struct twi_thread *next; /* all records of this process; set before sharing */
