@@ -151,7 +151,8 @@ enum {
     TW_EVENT_LOST = 17,       /* counts were given up */
     TW_EVENT_REWRITE = 18,    /* Redis's append-only file is to be written anew, after it went back */
     TW_EVENT_REGRESSION = 19, /* a key holds less than Redis had acknowledged, and nothing explains it */
-    TW_EVENT_UNCERTAIN = 20   /* counts were sent again that may have been counted: other merges than the script's */
+    TW_EVENT_UNCERTAIN = 20,  /* counts were sent again that may have been counted: other merges than the script's */
+    TW_EVENT_REPLICAS = 21    /* fewer replicas than wait_replicas have what Redis acknowledged */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -199,6 +200,10 @@ typedef struct tw_options {
      * pipeline. They cannot promise P2: a batch whose answer is lost is sent again and may count twice (its units are in
      * tw_stats.uncertain), and what Redis forgets is neither noticed nor sent again. */
     uint32_t merge;
+
+    /* Acknowledged is what so many replicas have, too (WAIT): before that no flush is done, and no batch leaves the replay
+     * window; while that is full, counts wait in their counters. 0..1000, default 0. Needs TW_MERGE_SCRIPT. */
+    uint32_t wait_replicas;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
@@ -476,14 +481,15 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(replayed, counter, "units sent again because Redis had forgotten them, magnitudes added up") \
     X(restored, counter, "units owed again, out of the counters, because Redis had lost everything") \
     X(regressions, counter, \
-      "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand")
+      "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand") \
+    X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[25];
+    uint64_t reserved[24];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

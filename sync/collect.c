@@ -72,6 +72,7 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         sync->collecting = true;
         return;
     }
+    if (twi_replicas_hold(sync)) return;
     if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
@@ -84,5 +85,5 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     }
     if (!sync->collecting && twi_port_collect_is_done(sync->engine))
         twi_ticket_collected(&sync->tickets, sync->ledger.last);
-    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked); /* there may have been nothing to send */
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger)); /* there may have been nothing to send */
 }

@@ -188,8 +188,8 @@ static void report_refused(struct twi_sync *sync, const struct twi_node *error, 
     twi_port_last_error(sync->engine, line);
 }
 
-void twi_refused(struct twi_sync *sync, const struct twi_node *error) {
-    report_refused(sync, error, "a batch", false);
+void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node *error) {
+    report_refused(sync, error, what, false);
 }
 
 static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error,
@@ -234,6 +234,7 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
         return sync->phase != TWI_DOWN;
     case TWI_CONFIG: check_config(sync, nodes, count); return true;
     case TWI_REWRITE: rewrite_answered(sync, nodes); return true;
+    case TWI_WAIT: twi_replicas_answered(sync, nodes, now_ms); return true;
     default: return true;
     }
 }
@@ -274,6 +275,8 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     twi_batch_free(sync->opening);
     sync->opening = NULL;
     sync->rewind = sync->use_eval = sync->rewriting = false;
+    sync->waits = 0;
+    sync->wrote_number = 0;
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
     if (why) {

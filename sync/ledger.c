@@ -25,7 +25,7 @@ static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, voi
         random(ctx, &batch->nonce, sizeof batch->nonce);
     }
     ledger->acked = settled;
-    ledger->confirmed = 0;
+    ledger->confirmed = ledger->replicated = 0;
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
 }
 
@@ -79,11 +79,16 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
     twi_check(batch->before == ledger->confirmed);
     ledger->confirmed = batch->number;
     if (batch->number > ledger->acked) ledger->acked = batch->number;
+    if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
     ledger->window_bytes += twi_batch_bytes(batch);
 }
 
+uint64_t twi_ledger_safe(const struct twi_ledger *ledger) {
+    return ledger->awaits_replicas && ledger->replicated < ledger->acked ? ledger->replicated : ledger->acked;
+}
+
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
-    while (ledger->head && ledger->head->number <= ledger->confirmed &&
+    while (ledger->head && ledger->head->number <= ledger->replicated &&
            (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms)) {
         struct twi_batch *batch = ledger->head;
         ledger->window_bytes -= twi_batch_bytes(batch);
@@ -111,6 +116,7 @@ static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct 
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
                               uint64_t nonce) {
     ledger->confirmed = head->last;
+    if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
     struct twi_batch *next = twi_ledger_unconfirmed(ledger);
     ledger->window_bytes = 0;
     for (struct twi_batch *batch = ledger->head; batch != next; batch = batch->next)
@@ -157,7 +163,8 @@ void twi_ledger_free(struct twi_ledger *ledger) {
 }
 
 bool twi_ledger_is_valid(const struct twi_ledger *ledger) {
-    twi_check(ledger->confirmed <= ledger->acked && ledger->acked <= ledger->last);
+    twi_check(ledger->replicated <= ledger->confirmed && ledger->confirmed <= ledger->acked &&
+              ledger->acked <= ledger->last);
     const struct twi_batch *before = NULL;
     for (const struct twi_batch *batch = ledger->head; batch; before = batch, batch = batch->next) {
         twi_check(batch->before < batch->number && batch->number <= ledger->last);

@@ -4,7 +4,7 @@
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
  * `acked`: the last number whose items were settled. `confirmed`: the last number that Redis is known to hold now.
  * They are equal, except while Redis, having gone back, is being replayed to: then confirmed < acked.
- * Always true: confirmed <= acked <= last; no batch above `confirmed` is ever dropped; numbers in the list follow each
+ * Always true: replicated <= confirmed <= acked <= last; no batch above `replicated` is ever dropped; numbers in the list follow each
  * other. */
 #ifndef TWI_LEDGER_H
 #define TWI_LEDGER_H
@@ -23,6 +23,8 @@ struct twi_ledger {
     char marker[40]; /* of the store, as last told; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
+    uint64_t replicated; /* up to there enough replicas have it; `confirmed`, where nobody asks for replicas */
+    bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
     struct twi_batch *head, *tail;
     size_t window_bytes; /* of batches up to min(confirmed, acked) */
@@ -42,6 +44,8 @@ struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis holds `batch`: confirmed moves there; so does acked, unless this is a replay. */
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
+/* Up to there a flush is done: acknowledged, and on enough replicas. */
+uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 /* Drops what is too old, or too much, of the replay window. */
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
 /* Redis is back at `number` with these sums. Returns what can never be restored (magnitudes added up): what was dropped

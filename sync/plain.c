@@ -177,7 +177,7 @@ static bool is_of_the_key(const struct twi_node *error) {
 /* Nothing was done for this item, and it is not its key's fault. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
     struct twi_plain *plain = &sync->plain;
-    if (!plain->refused) twi_refused(sync, error);
+    if (!plain->refused) twi_refused(sync, "a batch", error);
     plain->refused = true;
     if (twi_answer_error(error) == TWI_ANSWER_TURNED_AWAY) plain->turned_away = true;
 }

@@ -180,9 +180,12 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     else if (head->kind == TWI_ANSWER_DUP && !head->done) /* a replay that was cut short */
         twi_port_count(sync->engine, uncertain, (int64_t)(batch->plus + batch->minus));
     twi_ledger_confirm(&sync->ledger, batch);
-    twi_ledger_trim(&sync->ledger, now_ms);
     note_marker(sync, head);
-    if (head->kind == TWI_ANSWER_OK) note_entered(sync, head, now_ms); /* a DUP writes nothing */
+    if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
+        note_entered(sync, head, now_ms);
+        sync->wrote_number = batch->number;
+    }
+    twi_ledger_trim(&sync->ledger, now_ms); /* perhaps `batch`, too */
     twi_settle_success(sync, now_ms);
     if (replay && !twi_ledger_is_replaying(&sync->ledger))
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
@@ -190,7 +193,7 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     if (head->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
                      head->unhealed);
-    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger));
     return true;
 }
 
@@ -218,6 +221,7 @@ static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
     sync->rewrites_owed = TWI_REWRITE_TRIES;
+    sync->wrote_number = 0;
     sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
                  "Redis has forgotten %" PRIu64 " acknowledged batches; those still held are sent again, %" PRIu64
@@ -366,7 +370,7 @@ bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
 }
 
 static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    twi_refused(sync, head->error);
+    twi_refused(sync, "a batch", head->error);
     if (head->kind != TWI_ANSWER_UNKNOWN) return twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
     twi_port_count(sync->engine, batches_error, 1);
     sync->lost_logged = true;
@@ -385,6 +389,8 @@ static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *h
         note_entered(sync, head, now_ms);
         note_marker(sync, head);
         twi_settle_success(sync, now_ms);
+        /* What another identity had acknowledged is safe with the first batch of this one, if it is on the replicas. */
+        if (sync->wait_replicas) (void)twi_collect_refresh(sync, now_ms);
         return true;
     case TWI_ANSWER_NOSCRIPT:
         sync->use_eval = true;

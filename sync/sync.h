@@ -18,10 +18,10 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_PIPELINE_MAX 4u              /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_PENDING_MAX 16u              /* replies awaited: a greeting (5), an opening, the pipeline, a rewrite */
-#define TWI_REWRITE_TRIES 3u             /* each perhaps done: a rewrite more does no harm, one for ever would */
-#define TWI_STORES_KNOWN 8u              /* a store that comes back after eight wipes is taken for a new one */
+#define TWI_PIPELINE_MAX 4u  /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+#define TWI_PENDING_MAX 16u  /* replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite */
+#define TWI_REWRITE_TRIES 3u /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_STORES_KNOWN 8u  /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
@@ -33,6 +33,7 @@ enum twi_command {
     TWI_CONFIG,
     TWI_REWRITE,
     TWI_TIME,
+    TWI_WAIT,
     TWI_OPEN,
     TWI_BATCH,
     TWI_PLAIN, /* a batch without a script, of many replies */
@@ -98,6 +99,14 @@ struct twi_sync {
     bool rewriting;         /* asked for; the answer is under way */
     uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
 
+    /* replicas */
+    uint32_t wait_replicas; /* 0: nobody asks */
+    uint32_t waits;         /* questions under way */
+    uint64_t wrote_number;  /* the last batch that this connection has written; 0: none yet */
+    int64_t wait_at_ms;     /* the next question, where nothing new is sent */
+    uint32_t short_run;
+    bool short_logged; /* replicas lag, and the log says so */
+
     /* batches */
     struct twi_ledger ledger;
     bool has_former;                   /* of a lost identity before this one something may be in Redis */
@@ -145,7 +154,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
 /* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second time. */
 void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
-void twi_refused(struct twi_sync *sync, const struct twi_node *error); /* log line and last error */
+void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node *error); /* log line and last error */
 
 /* settle.c: what an answer does to batches and items */
 bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
@@ -170,6 +179,12 @@ void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be 
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
 bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
 uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
+
+/* replicas.c */
+void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms);  /* behind what was just put into `out` */
+void twi_replicas_step(struct twi_sync *sync, int64_t now_ms); /* asks again, where nothing is under way */
+void twi_replicas_answered(struct twi_sync *sync, const struct twi_node *answer, int64_t now_ms);
+bool twi_replicas_hold(const struct twi_sync *sync); /* the window is full of what is not on the replicas */
 
 /* turn.c */
 void twi_sync_turn(struct twi_sync *sync);

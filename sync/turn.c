@@ -67,7 +67,8 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         sync->sent_number = sync->ledger.confirmed;
     }
     uint32_t room = pipeline_room(sync, now_ms);
-    if (sync->rewriting) room++; /* its answer is awaited beside those of batches */
+    room += sync->rewriting + sync->waits; /* their answers are awaited beside those of batches */
+    uint64_t before = sync->sent_number;
     struct twi_batch *batch = sync->ledger.head;
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
     for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
@@ -77,6 +78,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         else
             twi_plain_send(sync, batch, now_ms);
     }
+    if (sync->wait_replicas && sync->sent_number != before && sync->phase == TWI_UP) twi_replicas_ask(sync, now_ms);
 }
 
 static void mark_sent(struct twi_sync *sync, int64_t now_ms) {
@@ -198,6 +200,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->rewind && sync->pending_count == 0) return now_ms;
     if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
     if (now_ms < sync->collect_hold_ms) return earlier(wake_ms, sync->collect_hold_ms);
+    if (twi_replicas_hold(sync)) return earlier(wake_ms, sync->wait_at_ms > now_ms ? sync->wait_at_ms : now_ms + 1);
     if (sync->collecting || sync->begin_again ||
         (twi_ticket_waits((struct twi_tickets *)&sync->tickets) && !sync->tickets.active))
         return now_ms;
@@ -232,6 +235,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
         twi_connect_open(sync, now_ms);
     if (sync->phase == TWI_UP) {
         twi_connect_rewrite(sync, now_ms);
+        twi_replicas_step(sync, now_ms);
         twi_collect(sync, now_ms);
         send_batches(sync, now_ms);
     }

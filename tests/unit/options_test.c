@@ -203,12 +203,18 @@ static void threads_is_one_of_two(void **state) {
 static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
     (void)state;
     ENGINE_REFUSED(replay_ms, 86400001);
+    ENGINE_REFUSED(wait_replicas, 1001);
+    tw_options plain = good_engine();
+    plain.merge = TW_MERGE_MULTI;
+    plain.wait_replicas = 1;
+    assert_engine_refused(plain, "wait_replicas");
     ENGINE_REFUSED(replay_bytes_max, (UINT64_C(1) << 30) + 1);
     ENGINE_REFUSED(replay_bytes_max, UINT64_MAX);
     tw_options options = good_engine();
     options.memory_bytes_max = 16 << 20;
     assert_i64_equal(engine_accepted(options).replay_bytes_max, 2 << 20);
     options.replay_ms = 86400000;
+    options.wait_replicas = 1000;
     options.replay_bytes_max = 16 << 20;
     assert_i64_equal(engine_accepted(options).replay_ms, 86400000);
     assert_i64_equal(engine_accepted(options).replay_bytes_max, 16 << 20);

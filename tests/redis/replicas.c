@@ -1,0 +1,213 @@
+/* replicas.c -- wait_replicas, with a real replica: a flush is done when it has the counts, and what it lacks is kept.
+ * Always true: adds never wait, whatever the replica does; at the end sums agree. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+#include <unistd.h>
+
+struct rig {
+    struct redis_server primary, replica;
+    struct proxy *proxy; /* in front of the primary */
+    struct log_lines lines;
+    tw_engine *engine;
+    tw_family *family;
+    int64_t added;
+};
+
+static bool follows(void *ctx) {
+    return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
+}
+
+static bool is_online(void *ctx) {
+    return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "state=online") != NULL;
+}
+
+static void rig_open(struct rig *rig, void (*change)(tw_options *options)) {
+    char port[16];
+    tw_options options;
+    memset(rig, 0, sizeof *rig);
+    redis_server_start_tcp(&rig->primary, NULL);
+    redis_server_start_tcp(&rig->replica, NULL);
+    rig->proxy = proxy_start(&rig->primary, test_seed());
+    snprintf(port, sizeof port, "%d", rig->primary.port);
+    redis_server_ask(&rig->primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
+    redis_server_ask(&rig->replica, "REPLICAOF", "127.0.0.1", port, NULL);
+    assert_true(test_wait(follows, &rig->replica, 20000));
+    assert_true(test_wait(is_online, &rig->primary, 20000));
+    quick_options(&options, proxy_url(rig->proxy));
+    options.redis_timeout_ms = 200;
+    options.wait_replicas = 1;
+    options.log_write = on_log;
+    options.log_ctx = &rig->lines;
+    if (change) change(&options);
+    assert_status(tw_open(&options, &rig->engine), TW_OK);
+    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
+}
+
+static void rig_add(struct rig *rig, int64_t delta) {
+    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
+    rig->added += delta;
+}
+
+static void rig_close(struct rig *rig) {
+    (void)tw_close(rig->engine, 1000);
+    proxy_stop(rig->proxy);
+    redis_server_destroy(&rig->primary), redis_server_destroy(&rig->replica);
+}
+
+/* Goal: a flush that answers TW_OK is on the replica; while that is stopped no flush is, counting goes on, and one line says
+ * so. Method: a replica stopped and let go. */
+static void a_flush_is_done_when_the_replica_has_it(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, NULL);
+    for (int i = 0; i < 20; i++) {
+        rig_add(&rig, 1 + i);
+        assert_status(tw_flush(rig.engine, 10000), TW_OK);
+        assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
+    }
+    int64_t late = test_stat_of(rig.engine, replicas_short); /* a busy machine may need more than one look */
+    redis_server_pause(&rig.replica);
+    for (int i = 0; i < 3; i++) {
+        rig_add(&rig, 1000);
+        assert_status(tw_flush(rig.engine, 300), TW_ERR_TIMEOUT);
+        assert_i64_equal(redis_server_get(&rig.primary, "f:k"), rig.added);
+    }
+    assert_true(test_stat_of(rig.engine, replicas_short) > late);
+    assert_i64_equal(test_stat_of(rig.engine, breaker_state), 0); /* Redis answers; it is not an outage */
+    redis_server_resume(&rig.replica);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
+    assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
+    assert_status(tw_close(rig.engine, 1000), TW_OK);
+    assert_non_null(strstr(rig.lines.text, "0 replicas have what Redis at"));
+    proxy_stop(rig.proxy);
+    redis_server_destroy(&rig.primary), redis_server_destroy(&rig.replica);
+}
+
+/* Goal: a DUP on a new connection proves nothing of the replicas: a WAIT there speaks of what that connection has written, as
+ * far as the manual of Redis promises. Method: the replica is stopped, the reply is lost, the batch is sent again. */
+static void a_dup_is_no_proof_that_the_replica_has_it(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, NULL);
+    rig_add(&rig, 1);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    redis_server_pause(&rig.replica);
+    proxy_order(rig.proxy, &(struct proxy_order){.fault = PROXY_DROP_REPLY});
+    rig_add(&rig, 10);
+    assert_status(tw_flush(rig.engine, 1500), TW_ERR_TIMEOUT);
+    assert_true(test_stat_of(rig.engine, batches_dup) >= 1);
+    redis_server_resume(&rig.replica);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&rig.replica, "f:k"), 11);
+    rig_close(&rig);
+}
+
+static void short_window(tw_options *options) {
+    options->replay_ms = 1;
+}
+
+static bool has_all(void *ctx) {
+    struct rig *rig = ctx;
+    return redis_server_get(&rig->replica, "f:k") == rig->added;
+}
+
+/* Goal: what the replica lacks stays in the replay window however old it is, so a failover to it loses nothing (P4's ground).
+ * Method: a window of 1 ms; 60 batches that the replica does not see; it is promoted. */
+static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, short_window);
+    rig_add(&rig, 1);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    redis_server_pause(&rig.replica);
+    redis_server_ask(&rig.primary, "CLIENT", "KILL", "TYPE", "replica", NULL);
+    for (int i = 0; i < 60; i++, test_sleep_ms(25)) rig_add(&rig, 100 + i);
+    int64_t ok = test_stat_of(rig.engine, batches_ok);
+    assert_true(ok >= 8);
+    redis_server_kill(&rig.primary);
+    redis_server_resume(&rig.replica);
+    redis_server_ask(&rig.replica, "REPLICAOF", "NO", "ONE", NULL);
+    assert_i64_equal(redis_server_get(&rig.replica, "f:k"), 1);
+    proxy_lead_to(rig.proxy, &rig.replica);
+    proxy_cut_all(rig.proxy);
+    assert_true(test_wait(has_all, &rig, 20000));
+    assert_i64_equal(test_stat_of(rig.engine, rollbacks), 1);
+    assert_i64_equal(test_stat_of(rig.engine, lost), 0);
+    rig_close(&rig);
+}
+
+static void small_window(tw_options *options) {
+    options->replay_bytes_max = 256 << 10;
+}
+
+static int64_t sum_of(struct redis_server *server) {
+    return atoll(redis_server_ask(server, "EVAL",
+                                  "local s = 0 for _, k in ipairs(redis.call('KEYS', 'f:*')) do "
+                                  "s = s + redis.call('GET', k) end return s",
+                                  "0", NULL));
+}
+
+/* Goal: while the replica is away the window fills and then nothing more is sent: counts wait in their counters, memory is
+ * bounded (P6), and all of it arrives when the replica is back. */
+static void a_full_window_holds_back_what_is_new(void **state) {
+    (void)state;
+    struct rig rig;
+    char key[16];
+    rig_open(&rig, small_window);
+    rig_add(&rig, 1);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    redis_server_pause(&rig.replica);
+    for (int round = 0; round < 30; round++, test_sleep_ms(60))
+        for (int i = 0; i < 1000; i++) {
+            snprintf(key, sizeof key, "k%d", i);
+            assert_status(tw_add(rig.family, tw_str(key), 1, NULL), TW_OK);
+            rig.added++;
+        }
+    test_sleep_ms(500);
+    int64_t sent = test_stat_of(rig.engine, batches_sent);
+    assert_true(sum_of(&rig.primary) < rig.added); /* 30 batches of some 60 KiB would not fit */
+    test_sleep_ms(300);
+    assert_i64_equal(test_stat_of(rig.engine, batches_sent), sent);
+    redis_server_resume(&rig.replica);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    assert_i64_equal(sum_of(&rig.replica), rig.added);
+    rig_close(&rig);
+}
+
+static void as_small_user(tw_options *options) {
+    static char url[256];
+    snprintf(url, sizeof url, "redis://small:pw@%s", options->redis_url + strlen("redis://"));
+    options->redis_url = url;
+}
+
+/* Goal: where WAIT is forbidden, one line says so; counts reach Redis, and no flush says that they are on a replica. */
+static void where_wait_is_forbidden_nothing_is_promised(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, as_small_user); /* the user is not there yet: the engine tries again, slowly */
+    redis_server_ask(&rig.primary, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
+    rig_add(&rig, 5);
+    assert_status(tw_flush(rig.engine, 1500), TW_ERR_TIMEOUT);
+    assert_i64_equal(redis_server_get(&rig.primary, "f:k"), 5);
+    redis_server_ask(&rig.primary, "ACL", "SETUSER", "small", "+wait", NULL);
+    assert_status(tw_flush(rig.engine, 10000), TW_OK);
+    assert_i64_equal(redis_server_get(&rig.replica, "f:k"), 5);
+    assert_status(tw_close(rig.engine, 1000), TW_OK);
+    assert_non_null(strstr(rig.lines.text, "refuses WAIT, which wait_replicas needs: NOPERM"));
+    proxy_stop(rig.proxy);
+    redis_server_destroy(&rig.primary), redis_server_destroy(&rig.replica);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flush_is_done_when_the_replica_has_it),
+        cmocka_unit_test(a_dup_is_no_proof_that_the_replica_has_it),
+        cmocka_unit_test(what_the_replica_lacks_is_sent_again_however_old),
+        cmocka_unit_test(a_full_window_holds_back_what_is_new),
+        cmocka_unit_test(where_wait_is_forbidden_nothing_is_promised),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
