@@ -233,12 +233,19 @@ static void retire_dropped(struct wheel *wheel) {
 
 /* ---- the next window ---- */
 
+/* Nobody has ever seen it; it goes with those that were dropped, as bounded as they do. */
 static void abandon_prepared(struct wheel *wheel) {
-    uint32_t work = UINT32_MAX;
-    if (wheel->family->prepared != NULL && wheel->family->prepared->home.directory == 0)
-        twi_home_abandon(wheel->family->prepared, &wheel->family->prepared_home);
-    if (wheel->family->prepared != NULL) (void)twi_table_unmake(&wheel->engine->arena, wheel->family->prepared, &work);
-    wheel->family->prepared = NULL;
+    struct tw_family *family = wheel->family;
+    struct twi_generation *generation = family->prepared;
+    if (generation == NULL) return;
+    if (generation->home.directory == 0) twi_home_abandon(generation, &family->prepared_home);
+    family->prepared = NULL;
+    enter_phase(generation, TWI_DROPPED);
+    generation->announced = true;
+    generation->retired = 0;
+    generation->next_all = wheel->engine->retired;
+    wheel->engine->retired = twi_arena_line(&wheel->engine->arena, generation);
+    family->held++;
 }
 
 static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast) {
