@@ -8,7 +8,7 @@ enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };
 #define DIRECTORY_BUCKETS (UINT32_C(1) << TWI_PACKED_DIRECTORY_LOG2)
 #define DIRECTORIES_MAX ((uint32_t)((TWI_SEGMENT_BYTES - sizeof(struct twi_packed)) / sizeof(uint32_t)))
 #define PAGE_BYTES_MAX (TWI_SEGMENT_BYTES - (uint32_t)sizeof(struct twi_page))
-#define COUNTER_WORK 6u /* of a counter beyond looking at its record: its hash, its bucket, its place */
+#define COUNTER_WORK 15u /* of a counter beyond looking at its record: its hash, its bucket, its place */
 
 static_assert(DIRECTORY_BUCKETS * sizeof(uint64_t) == TWI_SEGMENT_BYTES, "a whole directory is a segment");
 static_assert(TW_KEY_SIZE_MAX < 1u << 15, "a key's size takes at most two bytes");

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define REVIVE_WORK 8u /* of a counter that was packed */
+#define REVIVE_WORK 16u /* of a counter that was packed */
 
 static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
     return twi_arena_at(&engine->arena, line);

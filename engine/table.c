@@ -284,12 +284,14 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
     cursor->done = true;
 }
 
+#define SEAL_WORK 7u /* of a counter: mostly a miss */
+
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
     while (*work > 0) {
         uint64_t entry = twi_index_leaf(arena, generation, generation->seal_tag), next = TWI_ENTRY_NONE;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+        uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), cost = slots;
         twi_leaf_close(leaf);
         TWI_RACE_POINT(closed_not_sealed);
         if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
@@ -301,8 +303,9 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
             uint64_t meta = twi_cell_publish(cell);
             frozen(ctx, cell, meta, twi_cell_freeze(cell, meta));
+            cost += SEAL_WORK;
         }
-        *work = *work > slots ? *work - slots : 0;
+        *work = *work > cost ? *work - cost : 0;
         uint32_t step = leaf->depth == 0 ? 0 : UINT32_C(1) << (TWI_TAG_BITS - leaf->depth);
         generation->seal_tag += step;
         if (generation->seal_tag == 0) {

@@ -66,7 +66,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 
 static void field_open(bool synced) {
     memset(&field, 0, sizeof field);
-    field.keys = synced ? FAKE_KEYS : LOCAL_KEYS;
+    field.keys = synced ? FAKE_KEYS : test_is_slow() ? 300 : LOCAL_KEYS;
     fake_clock_init(&field.clock, STRESS_START_MS);
     fake_driver_reset(STRESS_START_MS, TW_SECOND);
     tw_options options;
