@@ -20,11 +20,12 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     do {
         /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
         generation->next_marked = head;
-    } while (!twi_cas_weak_acqrel(&engine->marked, &head, line));
+    } while (!twi_cas_weak_acqrel(&engine->marked, &head, line)); /* D7, pairs with D8 */
 }
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
     uint32_t index = twi_cell_index(meta);
+    /* D5, pairs with D6: who takes the bit comes to the word after our DIRTY */
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
 }
 
@@ -40,7 +41,7 @@ static void list_cell(tw_engine *engine, struct twi_generation *generation, stru
             uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marked);
             do {
                 chunk->next_marked = head;
-            } while (!twi_cas_weak_acqrel(&generation->marked, &head, line));
+            } while (!twi_cas_weak_acqrel(&generation->marked, &head, line)); /* D7, pairs with D8: our link */
         }
     }
     list_generation(engine, generation);

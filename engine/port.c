@@ -27,7 +27,7 @@ static struct twi_cold *cold_of(struct twi_generation *generation, struct twi_ce
 
 static void take_marked_generations(tw_engine *engine) {
     if (twi_load_relaxed(&engine->marked) == 0) return;
-    uint32_t line = twi_swap_acqrel(&engine->marked, 0);
+    uint32_t line = twi_swap_acqrel(&engine->marked, 0); /* D8, pairs with D7 */
     while (line != 0) {
         struct twi_generation *generation = generation_at(engine, line);
         uint32_t next = generation->next_marked;
@@ -119,6 +119,7 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
                             struct twi_item *items, size_t room) {
     size_t count = 0;
     for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++) {
+        /* D6, pairs with D5 */
         uint64_t bits = twi_load_relaxed(&chunk->marks[word]) != 0 ? twi_swap_acqrel(&chunk->marks[word], 0) : 0;
         for (; bits != 0; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
@@ -141,7 +142,7 @@ static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *ge
         return chunk;
     }
     if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
-        generation->taken = twi_swap_acqrel(&generation->marked, 0);
+        generation->taken = twi_swap_acqrel(&generation->marked, 0); /* D8 */
     if (generation->taken == 0) return NULL;
     chunk = twi_arena_at(&engine->arena, generation->taken);
     generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */

@@ -268,7 +268,7 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
 TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))
-        meta = twi_or_acqrel(&cell->meta, TWI_META_PUBLISHED) | TWI_META_PUBLISHED;
+        meta = twi_or_acqrel(&cell->meta, TWI_META_PUBLISHED) | TWI_META_PUBLISHED; /* T13, as T9 */
     return meta;
 }
 

@@ -170,6 +170,38 @@ step_arm64() {
     done
 }
 
+# Each program of tests/models weakens the labelled orderings one by one. Every label of docs/CONCURRENCY.md's table is to
+# be among them, but for those named here.
+labels_not_modelled=''
+step_models() {
+    mkdir -p "$out/models"
+    if ! g++ -E -x c++ - >/dev/null 2>&1 <<'END'
+#include <relacy/relacy.hpp>
+END
+    then
+        echo "relacy-dev is not installed"
+        return 77
+    fi
+    rm -f "$out"/models/*
+    # shellcheck disable=SC2016  # expanded by those shells
+    printf '%s\n' tests/models/*.cpp | xargs -P "$jobs" -I{} sh -c '
+        name=$(basename "$1" .cpp)
+        g++ -std=c++14 -O1 -Wall -Wextra -Wno-unused -I. -o "$2/$name" "$1" || exit
+        timeout 240 "$2/$name" >"$2/$name.txt" || { echo "FAIL $name"; exit 1; }
+    ' sh {} "$out/models"
+    status=$?
+    cat "$out"/models/*.txt
+    labels=$(grep -oE '^\| [A-Z][0-9]+(, [A-Z][0-9]+)* \|' docs/CONCURRENCY.md | grep -oE '[A-Z][0-9]+')
+    for label in $labels; do
+        case " $labels_not_modelled " in *" $label "*) continue ;; esac
+        if ! grep -q " without $label " "$out"/models/*.txt; then
+            echo "FAIL no model weakens $label"
+            status=1
+        fi
+    done
+    return $status
+}
+
 step_asan() {
     configure asan --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dredis=enabled \
         -Dtests=enabled -Dchecks=3 -Drace_points=true -Dc_args=-fno-sanitize-recover=all &&
@@ -231,7 +263,7 @@ step_long() {
 
 # ---- main -----------------------------------------------------------------------------------------------------------
 
-all='format scripts layers gcc symbols install clang tidy noredis arm64 asan tsan valgrind fuzz long'
+all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz long'
 if [ "${1:-}" = list ]; then
     echo "$all"
     exit 0
@@ -257,6 +289,7 @@ step clang 'clang, warnings are errors: unit, model, user code'
 step tidy 'clang-tidy'
 step noredis 'the engine without hiredis, and its tests'
 step arm64 'the engine compiles for arm64'
+step models 'models of the protocols hold, and fail with any ordering weakened'
 step asan 'AddressSanitizer and UBSan, checks=3, race points'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak'

@@ -1,0 +1,269 @@
+// marks.cpp -- models of engine/dirty.c and of the collecting in port.c: who marks what, and that a flush sees it.
+// Labels that the table of docs/CONCURRENCY.md has beside D1 to D4: D5, D6 the bits of a chunk (set, taken); D7, D8 the
+// lists of chunks and of windows (pushed, taken whole).
+// Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
+// that runs out, sorting; the window's words are two chunks of two counters.
+#include "tests/models/model.hpp"
+
+enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2, CHUNKS = 2, CELLS = 2 };
+
+struct marks {
+    struct cell {
+        rl::atomic<unsigned> local;
+        unsigned handed; // the turn's own
+    };
+    struct chunk {
+        rl::atomic<unsigned> bits;
+        rl::atomic<unsigned> listed;
+        rl::var<unsigned> next_marked;
+        cell cells[CELLS];
+    };
+    chunk chunks[CHUNKS + 1];               // number 0: none
+    rl::atomic<unsigned> generation_marked; // newest marked chunk
+    rl::atomic<unsigned> generation_listed;
+    rl::var<unsigned> generation_next_marked;
+    rl::atomic<unsigned> engine_marked; // newest marked window: 1, or none
+    bool naps;
+    // the turn's own
+    unsigned taken;
+    bool pending;
+    unsigned collected;
+
+    void begin() {
+        for (unsigned i = 0; i <= CHUNKS; i++) {
+            twi_store_relaxed(&chunks[i].bits, 0u);
+            twi_store_relaxed(&chunks[i].listed, 0u);
+            for (unsigned k = 0; k < CELLS; k++) {
+                twi_store_relaxed(&chunks[i].cells[k].local, 0u);
+                chunks[i].cells[k].handed = 0;
+            }
+        }
+        twi_store_relaxed(&generation_marked, 0u);
+        twi_store_relaxed(&generation_listed, 0u);
+        twi_store_relaxed(&engine_marked, 0u);
+        taken = collected = 0;
+        pending = naps = false;
+    }
+    // TWI_RACE_POINT: now and then a thread stalls here while the others go on.
+    void race_point() {
+        if (naps && rl::rand(2) == 0)
+            for (int i = 0; i < 15; i++) rl::yield(1, $);
+    }
+
+    // ---- dirty.c
+
+    void list_generation() {
+        if (twi_swap_acqrel(&generation_listed, 1u, D3) != 0) return;
+        race_point(); // window_listed_not_pushed
+        unsigned head = twi_load_relaxed(&engine_marked);
+        do {
+            VAR(generation_next_marked) = head;
+        } while (!twi_cas_weak_acqrel(&engine_marked, &head, 1u, D7));
+    }
+    void list_cell(unsigned number, unsigned index) {
+        chunk *chunk = &chunks[number];
+        if (is_weak(D3, STEP)) push_chunk(number); // D3 step: listed before the content is there
+        (void)twi_or_acqrel(&chunk->bits, 1u << index, D5);
+        if (!is_weak(D3, STEP)) push_chunk(number);
+        list_generation();
+    }
+    void push_chunk(unsigned number) {
+        chunk *chunk = &chunks[number];
+        if (twi_swap_acqrel(&chunk->listed, 1u, D3) != 0) return;
+        unsigned head = twi_load_relaxed(&generation_marked);
+        do {
+            VAR(chunk->next_marked) = head;
+        } while (!twi_cas_weak_acqrel(&generation_marked, &head, number, D7));
+    }
+    void mark(unsigned number, unsigned index) {
+        if (is_weak(D1, STEP)) list_cell(number, index); // D1 step: marked before DIRTY
+        unsigned word = twi_or_acqrel(&chunks[number].cells[index].local, (unsigned)DIRTY, D1);
+        if ((word & (DIRTY | FROZEN)) != 0) return;
+        race_point(); // dirty_not_marked
+        if (!is_weak(D1, STEP)) list_cell(number, index);
+    }
+    void add(unsigned number, unsigned index) {
+        unsigned word = twi_add_relaxed(&chunks[number].cells[index].local, 1u << COUNT_SHIFT);
+        if ((word & DIRTY) == 0) mark(number, index);
+    }
+
+    // ---- port.c
+
+    void take_marked_generations() {
+        if (twi_load_relaxed(&engine_marked) == 0) return;
+        unsigned line = twi_swap_acqrel(&engine_marked, 0u, D8);
+        while (line != 0) {
+            line = VAR(generation_next_marked);
+            if (!is_weak(D4, STEP)) (void)twi_swap_acqrel(&generation_listed, 0u, D4);
+            pending = true;
+        }
+    }
+    void make_item(cell *cell) {
+        unsigned word;
+        if (is_weak(D2, STEP)) { // D2 step: read, then cleared
+            word = twi_load_relaxed(&cell->local);
+            (void)twi_and_acqrel(&cell->local, ~(unsigned)DIRTY, NONE);
+        } else {
+            word = twi_and_acqrel(&cell->local, ~(unsigned)DIRTY, D2);
+        }
+        unsigned value = word >> COUNT_SHIFT;
+        RL_ASSERT(value >= cell->handed);
+        collected += value - cell->handed;
+        cell->handed = value;
+    }
+    void collect_chunk(chunk *chunk) {
+        unsigned bits = twi_load_relaxed(&chunk->bits) != 0 ? twi_swap_acqrel(&chunk->bits, 0u, D6) : 0;
+        for (unsigned index = 0; index < CELLS; index++)
+            if ((bits >> index & 1) != 0) make_item(&chunk->cells[index]);
+    }
+    chunk *next_chunk() {
+        if (taken == 0 && twi_load_relaxed(&generation_marked) != 0)
+            taken = twi_swap_acqrel(&generation_marked, 0u, D8);
+        if (taken == 0) return NULL;
+        chunk *chunk = &chunks[taken];
+        taken = VAR(chunk->next_marked);
+        if (!is_weak(D4, STEP)) (void)twi_swap_acqrel(&chunk->listed, 0u, D4);
+        return chunk;
+    }
+    void collect_pass() {
+        if (!pending) return;
+        for (chunk *chunk; (chunk = next_chunk()) != NULL;) {
+            collect_chunk(chunk);
+            if (is_weak(D4, STEP)) { // D4 step: the content read first, `listed` cleared behind
+                (void)twi_swap_acqrel(&chunk->listed, 0u, NONE);
+                (void)twi_swap_acqrel(&generation_listed, 0u, NONE);
+            }
+        }
+        pending = taken != 0 || twi_load_relaxed(&generation_marked) != 0;
+    }
+    void collect() {
+        take_marked_generations();
+        collect_pass();
+    }
+};
+
+// Adders who add to the same counters and to neighbours, and the turn, which collects all the while. E9, E10, P2.
+struct collecting : rl::test_suite<collecting, 3> {
+    marks m;
+    void before() {
+        m.begin();
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            m.add(1, 0);
+            m.add(2, 0);
+            m.add(1, 0);
+        } else if (index == 1) {
+            m.add(1, 1);
+            m.add(1, 0);
+            m.add(2, 0);
+        } else {
+            for (int i = 0; i < 3; i++) m.collect();
+        }
+    }
+    void after() { // nobody is between two marks any more
+        for (int i = 0; i < 2; i++) m.collect();
+        RL_ASSERT(m.collected == 6);
+    }
+};
+
+// The turn unaided: two passes after the last adder has gone must find everything, also by loads that need not be fresh.
+struct turning : rl::test_suite<turning, 3> {
+    marks m;
+    rl::atomic<unsigned> gone;
+    void before() {
+        m.begin();
+        twi_store_relaxed(&gone, 0u);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            m.add(1, index);
+            m.add(1, 0);
+            (void)twi_add_acqrel(&gone, 1u, NONE);
+        } else {
+            m.collect();
+            bool all = twi_load_acquire(&gone, NONE) == 2;
+            for (int i = 0; i < 2; i++) m.collect();
+            RL_ASSERT(!all || m.collected == 4);
+        }
+    }
+};
+
+// A flush: what had returned before the ticket is collected by the pass after the grace period, although an adder of
+// after the ticket may stall between `listed` and its push. E10.
+struct flushing : rl::test_suite<flushing, 4> {
+    marks m;
+    rl::atomic<unsigned> epoch, sections[3], returned;
+
+    void before() {
+        m.begin();
+        m.naps = true;
+        twi_store_relaxed(&epoch, 1u);
+        twi_store_relaxed(&returned, 0u);
+        for (int i = 0; i < 3; i++) twi_store_relaxed(&sections[i], 0u);
+    }
+    void count(unsigned self, unsigned number, unsigned index) {
+        sections[self].exchange(twi_load_acquire(&epoch, R3), rl::mo_seq_cst, $);
+        twi_fence_seqcst(R1);
+        m.add(number, index);
+        twi_store_release(&sections[self], 0u, R5);
+        (void)twi_add_acqrel(&returned, 1u, NONE);
+    }
+    bool reached(unsigned stamp) {
+        twi_fence_seqcst(R2);
+        for (int i = 0; i < 3; i++) {
+            unsigned shown = twi_load_seqcst(&sections[i], R6);
+            if (shown != 0 && shown <= stamp) return false;
+        }
+        return true;
+    }
+    void thread(unsigned index) {
+        if (index < 3) { // two on one counter, of which one returns while the other marks it; one on another
+            while (index == 2 && twi_load_relaxed(&epoch) == 1) rl::yield(1, $); // the one of after the ticket
+            count(index, index < 2 ? 1 : 2, 0);
+            return;
+        }
+        unsigned before = twi_load_acquire(&returned, NONE); // the ticket
+        unsigned stamp = twi_add_acqrel(&epoch, 1u, R4);
+        if (!is_weak(R2, STEP)) // R2 step: no grace period
+            while (!reached(stamp)) rl::yield(1, $);
+        // begin_full_collection(): the windows themselves are looked at. D8 step: the list of windows alone
+        if (!is_weak(D8, STEP) && twi_load_relaxed(&m.generation_marked) != 0) m.pending = true;
+        m.collect();
+        RL_ASSERT(m.collected >= before);
+    }
+};
+
+int main() {
+    const char *unseen =
+        "relacy runs read-modify-writes in the order of the program; on weaker machines the bit would be seen "
+        "before DIRTY, and D2 come too early: argued in docs/CONCURRENCY.md, section 6";
+    const char *counts = "that it is one operation is what counts (D2 step); the bit (D5, D6) orders it against DIRTY";
+    const model_mutant full[] = {
+        {D1, STEP, NULL},
+        {D2, STEP, NULL},
+        {D3, STEP, NULL},
+        {D4, STEP, NULL},
+        {D3, ACQUIRE, NULL},
+        {D4, RELEASE, NULL},
+        {D5, RELEASE, unseen},
+        {D6, ACQUIRE, unseen},
+        {D7, RELEASE, NULL},
+        {D8, ACQUIRE, NULL},
+        {D1, ACQUIRE, counts},
+        {D1, RELEASE, counts},
+        {D2, ACQUIRE, counts},
+        {D2, RELEASE, counts},
+        {D5, ACQUIRE, "an adder reads nothing behind the bit"},
+        {D6, RELEASE, "who sets the bit anew reads nothing that the turn has written"},
+        {D7, ACQUIRE,
+         "a push stores the number of the next piece; the taker sees all pushes by their release sequence"},
+        {D8, RELEASE, "an empty list tells nobody anything; what was read of its links is ordered by D4"},
+    };
+    const model_mutant turn[] = {{D3, RELEASE, NULL}, {D4, ACQUIRE, NULL}};
+    const model_mutant flush[] = {{R2, STEP, NULL}, {D8, STEP, NULL}, {R5, RELEASE, NULL}, {R6, ACQUIRE, NULL}};
+    int wrong = MODEL_RUN(collecting, "collecting", 50000, full);
+    wrong += MODEL_RUN(turning, "two passes", 100000, turn);
+    wrong += MODEL_RUN(flushing, "flushing", 200000, flush);
+    return wrong != 0;
+}

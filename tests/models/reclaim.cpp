@@ -1,0 +1,255 @@
+// reclaim.cpp -- models of engine/reclaim.* and engine/arena.c: sections and epochs, the stack of free pieces.
+// Left out: registering and leaving threads, a fork; nested sections; carving and splitting of pieces.
+#include "tests/models/model.hpp"
+
+// ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
+
+enum fence_kind { FULL_FENCES, MEMBARRIER };
+
+// Two readers that come and go, one turn that unlinks two pieces, one after the other, and wipes them.
+template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
+    struct record {
+        rl::atomic<unsigned> epoch;
+        rl::var<record *> next;
+    };
+    record records[2];
+    rl::atomic<record *> threads;
+    rl::atomic<unsigned> reclaim_epoch;
+    rl::atomic<int> linked; // which piece is reachable: 1, 2; 0: none
+    rl::var<int> pieces[3];
+    // membarrier(2): each reader runs a full fence at some moment between two of its instructions; the call returns when
+    // all have. A reader that is gone has none to run.
+    rl::atomic<unsigned> interrupts[2], answers[2];
+    unsigned calls;
+
+    void before() {
+        calls = 0;
+        for (int i = 0; i < 2; i++) {
+            twi_store_relaxed(&interrupts[i], 0u);
+            twi_store_relaxed(&answers[i], 0u);
+        }
+        twi_store_relaxed(&reclaim_epoch, 1u);
+        twi_store_relaxed(&threads, (record *)NULL);
+        twi_store_relaxed(&linked, 1);
+        for (int i = 0; i < 3; i++) VAR(pieces[i]) = i;
+        for (int i = 0; i < 2; i++) twi_store_relaxed(&records[i].epoch, 0u);
+    }
+
+    // new_records(): under a lock in the engine; here the two come by compare-and-swap, which publishes alike.
+    void register_thread(record *self) {
+        record *head = twi_load_relaxed(&threads);
+        do {
+            VAR(self->next) = head;
+        } while (!twi_cas_weak_acqrel(&threads, &head, self, R7));
+    }
+
+    void interrupt(record *self) {
+        if (kind != MEMBARRIER) return;
+        int index = (int)(self - records);
+        unsigned asked = twi_load_acquire(&interrupts[index], NONE);
+        if (asked == twi_load_relaxed(&answers[index])) return;
+        twi_fence_seqcst(NONE);
+        twi_store_release(&answers[index], asked, NONE);
+    }
+    void gone(record *self) {
+        twi_store_release(&answers[self - records], ~0u, NONE);
+    }
+    void membarrier() {
+        twi_fence_seqcst(NONE);
+        calls++;
+        for (int i = 0; i < 2; i++) twi_store_release(&interrupts[i], calls, NONE);
+        for (int i = 0; i < 2; i++)
+            while (twi_load_acquire(&answers[i], NONE) < calls) rl::yield(1, $);
+        twi_fence_seqcst(NONE);
+    }
+
+    void enter(record *self) {
+        unsigned epoch = twi_load_acquire(&reclaim_epoch, R3);
+        interrupt(self);
+        if (kind == MEMBARRIER) {
+            twi_store_relaxed(&self->epoch, epoch); // R1: the compiler keeps it in front of what follows
+            interrupt(self);
+        } else {
+            (void)self->epoch.exchange(epoch, rl::mo_seq_cst, $);
+            twi_fence_seqcst(R1);
+        }
+    }
+    void leave(record *self) {
+        twi_store_release(&self->epoch, 0u, R5);
+        interrupt(self);
+    }
+
+    void read(record *self) {
+        int piece;
+        if (kind == MEMBARRIER && is_weak(R1, STEP)) { // without the compiler's fence: a load moves up
+            piece = twi_load_relaxed(&linked);
+            interrupt(self);
+            enter(self);
+        } else {
+            enter(self);
+            piece = twi_load_relaxed(&linked); // whatever the label there: none of them is to help here
+            interrupt(self);
+        }
+        if (piece != 0) RL_ASSERT(VAR(pieces[piece]) == piece);
+        leave(self);
+    }
+
+    unsigned stamp() {
+        return twi_add_acqrel(&reclaim_epoch, 1u, R4);
+    }
+    unsigned oldest() {
+        unsigned least = ~0u;
+        for (record *each = twi_load_acquire(&threads, R7); each != NULL; each = VAR(each->next)) {
+            unsigned epoch = twi_load_seqcst(&each->epoch, R6);
+            if (epoch != 0 && epoch < least) least = epoch;
+        }
+        return least;
+    }
+    unsigned reached() {
+        unsigned now = twi_load_seqcst(&reclaim_epoch, NONE);
+        if (kind == MEMBARRIER) {
+            if (!is_weak(R2, FENCE)) membarrier();
+        } else {
+            twi_fence_seqcst(R2);
+        }
+        unsigned least = oldest();
+        return least < now ? least : now;
+    }
+    void replace(int next) {
+        int gone = twi_load_relaxed(&linked);
+        twi_store_release(&linked, next, NONE);
+        unsigned unlinked = stamp();
+        for (int tries = 0; tries < 3; tries++) { // it looks again later, and does not wait
+            if (unlinked < reached()) {
+                VAR(pieces[gone]) = -1; // zeroed, and somebody else's
+                return;
+            }
+            rl::yield(1, $);
+        }
+    }
+
+    void thread(unsigned index) {
+        if (index < 2) {
+            interrupt(&records[index]);
+            register_thread(&records[index]);
+            read(&records[index]);
+            interrupt(&records[index]);
+            read(&records[index]);
+            gone(&records[index]);
+        } else {
+            replace(2);
+            replace(0);
+        }
+    }
+};
+
+// ---- the stack of free pieces --------------------------------------------------------------------------------------------
+
+// Three threads take and give back pieces of one class; each writes to what it holds.
+struct free_stack : rl::test_suite<free_stack, 3> {
+    enum { PIECES = 3 };
+    rl::atomic<unsigned> free;              // count << 8 | piece; 0: none
+    rl::atomic<unsigned> links[PIECES + 1]; // the first word of each
+    rl::var<int> words[PIECES + 1];         // the rest, zeroed when it is given
+
+    static unsigned pair(unsigned count, unsigned piece) {
+        return count << 8 | (piece & 0xff);
+    }
+    static unsigned piece_of(unsigned word) {
+        return word & 0xff;
+    }
+    static unsigned count_of(unsigned word) {
+        return word >> 8;
+    }
+    unsigned rise(unsigned head) {
+        return is_weak(A1, STEP) ? count_of(head) : count_of(head) + 1;
+    } // A1 step: no count
+
+    void before() {
+        for (unsigned i = 1; i <= PIECES; i++) {
+            twi_store_relaxed(&links[i], i < PIECES ? i + 1 : 0u);
+            VAR(words[i]) = 0;
+        }
+        twi_store_relaxed(&free, pair(0, 1));
+    }
+
+    unsigned pop_free() {
+        unsigned head = twi_load_acquire(&free, A2);
+        while (piece_of(head) != 0) {
+            unsigned next = twi_load_relaxed(&links[piece_of(head)]);
+            if (twi_cas_weak_acqrel(&free, &head, pair(rise(head), next), A1)) {
+                twi_store_relaxed(&links[piece_of(head)], 0u);
+                return piece_of(head);
+            }
+        }
+        return 0;
+    }
+    void push_free(unsigned piece) {
+        unsigned head = twi_load_relaxed(&free);
+        do {
+            twi_store_relaxed(&links[piece], piece_of(head));
+        } while (!twi_cas_weak_acqrel(&free, &head, pair(rise(head), piece), A3));
+    }
+    unsigned take() {
+        unsigned piece = pop_free();
+        if (piece == 0) return 0;
+        RL_ASSERT(VAR(words[piece]) == 0); // handed out zeroed, and nobody else's
+        VAR(words[piece]) = 1;
+        return piece;
+    }
+    void give(unsigned piece) {
+        if (piece == 0) return;
+        RL_ASSERT(VAR(words[piece]) == 1);
+        VAR(words[piece]) = 0;
+        push_free(piece);
+    }
+
+    void thread(unsigned) {
+        unsigned one = take(), other = take();
+        give(one);
+        one = take();
+        give(other);
+        give(one);
+    }
+    void after() {
+        unsigned seen = 0;
+        for (unsigned piece; (piece = pop_free()) != 0; seen++) RL_ASSERT(VAR(words[piece]) == 0 && seen < PIECES);
+        RL_ASSERT(seen == PIECES);
+    }
+};
+
+int main() {
+    const model_mutant full[] = {
+        {R1, FENCE, NULL},
+        {R2, FENCE, NULL},
+        {R4, RELEASE, NULL},
+        {R5, RELEASE, NULL},
+        {R6, ACQUIRE, NULL},
+        {R7, RELEASE, NULL},
+        {R3, ACQUIRE, "the fence of R1 that follows acquires as well; needed where membarrier takes its place"},
+        {R4, ACQUIRE, "the turn stamps what it has unlinked itself: it has nothing to learn from another turn's stamp"},
+    };
+    const model_mutant cheap[] = {
+        {R1, STEP, NULL},
+        {R2, FENCE, NULL},
+        {R3, ACQUIRE, NULL},
+        {R4, RELEASE, NULL},
+        {R5, RELEASE, NULL},
+        {R6, ACQUIRE, NULL},
+        {R7, RELEASE, NULL},
+        {R4, ACQUIRE, "the turn stamps what it has unlinked itself: it has nothing to learn from another turn's stamp"},
+    };
+    const model_mutant stack[] = {
+        {A1, STEP, NULL},
+        {A2, ACQUIRE, NULL},
+        {A3, RELEASE, NULL},
+        {A1, ACQUIRE, NULL},
+        {A1, RELEASE,
+         "every change of the word is a read-modify-write, so the release of the push (A3) is still seen behind a pop"},
+        {A3, ACQUIRE, "a push stores the number of the next piece and never looks into it"},
+    };
+    int wrong = MODEL_RUN(sections<FULL_FENCES>, "sections, fences", 40000, full);
+    wrong += MODEL_RUN(sections<MEMBARRIER>, "sections, membarrier", 100000, cheap);
+    wrong += MODEL_RUN(free_stack, "free pieces", 40000, stack);
+    return wrong != 0;
+}

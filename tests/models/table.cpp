@@ -1,0 +1,591 @@
+// table.cpp -- models of engine/table.*, grow.c, home.* and of the freezing in cell.*: one generation.
+// A key is inserted through its home (tags) or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
+// copying and publishing, into a larger leaf or into two under a node; walkers go by records; the turn seals and freezes.
+// Left out: memory that runs out, keys_max, keys of more than one line, spare records (given records stay unused unless
+// they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
+#include "tests/models/model.hpp"
+
+enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
+enum { SIZE = 1, PUBLISHED = 2, META_EDGE = 4 };
+enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2 };
+enum { ENTRY_NONE = 0, ENTRY_LEAF = 1, ENTRY_NODE = 2, ENTRY_SEALED = 3 };
+enum found { FOUND, INSERTED, GONE_SEALED };
+
+static unsigned entry(unsigned kind, unsigned number) {
+    return kind << 8 | number;
+}
+static unsigned kind_of(unsigned entry) {
+    return entry >> 8;
+}
+static unsigned number_of(unsigned entry) {
+    return entry & 0xff;
+}
+
+// A slot is tag << 8 | number of the record + 2: above EMPTY and CLOSED. The tag of a key is the key.
+static unsigned slot_of(unsigned key, unsigned record) {
+    return key << 8 | (record + 2);
+}
+static unsigned record_of(unsigned slot) {
+    return (slot & 0xff) - 2;
+}
+static unsigned tag_of(unsigned slot) {
+    return slot >> 8;
+}
+
+enum { LEAVES = 10, NODES = 5, RECORDS = 16, SLOTS_MAX = 8, GROUP = 2 };
+
+// One generation, and what its threads do to it.
+struct table {
+    struct cell {
+        rl::atomic<unsigned> local;
+        rl::atomic<unsigned> meta;
+        rl::var<unsigned> key;
+        rl::atomic<int> final;
+    };
+    struct leaf {
+        rl::atomic<unsigned> next;
+        rl::atomic<unsigned> used;
+        rl::var<unsigned> slot_count, depth;
+        rl::atomic<unsigned> slots[SLOTS_MAX];
+    };
+    struct node {
+        rl::atomic<unsigned> entries[2];
+    };
+    struct chunk {
+        rl::var<unsigned> first, capacity, older;
+        rl::atomic<unsigned> used;
+    };
+    cell cells[RECORDS];
+    leaf leaves[LEAVES];
+    node nodes[NODES];
+    chunk chunks[RECORDS + 1];
+    rl::atomic<unsigned> leaves_taken, nodes_taken, cells_taken, chunks_taken; // the arena
+    rl::atomic<unsigned> root, newest;
+    rl::atomic<unsigned> home;    // 1: the directory is there
+    rl::var<unsigned> home_first; // the directory: the first record of the only group
+    rl::atomic<unsigned char> tags[GROUP];
+    bool splits, with_home;
+
+    void begin(bool split, bool use_home, unsigned first_slots) {
+        splits = split;
+        with_home = use_home;
+        twi_store_relaxed(&leaves_taken, 0u);
+        twi_store_relaxed(&nodes_taken, 0u);
+        twi_store_relaxed(&cells_taken, use_home ? (unsigned)GROUP : 0u);
+        twi_store_relaxed(&chunks_taken, 1u);
+        twi_store_relaxed(&newest, 0u);
+        for (unsigned i = 0; i < RECORDS; i++) {
+            twi_store_relaxed(&cells[i].local, 0u);
+            twi_store_relaxed(&cells[i].meta, 0u);
+            twi_store_relaxed(&cells[i].final, -1);
+        }
+        for (unsigned i = 0; i < GROUP; i++) twi_store_relaxed(&tags[i], (unsigned char)0);
+        twi_store_relaxed(&home, 0u);
+        twi_store_relaxed(&root, leaf_make(first_slots, 0));
+    }
+
+    // ---- pieces
+
+    unsigned leaf_make(unsigned slots, unsigned depth) {
+        unsigned number = twi_add_relaxed(&leaves_taken, 1u);
+        RL_ASSERT(number < LEAVES);
+        leaf *made = &leaves[number];
+        twi_store_relaxed(&made->next, 0u);
+        twi_store_relaxed(&made->used, 0u);
+        for (unsigned i = 0; i < SLOTS_MAX; i++) twi_store_relaxed(&made->slots[i], (unsigned)SLOT_EMPTY);
+        VAR(made->slot_count) = slots;
+        VAR(made->depth) = depth;
+        return entry(ENTRY_LEAF, number);
+    }
+
+    // ---- finding: table.h
+
+    unsigned leaf_find(leaf *leaf, unsigned key, unsigned *stop, unsigned *at) {
+        unsigned slots = VAR(leaf->slot_count), i = key % slots;
+        *stop = SLOT_CLOSED;
+        *at = slots;
+        for (unsigned left = slots; left != 0; left--) {
+            unsigned slot = twi_load_acquire(&leaf->slots[i], T5);
+            if (slot <= SLOT_CLOSED) {
+                *stop = slot;
+                *at = i;
+                return 0;
+            }
+            if (tag_of(slot) == key) {
+                cell *cell = &cells[record_of(slot)];
+                if ((twi_load_relaxed(&cell->meta) & SIZE) != 0 && VAR(cell->key) == key) return record_of(slot) + 1;
+                RL_ASSERT(false); // of one tag there is one key here: its record must be all there (E12, E14)
+            }
+            if (++i == slots) i = 0;
+        }
+        return 0;
+    }
+    unsigned descend(unsigned key, rl::atomic<unsigned> **where, unsigned *bits) {
+        rl::atomic<unsigned> *at = &root;
+        unsigned entry = twi_load_acquire(at, T7), used = 0;
+        while (kind_of(entry) == ENTRY_NODE) {
+            at = &nodes[number_of(entry)].entries[(key >> used) & 1];
+            used++;
+            entry = twi_load_acquire(at, T7);
+        }
+        *where = at;
+        *bits = used;
+        return entry;
+    }
+    unsigned step_over(rl::atomic<unsigned> *where, unsigned bits, unsigned entry, unsigned key) {
+        leaf *leaf = &leaves[number_of(entry)];
+        unsigned next = twi_load_acquire(&leaf->next, T7), better = next;
+        if (kind_of(next) == ENTRY_NODE && VAR(leaf->depth) < bits)
+            better = twi_load_acquire(&nodes[number_of(next)].entries[(key >> VAR(leaf->depth)) & 1], T7);
+        unsigned found = entry;
+        if (kind_of(better) != ENTRY_SEALED) (void)twi_cas_acqrel(where, &found, better, T8);
+        return better;
+    }
+    unsigned index_leaf(unsigned key) {
+        for (;;) {
+            rl::atomic<unsigned> *where;
+            unsigned bits, entry = descend(key, &where, &bits);
+            unsigned next = twi_load_acquire(&leaves[number_of(entry)].next, T7);
+            if (next == 0 || kind_of(next) == ENTRY_SEALED) return entry;
+            (void)step_over(where, bits, entry, key);
+        }
+    }
+    unsigned index_find(unsigned key) {
+        rl::atomic<unsigned> *where;
+        unsigned bits, stop, at;
+        unsigned cell = leaf_find(&leaves[number_of(descend(key, &where, &bits))], key, &stop, &at);
+        if (cell != 0 || stop == SLOT_EMPTY) return cell;
+        for (;;) { // twi_table_find_further()
+            leaf *leaf = &leaves[number_of(index_leaf(key))];
+            cell = leaf_find(leaf, key, &stop, &at);
+            if (cell != 0 || stop == SLOT_EMPTY) return cell;
+            unsigned next = twi_load_acquire(&leaf->next, T7);
+            if (next == 0 || kind_of(next) == ENTRY_SEALED) return 0;
+        }
+    }
+    unsigned home_find(unsigned key) {
+        if (!with_home || twi_load_acquire(&home, H6) == 0) return 0;
+        unsigned first = VAR(home_first);
+        for (unsigned i = 0; i < GROUP; i++) {
+            if (twi_load_relaxed(&tags[i]) == 0)
+                continue; // all keys of the model have one tag: all that are taken match
+            cell *cell = &cells[first + i];
+            unsigned meta = twi_load_acquire(&cell->meta, H3);
+            if ((meta & (SIZE | PUBLISHED)) == (SIZE | PUBLISHED) && VAR(cell->key) == key) return first + i + 1;
+        }
+        return 0;
+    }
+    unsigned find(unsigned key) {
+        unsigned cell = home_find(key);
+        return cell != 0 ? cell : index_find(key);
+    }
+    unsigned publish(unsigned cell) { // twi_cell_publish()
+        unsigned meta = twi_load_relaxed(&cells[cell - 1].meta);
+        if ((meta & PUBLISHED) == 0) meta = twi_or_acqrel(&cells[cell - 1].meta, (unsigned)PUBLISHED, T13) | PUBLISHED;
+        return meta;
+    }
+
+    // ---- records: table.c, home.c
+
+    void home_fill() {
+        VAR(home_first) = 0;
+        twi_store_release(&home, 1u, H7);
+    }
+    unsigned home_take() {
+        if (!with_home || twi_load_acquire(&home, H6) == 0) return 0;
+        for (unsigned i = 0; i < GROUP; i++) {
+            unsigned char found = 0;
+            if (twi_load_relaxed(&tags[i]) == 0 && twi_cas_acqrel(&tags[i], &found, (unsigned char)7, H4))
+                return VAR(home_first) + i + 1;
+        }
+        return 0;
+    }
+    bool home_give(unsigned cell) {
+        if (!with_home || cell - 1 >= GROUP) return false;
+        twi_store_relaxed(&cells[cell - 1].meta, 0u);
+        twi_store_release(&tags[cell - 1], (unsigned char)0, H5);
+        return true;
+    }
+    void add_chunk(unsigned older) {
+        unsigned number = twi_add_relaxed(&chunks_taken, 1u), first = twi_add_relaxed(&cells_taken, 1u);
+        RL_ASSERT(number <= RECORDS && first < RECORDS);
+        VAR(chunks[number].first) = first;
+        VAR(chunks[number].capacity) = 1;
+        VAR(chunks[number].older) = older;
+        twi_store_relaxed(&chunks[number].used, 0u);
+        (void)twi_cas_acqrel(&newest, &older, number, T10); // who comes second uses the first one's
+    }
+    unsigned take_record() {
+        for (;;) {
+            unsigned line = twi_load_acquire(&newest, T11);
+            chunk *chunk = &chunks[line];
+            if (line != 0 && twi_load_relaxed(&chunk->used) < VAR(chunk->capacity)) {
+                unsigned index = twi_add_relaxed(&chunk->used, 1u);
+                if (index < VAR(chunk->capacity)) return VAR(chunk->first) + index + 1;
+            }
+            add_chunk(line);
+        }
+    }
+    unsigned prepare_record(unsigned key) {
+        unsigned cell = home_take();
+        if (cell == 0) cell = take_record();
+        VAR(cells[cell - 1].key) = key;
+        twi_store_relaxed(&cells[cell - 1].meta, (unsigned)SIZE);
+        return cell;
+    }
+
+    // ---- growing: grow.c
+
+    void leaf_close(leaf *leaf) {
+        unsigned slots = VAR(leaf->slot_count);
+        for (unsigned i = 0; i < slots; i++) {
+            unsigned found = SLOT_EMPTY;
+            if (twi_load_relaxed(&leaf->slots[i]) != SLOT_EMPTY) continue;
+            if (is_weak(T6, STEP)) // T6 step: closed by a store
+                twi_store_release(&leaf->slots[i], (unsigned)SLOT_CLOSED, NONE);
+            else
+                (void)twi_cas_acqrel(&leaf->slots[i], &found, (unsigned)SLOT_CLOSED, T6);
+        }
+    }
+    void place_slot(leaf *leaf, unsigned slot) {
+        unsigned slots = VAR(leaf->slot_count), i = tag_of(slot) % slots;
+        while (twi_load_relaxed(&leaf->slots[i]) != SLOT_EMPTY)
+            if (++i == slots) i = 0;
+        twi_store_relaxed(&leaf->slots[i], slot); // published with the leaf, T8
+    }
+    bool leaf_grow(unsigned number) {
+        leaf *leaf = &leaves[number];
+        unsigned next = twi_load_acquire(&leaf->next, T7);
+        if (next != 0) return kind_of(next) != ENTRY_SEALED;
+        unsigned depth = VAR(leaf->depth), slots = VAR(leaf->slot_count), parts[2], published;
+        if (splits) {
+            parts[0] = leaf_make(slots, depth + 1);
+            parts[1] = leaf_make(slots, depth + 1);
+            unsigned above = twi_add_relaxed(&nodes_taken, 1u);
+            RL_ASSERT(above < NODES);
+            for (int i = 0; i < 2; i++) twi_store_relaxed(&nodes[above].entries[i], parts[i]);
+            published = entry(ENTRY_NODE, above);
+        } else {
+            RL_ASSERT(slots < SLOTS_MAX);
+            parts[0] = parts[1] = published = leaf_make(slots * 2, depth);
+        }
+        leaf_close(leaf);
+        for (unsigned i = 0; i < slots; i++) {
+            unsigned slot = twi_load_acquire(&leaf->slots[i], T5);
+            if (slot == SLOT_CLOSED) continue;
+            RL_ASSERT(slot != SLOT_EMPTY);
+            place_slot(&leaves[number_of(parts[(tag_of(slot) >> depth) & 1])], slot);
+        }
+        if (is_weak(T8, STEP)) // T8 step: the later copy replaces the earlier
+            twi_store_release(&leaf->next, published, NONE);
+        else if (!twi_cas_acqrel(&leaf->next, &next, published, T8))
+            return kind_of(next) != ENTRY_SEALED;
+        return true;
+    }
+
+    // ---- inserting: table.c
+
+    found insert(unsigned key, unsigned *cell) {
+        unsigned record = 0;
+        found answer = FOUND;
+        for (;;) {
+            unsigned number = number_of(index_leaf(key)), stop, at;
+            leaf *leaf = &leaves[number];
+            *cell = leaf_find(leaf, key, &stop, &at);
+            if (*cell != 0) break;
+            if (stop == SLOT_CLOSED) {
+                answer = GONE_SEALED;
+                if (!leaf_grow(number)) break;
+                answer = FOUND;
+                continue;
+            }
+            if (record == 0) record = prepare_record(key);
+            unsigned found = SLOT_EMPTY;
+            if (twi_cas_acqrel(&leaf->slots[at], &found, slot_of(key, record - 1), T6)) {
+                (void)twi_or_acqrel(&cells[record - 1].meta, (unsigned)PUBLISHED, T9);
+                *cell = record;
+                return INSERTED;
+            }
+        }
+        if (record != 0) (void)home_give(record);
+        if (answer == FOUND) publish(*cell);
+        return answer;
+    }
+
+    // ---- adding and freezing: cell.*
+
+    bool add(unsigned cell) {
+        unsigned word = twi_add_relaxed(&cells[cell - 1].local, 1u << COUNT_SHIFT);
+        return (word & FROZEN) == 0;
+    }
+    int freeze(unsigned number) {
+        cell *cell = &cells[number];
+        unsigned word = twi_load_relaxed(&cell->local);
+        if (is_weak(C1, STEP)) { // C1 step: FROZEN first, then final
+            word = twi_or_relaxed(&cell->local, (unsigned)FROZEN);
+            twi_store_relaxed(&cell->final, (int)(word >> COUNT_SHIFT));
+            return (int)(word >> COUNT_SHIFT);
+        }
+        do {
+            if ((word & FROZEN) != 0) return twi_load_relaxed(&cell->final);
+            twi_store_relaxed(&cell->final, (int)(word >> COUNT_SHIFT));
+        } while (!twi_cas_weak_acqrel(&cell->local, &word, word | FROZEN, C1));
+        return (int)(word >> COUNT_SHIFT);
+    }
+    int local(unsigned number) { // twi_cell_local()
+        unsigned word = twi_load_acquire(&cells[number].local, C2);
+        if ((word & FROZEN) == 0) return (int)(word >> COUNT_SHIFT);
+        return twi_load_relaxed(&cells[number].final);
+    }
+
+    // ---- walking, sealing: table.c
+
+    template <typename visitor> void walk(visitor visit) {
+        if (with_home)
+            for (unsigned i = 0; i < GROUP; i++) visit_cell(i, visit);
+        for (unsigned line = twi_load_acquire(&newest, T11); line != 0; line = VAR(chunks[line].older)) {
+            unsigned used = twi_load_acquire(&chunks[line].used, NONE);
+            if (used > VAR(chunks[line].capacity)) used = VAR(chunks[line].capacity);
+            for (unsigned i = 0; i < used; i++) visit_cell(VAR(chunks[line].first) + i, visit);
+        }
+    }
+    template <typename visitor> void visit_cell(unsigned number, visitor visit) {
+        unsigned meta = twi_load_acquire(&cells[number].meta, T12);
+        if ((meta & PUBLISHED) != 0) visit(number, VAR(cells[number].key));
+    }
+    int seal() { // of an index that does not split; the sum of what it has frozen
+        int sum = 0;
+        for (;;) {
+            unsigned number = number_of(index_leaf(0)), next = 0;
+            leaf *leaf = &leaves[number];
+            leaf_close(leaf);
+            if (!twi_cas_acqrel(&leaf->next, &next, entry(ENTRY_SEALED, 0), T8) && kind_of(next) != ENTRY_SEALED)
+                continue;
+            for (unsigned i = 0; i < VAR(leaf->slot_count); i++) {
+                unsigned slot = twi_load_acquire(&leaf->slots[i], T5);
+                if (slot <= SLOT_CLOSED) continue;
+                publish(record_of(slot) + 1);
+                sum += freeze(record_of(slot));
+            }
+            return sum;
+        }
+    }
+
+    // ---- what must hold when all have returned
+
+    void check(unsigned keys, const unsigned *wanted) {
+        for (unsigned key = 1; key <= keys; key++) {
+            unsigned times = 0, cell = find(key);
+            RL_ASSERT((cell != 0) == (wanted[key] != 0));
+            if (cell == 0) continue;
+            RL_ASSERT(local(cell - 1) == (int)wanted[key]);
+            walk([&](unsigned, unsigned seen) { times += seen == key; });
+            RL_ASSERT(times == 1);
+            RL_ASSERT(cell == index_find(key)); // H1, T1
+        }
+    }
+};
+
+// ---- inserting, growing, walking ------------------------------------------------------------------------------------------
+
+// Two inserters that meet at one key, one of which also fills the leaf, and a finder that walks. P3, T1 to T4, E33.
+template <bool splits, bool with_home> struct inserting : rl::test_suite<inserting<splits, with_home>, 3> {
+    table t;
+    rl::atomic<unsigned> returned;
+
+    void before() {
+        twi_store_relaxed(&returned, 0u);
+        t.begin(splits, with_home, 2);
+    }
+    void count(unsigned key) {
+        unsigned cell = t.find(key);
+        if (cell != 0)
+            t.publish(cell);
+        else
+            t.insert(key, &cell);
+        RL_ASSERT(cell != 0 && t.add(cell));
+        RL_ASSERT(t.find(key) == cell);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            if (with_home) t.home_fill();
+            count(1);
+            twi_store_release(&returned, 1u, NONE);
+            count(3);
+        } else if (index == 1) {
+            count(3);
+            count(1);
+        } else {
+            unsigned cell = t.find(3);
+            if (cell != 0) t.publish(cell);
+            bool must = twi_load_acquire(&returned, NONE) != 0, seen = false;
+            t.walk([&](unsigned number, unsigned key) {
+                RL_ASSERT(key == 1 || key == 3 || key == 5);
+                seen = seen || key == 1;
+                RL_ASSERT(t.local(number) <= 2);
+            });
+            RL_ASSERT(seen || !must);
+            if (!with_home) count(5);
+        }
+    }
+    void after() {
+        const unsigned wanted[] = {0, 2, 0, 2, 0, with_home ? 0u : 1u};
+        t.check(5, wanted);
+    }
+};
+
+// Records at home that are given back and taken by another key, while a third thread compares them. H1, H3 to H7.
+struct homes : rl::test_suite<homes, 3> {
+    table t;
+    void before() {
+        t.begin(false, true, 4);
+    }
+    void thread(unsigned index) {
+        if (index == 0) t.home_fill();
+        unsigned keys[3][2] = {{1, 2}, {1, 2}, {2, 1}};
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned key = keys[index][i], cell = t.find(key);
+            if (cell != 0)
+                t.publish(cell);
+            else
+                t.insert(key, &cell);
+            RL_ASSERT(t.add(cell));
+        }
+        unsigned cell = t.home_find(1);
+        RL_ASSERT(cell == 0 || cell == t.index_find(1)); // H1
+    }
+    void after() {
+        const unsigned wanted[] = {0, 3, 3};
+        t.check(2, wanted);
+    }
+};
+
+// ---- sealing ------------------------------------------------------------------------------------------------------------------
+
+// Adders that insert and grow while the turn seals: what was added to a counter that was not frozen is in a final, once.
+struct sealing : rl::test_suite<sealing, 4> {
+    table t;
+    rl::atomic<unsigned> added;
+    int sealed;
+
+    void before() {
+        twi_store_relaxed(&added, 0u);
+        t.begin(false, false, 2);
+    }
+    void count(unsigned key) {
+        unsigned cell = t.find(key);
+        if (cell != 0)
+            t.publish(cell);
+        else if (t.insert(key, &cell) == GONE_SEALED)
+            return;
+        if (t.add(cell)) (void)twi_add_relaxed(&added, 1u);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            count(1);
+            count(2);
+        } else if (index == 1) {
+            count(2);
+            count(3);
+        } else if (index == 2) {
+            sealed = t.seal();
+        } else {
+            t.walk([&](unsigned number, unsigned) { // a reader beside the closer
+                int value = t.local(number);
+                RL_ASSERT(value >= 0 && value <= 2);
+                int again = t.local(number);
+                RL_ASSERT(again >= value);
+            });
+        }
+    }
+    void after() {
+        RL_ASSERT(sealed == (int)twi_load_relaxed(&added));
+        int walked = 0;
+        t.walk([&](unsigned number, unsigned) { walked += t.local(number); });
+        RL_ASSERT(walked == sealed);
+    }
+};
+
+typedef inserting<false, false> inserting_false_false;
+typedef inserting<true, false> inserting_true_false;
+typedef inserting<false, true> inserting_false_true;
+
+// ---- freezing -------------------------------------------------------------------------------------------------------------
+
+// One counter: adders who decide again, the closer, and a reader. E1, E18.
+struct freezing : rl::test_suite<freezing, 4> {
+    table t;
+    rl::atomic<unsigned> added;
+    int final;
+
+    void before() {
+        t.begin(false, false, 2);
+        twi_store_relaxed(&added, 0u);
+        unsigned cell;
+        t.insert(1, &cell);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            for (int i = 0; i < 2; i++)
+                if (t.add(1)) (void)twi_add_relaxed(&added, 1u);
+        } else if (index == 2) {
+            final = t.freeze(0);
+        } else {
+            for (int i = 0, last = 0; i < 3; i++) {
+                int value = t.local(0);
+                RL_ASSERT(value >= last);
+                last = value;
+            }
+        }
+    }
+    void after() {
+        RL_ASSERT(final == (int)twi_load_relaxed(&added) && t.local(0) == final);
+    }
+};
+
+typedef inserting<false, false> inserting_wider;
+typedef inserting<true, false> inserting_split;
+typedef inserting<false, true> inserting_home;
+
+int main() {
+    const model_mutant wider[] = {
+        {T5, ACQUIRE, NULL},
+        {T6, RELEASE, NULL},
+        {T7, ACQUIRE, NULL},
+        {T8, RELEASE, NULL},
+        {T9, RELEASE, NULL},
+        {T10, RELEASE, NULL},
+        {T11, ACQUIRE, NULL},
+        {T12, ACQUIRE, NULL},
+        {T6, ACQUIRE, "behind EMPTY there is nothing to see, and who loses walks again, by T5"},
+        {T8, ACQUIRE, "who loses goes on by the word of the winner, which it loads anew, by T7"},
+        {T9, ACQUIRE, "the record is the claimer's own"},
+        {T10, ACQUIRE, "who loses begins again, by T11"},
+        {T13, ACQUIRE, "the record is known through its slot, by T5"},
+    };
+    const model_mutant split[] = {{T5, ACQUIRE, NULL}, {T6, RELEASE, NULL}, {T7, ACQUIRE, NULL}, {T8, RELEASE, NULL}};
+    const model_mutant home[] = {{T9, RELEASE, NULL}, {T11, ACQUIRE, NULL}, {T12, ACQUIRE, NULL}, {T13, RELEASE, NULL}};
+    const model_mutant back[] = {
+        {H3, ACQUIRE, NULL},
+        {H4, ACQUIRE, NULL},
+        {H5, RELEASE, NULL},
+        {H6, ACQUIRE, NULL},
+        {H7, RELEASE, NULL},
+        {T9, RELEASE, NULL},
+        {H4, RELEASE, "a tag is a hint: what it stands for is published by T9"},
+    };
+    const model_mutant seal[] = {{T6, STEP, NULL}, {T8, STEP, NULL}};
+    const model_mutant freeze[] = {
+        {C1, RELEASE, NULL},
+        {C1, STEP, NULL},
+        {C2, ACQUIRE, NULL},
+        {C1, ACQUIRE, "the closer takes the count alone, which is in the word"},
+    };
+    int wrong = MODEL_RUN(inserting_wider, "growing into a larger leaf", 50000, wider);
+    wrong += MODEL_RUN(inserting_split, "growing into two leaves", 50000, split);
+    wrong += MODEL_RUN(inserting_home, "growing with a home", 100000, home);
+    wrong += MODEL_RUN(homes, "records given back", 50000, back);
+    wrong += MODEL_RUN(sealing, "sealing", 50000, seal);
+    wrong += MODEL_RUN(freezing, "freezing", 50000, freeze);
+    return wrong != 0;
+}

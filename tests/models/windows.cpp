@@ -1,0 +1,270 @@
+// windows.cpp -- models of engine/window.c, of family.h and count.c where windows change, and of the turn's ownership.
+// The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
+// key that begins a life behind the back of another (N1, N2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
+// Left out: memory that runs out, announcing to the wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
+#include "tests/models/model.hpp"
+
+enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };
+static unsigned slot_of(unsigned generation) {
+    return generation + 8;
+}
+static unsigned generation_of(unsigned slot) {
+    return slot - 8;
+}
+
+struct family {
+    struct map {
+        rl::atomic<unsigned> used;
+        rl::var<unsigned> capacity;
+        rl::atomic<unsigned> slots[SLOTS];
+    };
+    struct generation {
+        rl::atomic<unsigned> dropped; // its phase
+        rl::var<unsigned> start;
+    };
+    map maps[MAPS];
+    generation generations[WINDOWS];
+    rl::atomic<unsigned> word; // turns << 8 | number of the map
+    rl::atomic<unsigned> maps_taken, generations_taken;
+    rl::atomic<unsigned> current;
+
+    void begin(unsigned capacity) {
+        twi_store_relaxed(&maps_taken, 2u);
+        twi_store_relaxed(&generations_taken, 1u);
+        twi_store_relaxed(&current, 0u);
+        map_make(1, capacity);
+        twi_store_relaxed(&word, 1u);
+    }
+    void map_make(unsigned number, unsigned capacity) {
+        VAR(maps[number].capacity) = capacity;
+        twi_store_relaxed(&maps[number].used, 0u);
+        for (unsigned i = 0; i < SLOTS; i++) twi_store_relaxed(&maps[number].slots[i], (unsigned)EMPTY);
+    }
+
+    unsigned look(map *map, unsigned start, unsigned *at, unsigned *stop) {
+        unsigned capacity = VAR(map->capacity), i = start % capacity;
+        for (unsigned left = capacity; left != 0; left--) {
+            unsigned slot = twi_load_acquire(&map->slots[i], W4);
+            *at = i;
+            *stop = slot;
+            if (slot <= CLOSED) return 0;
+            if (slot != GONE && VAR(generations[generation_of(slot)].start) == start) return generation_of(slot);
+            if (++i == capacity) i = 0;
+        }
+        *stop = CLOSED;
+        return 0;
+    }
+    unsigned live_in(unsigned slot) {
+        if (slot <= GONE) return 0;
+        return twi_load_acquire(&generations[generation_of(slot)].dropped, W7) == 0 ? generation_of(slot) : 0;
+    }
+    unsigned count_live(map *map) {
+        unsigned live = 0;
+        for (unsigned i = 0; i < VAR(map->capacity); i++) live += live_in(twi_load_acquire(&map->slots[i], W4)) != 0;
+        return live;
+    }
+    void replace_map(unsigned old_word) {
+        map *old = &maps[old_word & 0xff];
+        unsigned capacity = count_live(old) + 2, number = twi_add_relaxed(&maps_taken, 1u);
+        RL_ASSERT(number < MAPS);
+        if (capacity > SLOTS) capacity = SLOTS;
+        map_make(number, capacity);
+        for (unsigned i = 0; i < VAR(old->capacity); i++) {
+            unsigned found = EMPTY;
+            if (twi_load_relaxed(&old->slots[i]) == EMPTY)
+                (void)twi_cas_acqrel(&old->slots[i], &found, (unsigned)CLOSED, W5);
+        }
+        if (count_live(old) >= capacity) return; // more came while we looked
+        for (unsigned i = 0; i < VAR(old->capacity); i++) {
+            unsigned slot = twi_load_acquire(&old->slots[i], W4);
+            if (live_in(slot) == 0) continue;
+            unsigned at = VAR(generations[generation_of(slot)].start) % capacity;
+            while (twi_load_relaxed(&maps[number].slots[at]) != EMPTY)
+                if (++at == capacity) at = 0;
+            twi_store_relaxed(&maps[number].slots[at], slot);
+            (void)twi_add_relaxed(&maps[number].used, 1u);
+        }
+        unsigned found = old_word;
+        (void)twi_cas_acqrel(&word, &found, (old_word & ~0xffu) | number, W3);
+    }
+    unsigned find(unsigned start) {
+        for (;;) {
+            unsigned seen = twi_load_acquire(&word, W6), at, stop;
+            unsigned generation = look(&maps[seen & 0xff], start, &at, &stop);
+            if (generation != 0 || stop == EMPTY || twi_load_acquire(&word, W6) == seen) return generation;
+        }
+    }
+    unsigned make(unsigned start) {
+        unsigned number = twi_add_relaxed(&generations_taken, 1u);
+        RL_ASSERT(number < WINDOWS);
+        twi_store_relaxed(&generations[number].dropped, 0u);
+        VAR(generations[number].start) = start;
+        return number;
+    }
+    unsigned open(unsigned start) { // enter()
+        unsigned mine = 0;
+        for (;;) {
+            unsigned seen = twi_load_acquire(&word, W6), at, stop;
+            map *map = &maps[seen & 0xff];
+            unsigned there = look(map, start, &at, &stop);
+            if (there != 0) return there;
+            if (stop == CLOSED) {
+                replace_map(seen);
+                continue;
+            }
+            if (mine == 0) mine = make(start);
+            unsigned found = EMPTY;
+            if (twi_cas_acqrel(&map->slots[at], &found, slot_of(mine), W5)) {
+                (void)twi_add_relaxed(&map->used, 1u);
+                return mine;
+            }
+        }
+    }
+    void unlink_dropped() {
+        unsigned seen = twi_load_acquire(&word, W6);
+        for (;;) {
+            map *map = &maps[seen & 0xff];
+            for (unsigned i = 0; i < VAR(map->capacity); i++) {
+                unsigned slot = twi_load_acquire(&map->slots[i], W4);
+                if (slot > GONE && live_in(slot) == 0) twi_store_release(&map->slots[i], (unsigned)GONE, NONE);
+            }
+            if (is_weak(W3, STEP)) return; // W3 step: the word is not raised
+            if (twi_cas_acqrel(&word, &seen, seen + 0x100, W3)) return;
+        }
+    }
+    bool names(unsigned generation) {
+        map *map = &maps[twi_load_acquire(&word, W6) & 0xff];
+        for (unsigned i = 0; i < VAR(map->capacity); i++)
+            if (twi_load_acquire(&map->slots[i], W4) == slot_of(generation)) return true;
+        return false;
+    }
+};
+
+// Two openers of one window and of one each, in a map that is soon full, while the turn drops another window.
+struct opening : rl::test_suite<opening, 3> {
+    family f;
+    unsigned dropped, opened[2];
+
+    void before() {
+        f.begin(2);
+        dropped = f.open(1);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            opened[index] = f.open(2);
+            RL_ASSERT(VAR(f.generations[opened[index]].start) == 2);
+            RL_ASSERT(f.find(2) == opened[index]);
+            if (index == 0) f.open(3);
+        } else {
+            (void)f.find(2);
+            twi_store_release(&f.generations[dropped].dropped, 1u, W7);
+            f.unlink_dropped();
+            RL_ASSERT(!f.names(dropped));
+        }
+    }
+    void after() {
+        RL_ASSERT(opened[0] == opened[1]);
+        RL_ASSERT(!f.names(dropped)); // no copy has brought it back
+        RL_ASSERT(f.find(2) == opened[0] && f.find(3) != 0);
+    }
+};
+
+// The short cut: who finds the window there may use it as if found in the map.
+struct shortcut : rl::test_suite<shortcut, 3> {
+    family f;
+    void before() {
+        f.begin(2);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            unsigned made = f.open(1);
+            twi_store_release(&f.current, made, W2);
+            return;
+        }
+        unsigned seen = twi_load_acquire(&f.current, W1);
+        if (seen == 0 && (seen = f.find(1)) != 0) twi_store_release(&f.current, seen, W2);
+        if (seen != 0) RL_ASSERT(VAR(f.generations[seen].start) == 1);
+    }
+};
+
+// A life in the window of before, opened late, and one in the window of now: never both. E22.
+struct lives : rl::test_suite<lives, 3> {
+    family f;
+    rl::atomic<unsigned> clock;
+    bool lived_before, lives_now;
+
+    void before() {
+        f.begin(2);
+        twi_store_relaxed(&clock, 1u);
+        lived_before = lives_now = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            twi_store_relaxed(&clock, 2u); // the turn
+        } else if (index == 1) {           // twi_place_make() with a clock that was read before
+            if (twi_load_relaxed(&clock) != 1) return;
+            (void)f.open(1);
+            twi_fence_seqcst(N2);
+            if (is_weak(N2, STEP) || twi_load_relaxed(&clock) == 1)
+                lived_before = true; // N2 step: the clock is not read again
+        } else {                     // still_lives_before()
+            if (twi_load_relaxed(&clock) != 2) return;
+            twi_fence_seqcst(N1);
+            if (f.find(1) == 0) lives_now = true; // were it there, its probe would be closed (table.cpp)
+        }
+    }
+    void after() {
+        RL_ASSERT(!(lived_before && lives_now));
+    }
+};
+
+// Of three that would run a turn one does, and sees what the last one left.
+struct turns : rl::test_suite<turns, 3> {
+    rl::atomic<unsigned> owned;
+    rl::var<unsigned> state;
+    void before() {
+        twi_store_relaxed(&owned, 0u);
+        VAR(state) = 0;
+    }
+    void thread(unsigned) {
+        for (int i = 0; i < 2; i++) {
+            if (is_weak(E1, STEP)) { // E1 step: looked at, then taken
+                if (twi_load_acquire(&owned, NONE) != 0) continue;
+                twi_store_release(&owned, 1u, NONE);
+            } else if (twi_swap_acqrel(&owned, 1u, E1) != 0) {
+                continue;
+            }
+            VAR(state) = VAR(state) + 1;
+            twi_store_release(&owned, 0u, E2);
+        }
+    }
+};
+
+int main() {
+    const char *stale =
+        "a copier that still takes the dropped for alive loses its swap: the turn raises the word behind (W3)";
+    const model_mutant map[] = {
+        {W3, RELEASE, NULL},
+        {W3, STEP, NULL},
+        {W4, ACQUIRE, NULL},
+        {W5, RELEASE, NULL},
+        {W6, ACQUIRE, NULL},
+        {W3, ACQUIRE, NULL},
+        {W5, ACQUIRE, "behind EMPTY there is nothing to see, and who loses walks again, by W4"},
+        {W7, RELEASE, stale},
+        {W7, ACQUIRE, stale},
+    };
+    const model_mutant cut[] = {{W1, ACQUIRE, NULL}, {W2, RELEASE, NULL}};
+    const model_mutant life[] = {{N1, FENCE, NULL}, {N2, FENCE, NULL}, {N2, STEP, NULL}};
+    const model_mutant turn[] = {
+        {E1, ACQUIRE, NULL},
+        {E1, STEP, NULL},
+        {E2, RELEASE, NULL},
+        {E1, RELEASE, "the next owner learns from who leaves (E2), not from who came"},
+    };
+    int wrong = MODEL_RUN(opening, "the map of windows", 50000, map);
+    wrong += MODEL_RUN(shortcut, "the current window", 30000, cut);
+    wrong += MODEL_RUN(lives, "one key, one life", 100000, life);
+    wrong += MODEL_RUN(turns, "the owner of the turn", 30000, turn);
+    return wrong != 0;
+}
