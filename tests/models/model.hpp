@@ -30,7 +30,8 @@ enum model_label {
     X(C1) X(C2) \
     X(D1) X(D2) X(D3) X(D4) X(D5) X(D6) X(D7) X(D8) \
     X(E1) X(E2) \
-    X(H3) X(H4) X(H5) X(H6) X(H7) \
+    X(H3) X(H4) X(H5) \
+    X(K1) X(K2) \
     X(N1) X(N2) \
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \
@@ -77,6 +78,7 @@ inline rl::memory_order failed_order_of(model_label label) {
 #define twi_add_acqrel(p, v, label) (p)->fetch_add((v), order_of(true, true, label), $)
 #define twi_or_acqrel(p, v, label) (p)->fetch_or((v), order_of(true, true, label), $)
 #define twi_or_relaxed(p, v) (p)->fetch_or((v), rl::mo_relaxed, $)
+#define twi_sub_acqrel(p, v, label) (p)->fetch_sub((v), order_of(true, true, label), $)
 #define twi_and_acqrel(p, v, label) (p)->fetch_and((v), order_of(true, true, label), $)
 #define twi_cas_acqrel(p, expected, v, label) \
     (p)->compare_exchange_strong(*(expected), (v), order_of(true, true, label), $, failed_order_of(label), $)

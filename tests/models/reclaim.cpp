@@ -1,4 +1,4 @@
-// reclaim.cpp -- models of engine/reclaim.* and engine/arena.c: sections and epochs, the stack of free pieces.
+// reclaim.cpp -- models of engine/reclaim.*, arena.c and history.c: sections and epochs, the stack of free pieces, a window packed.
 // Left out: registering and leaving threads, a fork; nested sections; carving and splitting of pieces.
 #include "tests/models/model.hpp"
 
@@ -143,6 +143,76 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
     }
 };
 
+// ---- a window that is packed ---------------------------------------------------------------------------------------------
+
+// history.c and api.c: a window's packed form takes the place of its table. One thread looks a key up, one walks over
+// the window outside of its section, while the turn publishes the packed form and gives the table back.
+struct packing : rl::test_suite<packing, 3> {
+    rl::atomic<unsigned> epoch, sections[2];
+    rl::atomic<unsigned> packed, table_readers;
+    rl::var<int> table, form;
+
+    void before() {
+        twi_store_relaxed(&epoch, 1u);
+        twi_store_relaxed(&packed, 0u);
+        twi_store_relaxed(&table_readers, 0u);
+        for (int i = 0; i < 2; i++) twi_store_relaxed(&sections[i], 0u);
+        VAR(table) = 7;
+        VAR(form) = 0;
+    }
+    void enter(unsigned self) {
+        (void)sections[self].exchange(twi_load_acquire(&epoch, R3), rl::mo_seq_cst, $);
+        twi_fence_seqcst(R1);
+    }
+    void leave(unsigned self) {
+        twi_store_release(&sections[self], 0u, R5);
+    }
+    bool reached(unsigned stamp) {
+        twi_fence_seqcst(R2);
+        for (int i = 0; i < 2; i++) {
+            unsigned shown = twi_load_seqcst(&sections[i], R6);
+            if (shown != 0 && shown <= stamp) return false;
+        }
+        return true;
+    }
+    void look() { // view_in()
+        enter(0);
+        if (twi_load_acquire(&packed, K2) == 0)
+            RL_ASSERT(VAR(table) == 7);
+        else
+            RL_ASSERT(VAR(form) == 7);
+        leave(0);
+    }
+    void walk() { // tw_each()
+        enter(1);
+        unsigned form_there = twi_load_acquire(&packed, K2);
+        if (form_there == 0 && !is_weak(K2, STEP)) (void)twi_add_acqrel(&table_readers, 1u, NONE); // K2 step: no mark
+        leave(1);
+        if (form_there == 0)
+            RL_ASSERT(VAR(table) == 7);
+        else
+            RL_ASSERT(VAR(form) == 7);
+        if (form_there == 0 && !is_weak(K2, STEP)) (void)twi_sub_acqrel(&table_readers, 1u, NONE);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            for (int i = 0; i < 2; i++) index == 0 ? look() : walk();
+            return;
+        }
+        VAR(form) = VAR(table);
+        twi_store_release(&packed, 1u, K1);
+        unsigned stamp = twi_add_acqrel(&epoch, 1u, R4);
+        for (int tries = 0; tries < 4; tries++) {
+            if ((is_weak(K1, STEP) || reached(stamp)) &&
+                twi_load_acquire(&table_readers, NONE) == 0) { // K1 step: no grace
+                VAR(table) = -1;
+                return;
+            }
+            rl::yield(1, $);
+        }
+    }
+};
+
 // ---- the stack of free pieces --------------------------------------------------------------------------------------------
 
 // Three threads take and give back pieces of one class; each writes to what it holds.
@@ -250,6 +320,8 @@ int main() {
     };
     int wrong = MODEL_RUN(sections<FULL_FENCES>, "sections, fences", 40000, full);
     wrong += MODEL_RUN(sections<MEMBARRIER>, "sections, membarrier", 100000, cheap);
+    const model_mutant pack[] = {{K1, RELEASE, NULL}, {K1, STEP, NULL}, {K2, ACQUIRE, NULL}, {K2, STEP, NULL}};
+    wrong += MODEL_RUN(packing, "a window packed", 40000, pack);
     wrong += MODEL_RUN(free_stack, "free pieces", 40000, stack);
     return wrong != 0;
 }
