@@ -74,21 +74,13 @@ uint64_t exchanges(std::atomic<uint64_t> *word) {
     return count;
 }
 
-void in_cache(Child &child) {
-    alignas(64) static std::atomic<uint64_t> words[64 * 8];
-    put(child, "cache", floor_row("xadd one word"), [] { return adds<1>(words); });
-    put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
-    put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
-    if (cores() < 2) return;
-    put(child, "cache", floor_row("xadd, 2 thr."), [] {
-        std::thread other([] {
-            pin_to(1);
-            adds<1>(words);
-        });
-        uint64_t count = adds<1>(words);
-        other.join();
-        return count;
-    });
+void sections(Child &child) {
+    put(child, "section", floor_row("ours"), [] { return bench_floor_section(20000000); });
+    put(child, "section", floor_row("ours, fence"), [] { return bench_floor_section_fence(20000000); });
+    put(child, "section", floor_row("ck_epoch"), [] { return bench_floor_section_ck(20000000); });
+}
+
+void clocks(Child &child) {
     put(child, "clock", floor_row("clock"), [] {
         for (int i = 0; i < 1000000; i++) sink += static_cast<uint64_t>(now_s());
         return 1000000;
@@ -117,6 +109,23 @@ Memory map_lines(uint64_t bytes, bool large) {
     memory.count = bytes / 64;
     memory.large = large;
     return memory;
+}
+
+void in_cache(Child &child, unsigned all_cores) {
+    alignas(64) static std::atomic<uint64_t> words[64 * 8];
+    put(child, "cache", floor_row("xadd one word"), [] { return adds<1>(words); });
+    put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
+    put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
+    if (all_cores < 2) return;
+    put(child, "cache", floor_row("xadd, 2 thr."), [] {
+        std::thread other([] {
+            pin_to(1);
+            adds<1>(words);
+        });
+        uint64_t count = adds<1>(words);
+        other.join();
+        return count;
+    });
 }
 
 void in_memory(Child &child, uint64_t bytes, bool large) {
@@ -151,10 +160,13 @@ void command_floor(Bench &bench) {
     static const bench_peer *row = floor_row("");
     uint64_t bytes = std::min<uint64_t>(uint64_t{1} << 30, available_bytes() / 4) & ~uint64_t{(2 << 20) - 1};
     for (int round = 0; round < bench.rounds(5); round++) {
-        bench.measure("floor", natural, round, row, [](Child &child) {
+        unsigned all_cores = cores(); /* a pinned thread sees one */
+        bench.measure("floor", natural, round, row, [all_cores](Child &child) {
             pin_to(0);
             hashes(child);
-            in_cache(child);
+            sections(child);
+            clocks(child);
+            in_cache(child, all_cores);
         });
         for (bool large : {false, true})
             bench.measure("floor", natural, round, row, [&](Child &child) {
@@ -167,6 +179,7 @@ void command_floor(Bench &bench) {
                        natural, columns);
     bench.report.table("atomic add and compare-and-swap in the first cache, ns a call and thread", "floor", "cache",
                        natural, columns);
+    bench.report.table("entering and leaving a read section, ns", "floor", "section", natural, columns);
     bench.report.table("reading a clock", "floor", "clock", natural, columns);
     std::string size = std::to_string(bytes >> 20) + " MiB, random lines";
     bench.report.table("memory, " + size + ", 4 KiB pages", "floor", "memory 4K", natural, columns);

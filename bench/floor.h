@@ -1,4 +1,5 @@
-/* floor.h -- floor_hash.c's part for floor.cc. Always true: pure functions after the one call of init. */
+/* floor.h -- the parts of floor_hash.c and floor_section.c for floor.cc. Always true: hashes are pure functions after the one
+ * call of init; a section function answers how often it entered and left. */
 #ifndef BENCH_FLOOR_H
 #define BENCH_FLOOR_H
 
@@ -12,6 +13,9 @@ extern "C" {
 void bench_floor_hash_init(void);
 uint64_t bench_floor_hash(const unsigned char *slots, size_t count, uint32_t stride);
 uint64_t bench_floor_hash_dependent(const unsigned char *slots, size_t count, uint32_t stride);
+uint64_t bench_floor_section(uint64_t count);
+uint64_t bench_floor_section_fence(uint64_t count);
+uint64_t bench_floor_section_ck(uint64_t count);
 
 #ifdef __cplusplus
 }
