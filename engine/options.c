@@ -121,6 +121,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
     if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
     if (status == TW_OK) status = check_range_32(in, "wait_replicas", options.wait_replicas, 1000);
+    if (status == TW_OK) status = check_range_32(in, "flush_keys_per_s", options.flush_keys_per_s, 1000000000);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
         status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");
     if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;

@@ -204,6 +204,10 @@ typedef struct tw_options {
     /* Acknowledged is what so many replicas have, too (WAIT): before that no flush is done, and no batch leaves the replay
      * window; while that is full, counts wait in their counters. 0..1000, default 0. Needs TW_MERGE_SCRIPT. */
     uint32_t wait_replicas;
+
+    /* After an outage: how many keys a second are sent at most until what has piled up is gone; what dies first in Redis
+     * goes first, and a quarter is kept for open windows. Flushes and tw_close() keep to it. Default 200,000. */
+    uint32_t flush_keys_per_s;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))

@@ -76,8 +76,15 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
-        size_t count = twi_port_collect(sync->engine, sync->staging, TWI_BATCH_ITEMS_MAX);
-        sync->collecting = count == TWI_BATCH_ITEMS_MAX;
+        int64_t wait_ms = 0;
+        size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
+        if (room == 0) {
+            sync->collect_hold_ms = now_ms + wait_ms;
+            return;
+        }
+        size_t count = twi_port_collect(sync->engine, sync->staging, room);
+        sync->collecting = count == room;
+        twi_pace_took(&sync->pace, count, !sync->collecting);
         if (!freeze(sync, count, now_ms)) {
             sync->begin_again = twi_ticket_again(&sync->tickets); /* what went back is not in this round yet */
             return;

@@ -55,6 +55,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
     sync->merge = options->merge;
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
+    sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->wait_replicas = options->wait_replicas;
     sync->ledger.awaits_replicas = options->wait_replicas != 0;
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */

@@ -148,6 +148,10 @@ void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     sync->lost_logged = false;
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
     int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
+    /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
+    sync->collecting = false;
+    sync->collect_at_ms = now_ms + twi_pace_spread_ms(since_ms ? now_ms - since_ms : 0, twi_sync_random(sync));
+    twi_pace_begin(&sync->pace, now_ms);
     twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
                  "Redis at %s answers (%" PRId64 " ms after its last word)", sync->name,
                  since_ms ? now_ms - since_ms : 0);

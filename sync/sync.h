@@ -13,6 +13,7 @@
 #include "sync/breaker.h"
 #include "sync/ledger.h"
 #include "sync/link.h"
+#include "sync/pace.h"
 #include "sync/poison.h"
 #include "sync/ticket.h"
 #include "sync/url.h"
@@ -126,10 +127,11 @@ struct twi_sync {
     /* collecting */
     struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
     int64_t collect_at_ms;    /* the next collection may begin */
-    int64_t collect_hold_ms;  /* not before that, not even for a flush: there was no memory */
+    int64_t collect_hold_ms;  /* not before that, not even for a flush: no memory, or too fast after an outage */
     bool collecting;          /* one has begun and has not taken everything */
     bool begin_again;         /* a round of tw_flush starts over */
-    int64_t look_until_ms;    /* every key's expiry is asked for until then */
+    struct twi_pace pace;
+    int64_t look_until_ms; /* every key's expiry is asked for until then */
     struct twi_poison poison;
     struct twi_tickets tickets;
     uint64_t nudged; /* the last ticket that cut a back-off short */

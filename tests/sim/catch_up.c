@@ -1,0 +1,183 @@
+/* catch_up.c -- what has piled up in an outage is sent at a bounded rate, in the right order, and not by all at once.
+ *
+ * The real engine over the real sync code, host-driven on the world's clock; the network is kind, Redis was away for half a
+ * minute. From outside: which keys Redis has, after each step. */
+#include "engine/port.h"
+#include "tests/sim/world.h"
+
+#include <time.h>
+
+#define BACKLOG 60 /* keys of each window: with three windows the model holds them */
+
+struct node {
+    tw_engine *engine;
+    tw_family *seconds;
+};
+
+static struct world world;
+
+static int64_t clock_now_ns(void *ctx, int kind) {
+    const struct world *of = ctx;
+    return (kind == TW_CLOCK_WALL ? world_wall_ms(of) : of->now_ms) * 1000000;
+}
+
+static void node_open(struct node *node, int index, uint64_t seed, uint32_t keys_per_s) {
+    tw_options options;
+    tw_family_options family;
+    tw_options_init(&options);
+    options.redis_url = "redis://sim";
+    options.sync_interval_ms = 20;
+    options.redis_timeout_ms = 1000;
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = 8 << 20;
+    options.flush_keys_per_s = keys_per_s;
+    options.clock_now_ns = clock_now_ns;
+    options.clock_ctx = &world;
+    assert_status(twi_open_with(&options, &world_transport, &world.nodes[index], seed + 1, &node->engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "s";
+    family.window_ms = TW_MINUTE;
+    assert_status(tw_family_open(node->engine, &family, &node->seconds), TW_OK);
+}
+
+static void step(struct node *nodes, int count) {
+    world_step(&world);
+    for (int n = 0; n < count; n++) assert_status(tw_turn(nodes[n].engine), TW_OK);
+}
+
+static void steps_until(struct node *nodes, int count, int64_t until_ms) {
+    while (world.now_ms < until_ms) step(nodes, count);
+}
+
+static void add_backlog(struct node *node) {
+    char key[16];
+    for (int i = 0; i < BACKLOG; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(tw_add(node->seconds, tw_str(key), 1, NULL), TW_OK);
+    }
+}
+
+/* How many keys of that window Redis has. */
+static int keys_there(int64_t start_ms) {
+    char suffix[32];
+    time_t start = (time_t)(start_ms / 1000);
+    struct tm at;
+    gmtime_r(&start, &at);
+    strftime(suffix, sizeof suffix, ":%Y%m%d%H%M", &at);
+    int count = 0;
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        const struct model_key *key = &world.redis.store.keys[i];
+        size_t size = strlen(key->name);
+        if (key->type == MODEL_INTEGER && size > strlen(suffix) &&
+            strcmp(key->name + size - strlen(suffix), suffix) == 0)
+            count++;
+    }
+    return count;
+}
+
+/* Redis goes away while nothing is under way, and is back after so many ms. */
+static void go_away(int64_t for_ms) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++)
+        if (world.connections[i].used) world.connections[i].broken_at_ms = world.now_ms;
+    world.down_until_ms = world.now_ms + for_ms;
+}
+
+static int64_t minute_of(int64_t unix_ms) {
+    return unix_ms - unix_ms % TW_MINUTE;
+}
+
+/* Goal: flush_keys_per_s holds on return; the window that dies first in Redis goes first, while the open one has its quarter.
+ * Method: three windows of 60 keys pile up; 40 keys a second; counted after every step. */
+static void what_has_piled_up_is_sent_at_its_rate_and_in_its_order(void **state) {
+    (void)state;
+    struct node node;
+    uint64_t seed = test_seed();
+    world_init(&world, seed);
+    node_open(&node, 0, seed, 40);
+    steps_until(&node, 1, world.now_ms + 2000);
+    assert_i64_equal(test_stat_of(node.engine, redis_connected), 1);
+    go_away(3 * TW_MINUTE);
+    int64_t first_ms = minute_of(world_wall_ms(&world));
+    for (int window = 0; window < 3; window++) {
+        add_backlog(&node);
+        if (window < 2) world.now_ms = minute_of(world_wall_ms(&world)) + TW_MINUTE - world.wall_offset_ms;
+        step(&node, 1);
+    }
+    assert_i64_equal(keys_there(first_ms), 0);
+    world.down_until_ms = 0;
+    int64_t began_ms = 0, done_ms = 0;
+    bool first_was_whole_before_second_began = true, open_had_its_share = false;
+    while (done_ms == 0) {
+        step(&node, 1);
+        int one = keys_there(first_ms), two = keys_there(first_ms + TW_MINUTE),
+            three = keys_there(first_ms + 2 * TW_MINUTE);
+        int all = one + two + three;
+        if (all == 0) continue;
+        if (began_ms == 0) began_ms = world.now_ms;
+        /* two chunks of 8, and what was collected during the last steps */
+        assert_true(all <= 16 + (world.now_ms - began_ms + 400) * 40 / 1000);
+        if (two > 0 && one < BACKLOG - 8) first_was_whole_before_second_began = false;
+        if (three > 0 && two == 0) open_had_its_share = true;
+        if (all == 3 * BACKLOG) done_ms = world.now_ms;
+        assert_true(world.now_ms - began_ms < 60000);
+    }
+    assert_true(first_was_whole_before_second_began);
+    assert_true(open_had_its_share);
+    assert_true(done_ms - began_ms >= (3 * BACKLOG - 16) * 1000 / 40 - 400);
+    assert_true(done_ms - began_ms <= 3 * BACKLOG * 1000 / 40 * 2);
+    (void)tw_close(node.engine, 0);
+    world_free(&world);
+}
+
+/* Goal: nodes that return together do not begin together; a flush is not made to wait for that (fault 60's traffic).
+ * Method: three nodes, many seeds; an outage of ten seconds; when does the first key of each arrive after it is connected? */
+static void nodes_that_return_together_do_not_begin_together(void **state) {
+    (void)state;
+    int64_t soonest_ms = INT64_MAX, latest_ms = 0;
+    uint64_t first_seed = test_seed();
+    for (uint64_t seed = first_seed; seed < first_seed + 12; seed++) {
+        struct node nodes[WORLD_NODES];
+        int64_t connected_ms[WORLD_NODES] = {0}, waited_ms[WORLD_NODES] = {0};
+        world_init(&world, seed);
+        for (int n = 0; n < WORLD_NODES; n++) node_open(&nodes[n], n, seed * 7 + (uint64_t)n, 0);
+        steps_until(nodes, WORLD_NODES, world.now_ms + 3000);
+        go_away(10000);
+        steps_until(nodes, WORLD_NODES, world.now_ms + 1000);
+        for (int n = 0; n < WORLD_NODES; n++) {
+            char key[16];
+            snprintf(key, sizeof key, "n%d", n);
+            assert_status(tw_add(nodes[n].seconds, tw_str(key), 1, NULL), TW_OK);
+        }
+        for (int left = WORLD_NODES; left > 0;) {
+            step(nodes, WORLD_NODES);
+            for (int n = 0; n < WORLD_NODES; n++) {
+                tw_reading reading;
+                char key[16];
+                snprintf(key, sizeof key, "n%d", n);
+                if (!connected_ms[n] && test_stat_of(nodes[n].engine, redis_connected)) connected_ms[n] = world.now_ms;
+                if (waited_ms[n] || !connected_ms[n]) continue;
+                assert_status(tw_read(nodes[n].seconds, tw_str(key), &reading), TW_OK);
+                if (reading.unsent) continue;
+                waited_ms[n] = world.now_ms - connected_ms[n] + 1;
+                left--;
+            }
+            assert_true(world.now_ms < 1000000 + 60000);
+        }
+        for (int n = 0; n < WORLD_NODES; n++) {
+            if (waited_ms[n] < soonest_ms) soonest_ms = waited_ms[n];
+            if (waited_ms[n] > latest_ms) latest_ms = waited_ms[n];
+            assert_true(waited_ms[n] <= 2000 + 800); /* and the way there and back */
+            (void)tw_close(nodes[n].engine, 0);
+        }
+        world_free(&world);
+    }
+    assert_true(soonest_ms < 700 && latest_ms > 1300);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_has_piled_up_is_sent_at_its_rate_and_in_its_order),
+        cmocka_unit_test(nodes_that_return_together_do_not_begin_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
