@@ -1,15 +1,16 @@
 /* hash_aes.h -- the AES hash, inline: hash.c offers it as a function, hot_aes.c has it inside the hot path.
  *
- * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret, the size mixed into the second; each
- * takes in every second block of the key (exclusive or) and goes through two rounds, so that one lane's blocks never
- * meet the other's before both are scrambled; the lanes are joined and go through three more rounds:
+ * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret; each takes in every second block of the key
+ * (exclusive or) and goes through two rounds, so that one lane's blocks never meet the other's before both are scrambled;
+ * the lanes and the size are joined and go through three more rounds:
  *
- *   a = half 0            ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R-R-+
- *   b = half 1 ^ size     ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---^-R-R- fold to 64 bits
+ *   a = half 0 ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R-R-+
+ *   b = half 1 ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---^ size -R-R- fold to 64 bits
  *
  * One byte of difference is spread over all 16 by two rounds, and passes two rounds in a foreseeable way for at most
  * one secret in about 2^28 (five active S-boxes): so nobody can prepare keys that collide. The last blocks may
- * overlap those before them, which spares the reading of bytes beyond the key; the size tells such keys apart.
+ * overlap those before them, which spares the reading of bytes beyond the key; the size tells such keys apart. It comes in
+ * where no byte of a key does: beside a block, the block could undo it, whatever the secret is (flood_test.c).
  * Keys of up to 16 bytes are one block in lane a alone: two of one size never agree in all 128 bits before the fold.
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #ifndef TWI_HASH_AES_H
@@ -79,7 +80,7 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_se
                                                         size_t size) {
     const unsigned char *bytes = data;
     const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
-    lane a = key_a, b = lane_xor(key_b, lane_of(size, 0));
+    lane a = key_a, b = key_b;
     if (twi_likely(size <= 16)) {
         a = lane_xor(a, twi_block_small(bytes, size));
     } else {
@@ -95,7 +96,7 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_se
     }
     a = lane_round(lane_round(a, key_b), key_a);
     b = lane_round(lane_round(b, key_a), key_b);
-    lane joined = lane_round(a, b);
+    lane joined = lane_round(a, lane_xor(b, lane_of(size, 0)));
     joined = lane_round(lane_round(joined, key_a), key_b);
     return lane_low(joined) ^ lane_high(joined);
 }

@@ -101,7 +101,6 @@ static uint64_t plain_hash(const unsigned char secret[32], const unsigned char *
     unsigned char a[16], b[16], block[16];
     memcpy(a, key_a, 16);
     memcpy(b, key_b, 16);
-    for (int index = 0; index < 8; index++) b[index] ^= (unsigned char)((uint64_t)size >> 8 * index);
     if (size <= 16) {
         plain_small(block, bytes, size);
         plain_xor(a, block, 16);
@@ -115,6 +114,7 @@ static uint64_t plain_hash(const unsigned char secret[32], const unsigned char *
         plain_xor(b, end - 16, 16);
     }
     plain_round(a, key_b), plain_round(a, key_a), plain_round(b, key_a), plain_round(b, key_b);
+    for (int index = 0; index < 8; index++) b[index] ^= (unsigned char)((uint64_t)size >> 8 * index);
     plain_round(a, b), plain_round(a, key_a), plain_round(a, key_b);
     uint64_t halves[2];
     memcpy(halves, a, 16);
