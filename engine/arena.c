@@ -173,7 +173,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     account(arena, -(int64_t)lines * TWI_LINE_BYTES);
 }
 
-static void touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096)
         /* a write that changes nothing: the page becomes ours */
@@ -188,12 +188,14 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
     while (twi_load_relaxed(&bin->free_pieces) < (int32_t)pieces && *work >= lines) {
         uint32_t line = carve_small(arena, bin, lines);
         if (line == 0) return false;
-        touch(arena, line, lines);
+        twi_arena_touch(arena, line, lines);
         push_free(arena, bin, line);
         *work -= lines;
     }
     return true;
 }
+
+/* ---- ahead of need ---- */
 
 /* The kernel populates what lies ahead: whoever takes it meanwhile may be writing there already, so nothing is touched from
  * here. A kernel without the advice (before 5.14) leaves the first touch to the taker. */
@@ -201,19 +203,58 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 #define MADV_POPULATE_WRITE 23
 #endif
 
-void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
-    uint32_t taken = twi_load_relaxed(&arena->segments_taken), more = taken - arena->segments_seen;
-    uint64_t target = (uint64_t)taken + more + more / 2 + (more != 0 || taken == 0 ? HUGE_SEGMENTS : 0);
+/* Long enough for a background thread that the system lets wait a little, short enough to follow a burst. */
+#define SLICE_MS 50
+
+static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
+    (void)madvise(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES,
+                  MADV_POPULATE_WRITE);
+}
+
+void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken);
+    arena->segments_lately += taken - arena->segments_seen;
     arena->segments_seen = taken;
-    if (target > arena->segments_max) target = arena->segments_max;
-    if (arena->segments_touched < taken) arena->segments_touched = taken;
-    uint64_t count = target > arena->segments_touched ? target - arena->segments_touched : 0;
+    arena->segments_left = arena->segments_touched > taken ? arena->segments_touched - taken : 0;
+    if (arena->segments_lately > arena->segments_rate) arena->segments_rate = arena->segments_lately;
+    if (mono_ms - arena->slice_began_ms < SLICE_MS) return;
+    uint32_t calmer = arena->segments_rate - (arena->segments_rate + 3) / 4;
+    arena->segments_rate = arena->segments_lately > calmer ? arena->segments_lately : calmer;
+    arena->segments_lately = 0;
+    arena->slice_began_ms = mono_ms;
+}
+
+/* The last segment that is to lie ready. */
+static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
+    uint64_t wanted = arena->segments_rate != 0 ? HUGE_SEGMENTS + 2 * (uint64_t)arena->segments_rate : 0;
+    uint64_t most = HUGE_SEGMENTS + taken / 8;
+    if (wanted < arena->segments_left) wanted = arena->segments_left;
+    uint64_t end = taken + (wanted < most ? wanted : most);
+    if (taken < HUGE_SEGMENTS / 2)
+        end = HUGE_SEGMENTS - 1; /* the first huge page, which is there as a whole or not at all */
+    return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
+}
+
+/* Takers have outrun the reserve. They fault in what they use, as they use it; but of each class's present segment the rest may
+ * be used long after. */
+static void catch_up(struct twi_arena *arena, uint32_t taken) {
+    for (uint32_t i = 0; i < TWI_ARENA_SMALL_CLASSES; i++) {
+        uint32_t segment = HIGH32(twi_load_relaxed(&arena->classes[i].carve));
+        if (segment > arena->segments_touched) populate(arena, segment, 1);
+    }
+    arena->segments_touched = taken;
+}
+
+void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken), end = reserve_end(arena, taken);
+    arena->segments_seen = taken;
+    if (arena->segments_touched < taken) catch_up(arena, taken);
+    uint32_t count = end > arena->segments_touched ? end - arena->segments_touched : 0;
     if (count > *work / TWI_SEGMENT_LINES) count = *work / TWI_SEGMENT_LINES;
     if (count == 0) return;
-    unsigned char *first = twi_arena_at(arena, (arena->segments_touched + 1) * TWI_SEGMENT_LINES);
-    (void)madvise(first, count * TWI_SEGMENT_BYTES, MADV_POPULATE_WRITE);
-    arena->segments_touched += (uint32_t)count;
-    *work -= (uint32_t)count * TWI_SEGMENT_LINES;
+    populate(arena, arena->segments_touched + 1, count);
+    arena->segments_touched += count;
+    *work -= count * TWI_SEGMENT_LINES;
 }
 
 void *twi_arena_wiped_pages(size_t bytes) {

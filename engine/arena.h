@@ -7,8 +7,9 @@
  * are stored inside the arena, never addresses, so that the same range can later be a file or be shared.
  * Always true: a piece is handed out zeroed; its first eight bytes are an atomic word in every structure that lives
  * here (a late pop may still read them while they are a free piece's link); bytes_used never passes the bound.
- * Threads: take and give from any thread, lock-free (labels A*). Taking a piece that was used before makes no system
- * call; fresh memory costs a page fault. Elsewhere: when a piece may be given back (reclaim.h). */
+ * Threads: take and give from any thread, lock-free (labels A*). Taking makes no system call. Nor does it cost a page fault
+ * while the turn's reserve lasts: it faults in what lies ahead, by how fast segments were taken of late, and nothing where
+ * nobody takes any; who outruns it touches fresh pages itself. Elsewhere: when a piece may be given back (reclaim.h). */
 #ifndef TWI_ARENA_H
 #define TWI_ARENA_H
 
@@ -38,8 +39,13 @@ struct twi_arena {
     void *map; /* what was mapped: the base is its first huge page */
     uint64_t map_bytes;
     uint32_t segments_max;
-    uint32_t segments_touched;                               /* the turn's own: faulted in up to here */
-    uint32_t segments_seen;                                  /* taken at its last look */
+    /* the turn's own */
+    uint32_t segments_touched; /* faulted in up to here */
+    uint32_t segments_seen;    /* taken when it last looked */
+    uint32_t segments_left;    /* of the reserve, at its beginning: what it takes itself, it replaces */
+    uint32_t segments_lately;  /* taken by others since slice_began_ms */
+    uint32_t segments_rate;    /* the same in the busiest slice of late */
+    int64_t slice_began_ms;    /* monotonic */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t segments_taken; /* segments that were ever handed out */
     _Atomic int64_t bytes_used;                              /* in pieces that are out */
     _Atomic int64_t bytes_high;
@@ -64,9 +70,14 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
  * allow. Background. */
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
 
-/* Faults in, ahead of whoever takes fresh segments, as much as was taken since the last look and half as much again, at least a
- * huge page. *work bounds the lines touched. By the turn. */
+/* The turn's look at how fast others take fresh segments: once at its beginning, before it takes any for itself. */
+void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms);
+/* Faults in what lies ahead of whoever takes fresh segments: what was taken in the busiest 50 ms of late, twice, and 2 MiB; never
+ * more than 2 MiB and an eighth of what is taken. An arena that nobody takes of gets nothing more, a small one stays within its
+ * first 2 MiB. *work bounds the lines touched. By the turn, at its end. */
 void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work);
+/* Faults in a piece that was taken for later use, before anybody else knows it. By the turn. */
+void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines);
 
 /* Pages outside of any arena that the kernel wipes in a forked child (for reclaim.c); NULL: none to be had. */
 void *twi_arena_wiped_pages(size_t bytes);

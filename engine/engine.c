@@ -85,6 +85,7 @@ void twi_engine_turn(tw_engine *engine) {
     twi_clock_refresh(&engine->clock);
     engine->turn_ms = twi_clock_read(&engine->clock);
     engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
+    twi_arena_watch(&engine->arena, engine->turn_mono_ms);
     twi_wheel_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     twi_wheel_reclaim(engine);
@@ -305,6 +306,9 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     if (status == TW_OK) {
         engine->options.error_text = NULL;                /* the caller's buffer may be gone from here on */
         if (engine->host_driven) twi_engine_turn(engine); /* so that tw_timeout_ms() knows */
+        uint32_t work = TWI_WORK_AHEAD;
+        twi_arena_keep_ahead(&engine->arena,
+                             &work); /* who counts at once need not be quicker than the thread's first turn */
         status = start_thread(engine);
     }
     if (status != TW_OK) {

@@ -150,6 +150,8 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
         twi_piece_give(arena, generation, line, lines);
         return false;
     }
+    if (plan->ahead) twi_arena_touch(arena, line, lines);
+    if (plan->ahead) twi_arena_touch(arena, tags, tag_lines(groups));
     struct twi_chunk *chunk = twi_arena_at(arena, line);
     twi_chunk_begin(arena, generation, chunk, 0, lines);
     twi_store_relaxed(&chunk->used, groups * TWI_HOME_GROUP); /* those of the groups are taken by their tags */

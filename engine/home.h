@@ -140,6 +140,7 @@ bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, c
 struct twi_home_plan {
     struct twi_home_at at; /* no directory: no home */
     uint32_t next;         /* chunks that are there */
+    bool ahead;            /* for a window to come: its pages are faulted in */
 };
 /* False: none for so few keys, or no memory; the generation goes without. */
 bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,

@@ -256,7 +256,9 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->prepared_home.at.directory = 0;
     if (family->prepared == NULL) return;
     family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
-    if (!family->from_first) (void)twi_home_begin(arena, family->prepared, forecast, &family->prepared_home);
+    if (family->from_first) return;
+    (void)twi_home_begin(arena, family->prepared, forecast, &family->prepared_home);
+    family->prepared_home.ahead = true;
 }
 
 /* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
