@@ -17,7 +17,7 @@
 --             w, W  delta: a key that ends at the group's expiry (W: look whether it does, whatever INCRBY answers)
 --             f, F  delta, end: the key's expiry is the end of its life (F: tell the end, whatever INCRBY answers)
 -- Answers  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
---          OK    applied now; items: total, {total, end}, +LATE, or the error that INCRBY gave
+--          OK    applied now; items: total ("?": it cannot be read), {total, end}, +LATE, or the error that INCRBY gave
 --          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
 --          GAP   not the next number; nothing was done
 --          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items. Two
@@ -68,7 +68,7 @@ end
 if number == 0 then
   if last then return answer('CLASH') end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
-  pcall('PEXPIRE', keys[1], args[5])
+  if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end
   enter()
   tidy()
   out[3] = '0'
@@ -93,7 +93,7 @@ elseif ledger[2] ~= args[3] then
   return answer('GAP')
 else
   redis.call('HSET', keys[1], 'n', args[2], 'p', args[6], 'm', args[7], slot, args[2] .. ' ' .. args[4])
-  pcall('PEXPIRE', keys[1], args[5])
+  if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end
   out[3], out[5], out[6] = args[2], args[6], args[7]
   enter()
 end
@@ -117,8 +117,14 @@ local function ends(name)                -- when the key dies; nil: it is not th
   if type(ttl) == 'number' and ttl >= 0 then return now + ttl end
 end
 
-local function look(name, with_end)      -- what the key holds, nothing changed
+local function told(name)                -- what a key holds; an error would say that its delta was refused, so: '?'
   local value = pcall('GET', name)
+  if type(value) == 'table' then return '?' end
+  return value
+end
+
+local function look(name, with_end)      -- the same and, if asked for, when its life ends; nothing changed
+  local value = told(name)
   local life = with_end and value and ends(name)
   if life then return {value, life} end
   return value
@@ -158,7 +164,7 @@ while args[at] do
           failed[fails] = (item - 8) .. 'e'
         else
           local newborn = value == tonumber(delta)
-          if value > EXACT or value < -EXACT then value = pcall('GET', name) end
+          if value > EXACT or value < -EXACT then value = told(name) end
           if newborn or kind == 'F' then
             heal(name, finish)
             value = {value, ends(name) or tonumber(finish)}
@@ -189,7 +195,7 @@ while args[at] do
       else
         if delta ~= seen then seen, seen_number = delta, tonumber(delta) end
         if look_always or look_newborn and value == seen_number then heal(name, expiry) end
-        if value > EXACT or value < -EXACT then value = pcall('GET', name) end
+        if value > EXACT or value < -EXACT then value = told(name) end
       end
       out[item] = value
     end

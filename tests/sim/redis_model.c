@@ -89,7 +89,7 @@ static void say_bulk(struct twi_bytes *out, const char *text) {
     say(out, "\r\n");
 }
 
-static void say_value(struct twi_bytes *out, const struct model_key *key) { /* as GET */
+static void say_value(struct twi_bytes *out, const struct model_key *key) { /* as the script tells it */
     char number[24];
     if (!key) {
         say(out, "$-1\r\n");
@@ -99,7 +99,7 @@ static void say_value(struct twi_bytes *out, const struct model_key *key) { /* a
     } else if (key->type == MODEL_TEXT) {
         say_bulk(out, key->text);
     } else {
-        say(out, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
+        say_bulk(out, "?");
     }
 }
 
