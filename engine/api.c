@@ -36,11 +36,8 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
         if (status == TW_ERR_FULL) return overflow(call, &place, delta, view);
         if (status != TW_OK) return status;
     }
-    uint64_t before;
-    enum twi_added added = twi_cell_add(place.cell, place.meta, delta, &before);
+    enum twi_added added = twi_place_add(call, &place, delta, view);
     if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
-    twi_place_mark(call, &place, before);
-    *view = twi_word_value(before) + delta;
     if (call->family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return TW_OK;
 }
@@ -62,7 +59,7 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
         if (twi_likely(status == TW_OK)) status = add_once(call, delta, view);
         if (twi_likely(status == TW_OK || status == TW_OVERFLOWED)) {
-            twi_count_increments(call->engine, call->self, 1);
+            (void)twi_count_increments(call->engine, call->self, 1);
             return status;
         }
         if (status == TW_ERR_LATE) twi_port_count(call->engine, late_increments, 1);
@@ -110,6 +107,7 @@ tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *
     if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
     tw_status status = twi_call_begin_hashed(&call, family, key, hash);
     if (twi_unlikely(status != TW_OK)) return status;
+    call.blind = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
@@ -136,6 +134,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
     if (delta_is_out_of_range(delta)) return TW_ERR_RANGE;
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
+    call.blind = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
@@ -152,12 +151,9 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         status = twi_call_now(&call);
         if (status != TW_OK || !twi_place_find(&call, &place)) break; /* unknown: 0 already */
         taken = twi_cell_view(place.cell, place.meta);
-        uint64_t before;
-        enum twi_added added = twi_cell_add_careful(place.cell, taken == INT64_MIN ? INT64_MAX : -taken, &before);
-        if (added == TWI_ADDED) {
-            twi_place_mark(&call, &place, before);
-            twi_count_increments(call.engine, call.self, 1);
-        }
+        int64_t local;
+        enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
+        if (added == TWI_ADDED) (void)twi_count_increments(call.engine, call.self, 1);
         status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
     } while (status == TW_PENDING);
     twi_call_end(&call);
@@ -176,19 +172,11 @@ static bool may_take_interest(const struct twi_call *call) {
     return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
 }
 
-/* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY
- * stays until then. */
-static void take_interest(const struct twi_call *call, const struct twi_place *place) {
-    uint64_t word = twi_load_relaxed(&place->cell->local);
-    if ((word & (TWI_DIRTY | TWI_FROZEN)) == 0)
-        twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
-}
-
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     bool found = twi_place_find(call, place);
     if (!call->family->synced) return found;
     if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) return false;
-    take_interest(call, place);
+    twi_place_ask(call, place);
     return true;
 }
 
@@ -305,8 +293,9 @@ static bool copy_record(struct each *each, const struct each_record *record, con
 
 static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct each *each = ctx;
-    struct each_record record = {.view = twi_cell_view(cell, meta),
-                                 .local = twi_cell_local(cell, meta),
+    int64_t local = twi_cell_local(cell, meta);
+    struct each_record record = {.view = twi_view_of(cell, meta, local),
+                                 .local = local,
                                  .end_ms = twi_load_relaxed(&cell->end_ms),
                                  .size = meta & TWI_META_SIZE};
     if (each->lives_only && record.end_ms <= each->now_ms) return true;

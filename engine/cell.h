@@ -13,6 +13,8 @@
  * Frozen by the turn alone (one closer), so final is stored before the swap that freezes (C1).
  * `base` = total - acked, one store by the turn; view = local + base. In a family without Redis nothing needs a base,
  * and its word is where `final` goes.
+ * A counter that threads contend for counts elsewhere (stripe.h): STRIPED, `local` frozen with its count in `final`, and
+ * the way to its stripes in the word where families from first, which have none, keep the end of a life.
  * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay
  * within +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
 #ifndef TWI_CELL_H
@@ -42,13 +44,17 @@
 #define TWI_META_OVERFLOW (UINT64_C(1) << 18)  /* the window's overflow counter: no key, no chunk */
 #define TWI_META_COLD (UINT64_C(1) << 19)      /* has a cold part */
 #define TWI_META_LIFE (UINT64_C(1) << 20)      /* the later of two lives of its key in one generation (table.h) */
+#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_INDEX_SHIFT 32
 
 struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
-    _Atomic int64_t end_ms; /* families from first: when this life ends */
+    union {
+        _Atomic int64_t end_ms;  /* families from first: when this life ends */
+        _Atomic int64_t stripes; /* others: how many lines from here its stripes lie; 0: none (stripe.h) */
+    };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
 };
@@ -94,11 +100,19 @@ TWI_INLINE _Atomic int64_t *twi_cell_final(struct twi_cell *cell, uint64_t meta)
     return (meta & TWI_META_COLD) != 0 ? &twi_cell_cold(cell, meta)->final : &cell->base;
 }
 
+/* stripe.c, of cells that are STRIPED: what the stripes hold; the same, and no more is added to them (sealing); the same,
+ * and their DIRTY is cleared (*sealed: nothing can follow); by who wants the total: marks it, false if it was. */
+int64_t twi_stripes_count(struct twi_cell *cell);
+int64_t twi_stripes_freeze(struct twi_cell *cell);
+int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);
+bool twi_stripes_mark_asked(struct twi_cell *cell);
+
 /* What this process has added. */
 TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_load_acquire(&cell->local); /* C2, pairs with C1 */
     if (twi_likely((word & TWI_FROZEN) == 0)) return twi_word_value(word);
-    return twi_load_relaxed(twi_cell_final(cell, meta));
+    int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
+    return (meta & TWI_META_STRIPED) != 0 ? final + twi_stripes_count(cell) : final;
 }
 
 TWI_INLINE int64_t twi_saturated_sum(int64_t a, int64_t b) {
@@ -107,9 +121,11 @@ TWI_INLINE int64_t twi_saturated_sum(int64_t a, int64_t b) {
     return sum;
 }
 
-TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
-    int64_t local = twi_cell_local(cell, meta);
+TWI_INLINE int64_t twi_view_of(struct twi_cell *cell, uint64_t meta, int64_t local) {
     return (meta & TWI_META_COLD) != 0 ? twi_saturated_sum(local, twi_load_relaxed(&cell->base)) : local;
+}
+TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
+    return twi_view_of(cell, meta, twi_cell_local(cell, meta));
 }
 
 enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
@@ -135,7 +151,8 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
     return TWI_ADDED;
 }
 
-/* Freezes the word; the value at that moment is in `final` from then on. One closer at a time: the turn. Returns it. */
+/* Freezes the word; the value at that moment is in `final` from then on. One closer at a time: the turn. Returns it.
+ * Stripes are no concern of it. */
 int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta);
 
 /* The kind of record a key of that size needs. */

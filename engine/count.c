@@ -1,6 +1,8 @@
 /* count.c -- see count.h: beginning a call, lives, and first inserts. */
 #include "engine/count.h"
 
+#include "engine/stripe.h"
+
 #include "tallywheel.h"
 
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
@@ -25,6 +27,7 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
     call->at = false;
+    call->blind = false;
     call->decided = false;
     call->now_ms = 0;
     if (hash == 0) hash = call->engine->hash(&call->engine->secret, key.data, key.size);
@@ -96,7 +99,7 @@ static bool still_current(void *ctx) {
 static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
     struct twi_insert insert = {&call->engine->arena, place->generation, call->self, *wanted,
                                 call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
-                                                         : place->generation->end_ms};
+                                                         : 0}; /* the word is for stripes */
     struct currency currency = {call, place->generation};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
     case TWI_FOUND:
@@ -113,8 +116,6 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
     if (place->generation != NULL && !family->from_first) {
         struct currency found = {call, place->generation};
-        TWI_RACE_POINT(window_found_not_inserted);
-        TWI_RACE_POINT(window_found_not_inserted);
         return still_current(&found) ? insert(call, place, &call->wanted) : TW_PENDING;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
@@ -136,4 +137,29 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
+}
+
+enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,
+                             int64_t *local) {
+    struct twi_counted counted;
+    enum twi_added added = twi_stripes_add(place->cell, place->meta, delta, !call->blind, call->self, &counted);
+    if (twi_unlikely(added != TWI_ADDED)) return added;
+    twi_stripes_mark(call->engine, place->generation, place->cell, place->meta, &counted);
+    *local = counted.local;
+    return TWI_ADDED;
+}
+
+void twi_place_ask(const struct twi_call *call, const struct twi_place *place) {
+    struct twi_cell *cell = place->cell;
+    if ((place->meta & TWI_META_STRIPED) == 0) {
+        uint64_t word = twi_load_relaxed(&cell->local);
+        if ((word & TWI_FROZEN) == 0) {
+            if ((word & TWI_DIRTY) != 0) return;
+            twi_dirty_mark(call->engine, place->generation, cell, place->meta);
+        }
+    }
+    /* It may have become striped before it was marked: then the mark was left out (dirty.c). */
+    uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
+    if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_asked(cell))
+        twi_dirty_list(call->engine, place->generation, cell, meta);
 }

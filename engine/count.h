@@ -19,6 +19,7 @@ struct twi_call {
     struct twi_thread *self;
     struct twi_wanted wanted;
     bool decided;    /* the clock has been read once: who comes again met a sealed window */
+    bool blind;      /* the sum is not asked for: a striped counter need not be added up */
     bool at;         /* event time is given: unix_ms decides the window, not the clock */
     int64_t unix_ms; /* the moment that decides the window */
     int64_t now_ms;  /* engine time */
@@ -73,5 +74,12 @@ TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_pla
     if ((before & TWI_DIRTY) == 0 && call->family->synced)
         twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
 }
+
+/* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY stays until
+ * then. */
+void twi_place_ask(const struct twi_call *call, const struct twi_place *place);
+
+/* Adds to the counter, wherever it counts, and marks it. *local: the sum after it, unless the call is blind. */
+enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta, int64_t *local);
 
 #endif

@@ -5,6 +5,7 @@
  * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector
  * (port.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
  * (D2). So:
+ * A striped counter (stripe.h) has a DIRTY in each of its words and one bit for all of them: the collector reads them all.
  * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
  * inside a section: tw_flush() waits one grace period before it collects, and then sees every add that had returned
  * before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
@@ -29,7 +30,7 @@ static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
 }
 
-static void list_cell(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     if ((meta & TWI_META_OVERFLOW) != 0) {
         (void)twi_swap_acqrel(&generation->overflow_marked, 1);
     } else {
@@ -52,7 +53,7 @@ void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct
     /* marked by another; or sealing looks at every counter itself */
     if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
     TWI_RACE_POINT(dirty_not_marked);
-    list_cell(engine, generation, cell, meta);
+    twi_dirty_list(engine, generation, cell, meta);
 }
 
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {

@@ -6,6 +6,7 @@
 #include "engine/options.h"
 #include "engine/random.h"
 #include "engine/stats.h"
+#include "engine/stripe.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -87,6 +88,7 @@ void twi_engine_turn(tw_engine *engine) {
     engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
     twi_arena_watch(&engine->arena, engine->turn_mono_ms);
     twi_wheel_turn(engine);
+    twi_stripes_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     twi_wheel_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
@@ -212,6 +214,7 @@ static void renew(tw_engine *engine) {
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     twi_store_relaxed(&engine->marked, 0);
     twi_store_relaxed(&engine->retired_maps, 0);
+    twi_store_relaxed(&engine->stripes_asked, 0);
     twi_store_relaxed(&engine->turn_owned, false);
     engine->pending = engine->pending_new = engine->retired = engine->maps = engine->delayed_count = 0;
     engine->collect_asked = engine->collect_running = false;
@@ -263,6 +266,14 @@ static bool copy_text(const char **text) {
     return *text != NULL;
 }
 
+/* Two stripes for each processor, so that threads that run at once rarely share one; at least 8. */
+static uint32_t stripes_log2(void) {
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t log2 = 3;
+    while (log2 < TWI_STRIPES_LOG2_MAX && (1L << log2) < 2 * processors) log2++;
+    return log2;
+}
+
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
     engine->wake_fd = -1;
     pthread_mutex_init(&engine->lock, NULL);
@@ -281,6 +292,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     if (!twi_random_bytes(secret, sizeof secret)) return TW_ERR_MEMORY;
     twi_hash_secret_make(&engine->secret, secret);
     engine->hash = twi_hash_choose();
+    engine->stripes_log2 = stripes_log2();
     twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->host_driven);
     engine->epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);

@@ -43,15 +43,18 @@ struct tw_engine {
     struct twi_hash_secret secret;
     struct twi_shard *shards;
     bool host_driven, has_redis;
-    _Atomic bool stopped; /* calls answer TW_ERR_CLOSED */
-    _Atomic bool gate;    /* stopped or broken: nobody takes the hot path */
-    _Atomic bool broken;  /* a forked child whose engine could not be made anew */
+    _Atomic bool stopped;  /* calls answer TW_ERR_CLOSED */
+    _Atomic bool gate;     /* stopped or broken: nobody takes the hot path */
+    _Atomic bool broken;   /* a forked child whose engine could not be made anew */
+    uint32_t stripes_log2; /* of a striped counter, by the number of processors */
     alignas(TWI_LINE_BYTES) struct twi_clock clock;
     struct twi_arena arena;
 
     /* any thread, lock-free */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* generations with marked counters: newest; taken by the turn */
     _Atomic uint32_t retired_maps;                   /* replaced maps of windows, for the turn to retire */
+    _Atomic uint64_t stripes_asked; /* lines of a generation << 32 and of its cell (stripe.c); 0: none */
+    _Atomic int64_t stripes_asked_limit;
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     struct twi_signal turned; /* who waits for turns sleeps on it */
     _Atomic bool turn_owned;
@@ -135,16 +138,22 @@ void twi_wheel_reclaim(tw_engine *engine);
 /* What tw_close() could not send, by key, to on_lost. */
 void twi_wheel_report_unsent(tw_engine *engine);
 
+/* stripe.c: makes the stripes that were asked for. */
+void twi_stripes_turn(tw_engine *engine);
+/* Nobody can reach this generation any more: what was asked for it is void. */
+void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation);
+
 /* window.c: a map that was replaced, for the turn to give back once nobody can see it. */
 void twi_engine_retire_map(tw_engine *engine, uint32_t line);
 
-TWI_INLINE void twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
+/* Answers how many the thread (or all that share its place) had counted before. */
+TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
     uint32_t shard = self->shard;
     _Atomic int64_t *count = &engine->shards[shard].increments;
-    if (twi_likely(shard != TWI_SHARD_SHARED))
-        twi_store_relaxed(count, twi_load_relaxed(count) + n); /* its only writer */
-    else
-        (void)twi_add_relaxed(count, n);
+    if (twi_unlikely(shard == TWI_SHARD_SHARED)) return twi_add_relaxed(count, n);
+    int64_t before = twi_load_relaxed(count);
+    twi_store_relaxed(count, before + n); /* its only writer */
+    return before;
 }
 
 #endif

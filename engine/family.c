@@ -5,6 +5,7 @@
 #include "engine/family.h"
 
 #include "engine/hash_aes.h"
+#include "engine/limit.h"
 #include "engine/options.h"
 
 #include <stdlib.h>
@@ -69,16 +70,19 @@ static void choose_hot_path(struct tw_family *family) {
     bool synced = family->synced;
     family->hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
     family->hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
+    family->hot_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
 #if TWI_WITH_AES
     if (family->engine->hash == twi_hash_aes()) {
         family->hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
         family->hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
+        family->hot_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
     }
 #endif
     /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
     if (family->from_first || (synced && family->template.guard_reserved) || !twi_section_may_be_short()) {
         family->hot_add = twi_add_slow;
         family->hot_group = NULL;
+        family->hot_acquire = twi_acquire_slow;
     }
 }
 

@@ -18,6 +18,8 @@ struct tw_family {
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
+    tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
+                             tw_verdict *verdict); /* hot_acquire.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
     struct twi_window_rule rule;
@@ -63,6 +65,8 @@ typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t 
                            tw_status *status);
 #define TWI_HOT_GROUP_MAX 32u
 twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
+typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
 twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
 /* For the hot path: an add of a key that was looked for in this window, in this section, and is not there. False: nothing was
@@ -125,6 +129,8 @@ bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, ui
 
 /* Marks a counter for the collector: its last add returned a word without DIRTY. */
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* The rest of it, for a word whose DIRTY was set together with its count (stripe.c). */
+void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
 /* The same by the turn: what sealing found to be owed, what was taken or came back and is to be collected again. */
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
 /* Puts a generation on the turn's list of those being collected. */

@@ -5,12 +5,13 @@
  * Three steps down. The hot function knows keys of 4 to 32 bytes that are found at home (home.h) at the first look, and calls
  * nothing on that way. hot_add_from_afar() knows keys next door, by the index, and new ones. Whatever else there is (a closed
  * leaf, a frozen cell, an edge of the range, a family from first, a stopped engine, a forked child) goes to
- * twi_add_slow(), which begins again and knows every case.
+ * twi_add_slow(), which begins again and knows every case. A striped counter goes to stripe.c, which is as short.
  * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
 #include "engine/count.h"
+#include "engine/stripe.h"
 
 #ifndef TWI_HOT_NAME
-#error "hot.h is a template: define TWI_HOT_NAME, TWI_HOT_GROUP, TWI_HOT_SYNCED, TWI_HOT_CODE and TWI_HOT_HASH first"
+#error "hot.h is a template: define TWI_HOT_NAME, _GROUP, _ACQUIRE, _OWN, _SYNCED, _CODE and _HASH first"
 #endif
 
 #ifndef TWI_HOT_ONCE
@@ -21,9 +22,11 @@ TWI_INLINE bool hot_is_handy(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
-/* A published cell of that key which no rare case concerns. */
-TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool handy) {
-    const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED | TWI_META_EDGE);
+/* A published cell of that key which no rare case concerns; it may be striped or must not, as `rare` says. */
+#define HOT_NOT_STRIPED TWI_META_STRIPED
+#define HOT_MAYBE_STRIPED UINT64_C(0)
+TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool handy, uint64_t rare) {
+    const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
     uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3 */
     if (twi_unlikely((meta & plain) != ((uint32_t)key.size | (uint32_t)TWI_META_PUBLISHED))) return false;
     return handy ? twi_key_equal_handy(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
@@ -34,7 +37,7 @@ TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_home_group *group,
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
         struct twi_cell *cell = twi_home_cell(group->chunk, group->first + (uint32_t)__builtin_ctz(match), synced);
-        if (hot_is_it(cell, key, true)) return cell;
+        if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
     }
     return NULL;
 }
@@ -63,7 +66,7 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
         uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
         if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
-            if (hot_is_it(cell, key, false)) return cell;
+            if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
         } else if (slot <= TWI_SLOT_CLOSED) {
             return NULL;
         }
@@ -83,6 +86,16 @@ TWI_INLINE bool hot_count(struct twi_cell *cell, int64_t delta, uint64_t *before
     if ((word & TWI_FROZEN) != 0) return false;
     (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
     return true;
+}
+
+TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
+    return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
+}
+
+/* Whether an add without a view is to be watched for others in between (stripe.h). */
+TWI_INLINE bool hot_is_watched(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
+    return twi_unlikely(cell == self->watched) ||
+           twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_WATCH_EVERY - 1)) == 0);
 }
 
 /* Registered, and not a forked child's; the engine goes on. */
@@ -111,6 +124,37 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_genera
     return TW_OK;
 }
 
+/* An add without a view has counted: have others been there since the last? Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(watch)(tw_family *family, struct twi_generation *generation,
+                                             struct twi_cell *cell, int64_t delta, uint64_t before) {
+    struct twi_thread *self = twi_thread_self;
+    twi_stripe_watch_add(family->engine, generation, cell, twi_word_value(before), delta, self);
+    if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
+        twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
+    twi_count_increments(family->engine, self, 1);
+    twi_section_leave(self);
+    return TW_OK;
+}
+
+/* To a striped cell. Inside the caller's section, which it leaves. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *family, tw_key key, int64_t delta,
+                                                                int64_t *view, uint64_t hash,
+                                                                struct twi_generation *generation,
+                                                                struct twi_cell *cell) {
+    struct twi_thread *self = twi_thread_self;
+    struct twi_counted counted;
+    if (twi_unlikely(twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) != TWI_ADDED)) {
+        twi_section_leave(self);
+        return twi_add_hashed(family, key, delta, view, hash);
+    }
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (TWI_HOT_SYNCED) twi_stripes_mark(family->engine, generation, cell, meta, &counted);
+    if (view != NULL) *view = twi_view_of(cell, meta, counted.local);
+    twi_count_increments(family->engine, self, 1);
+    twi_section_leave(self);
+    return TW_OK;
+}
+
 /* Where the key is not found at the first look. Begins anew, with the hash. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *family, tw_key key, int64_t delta,
                                                                   int64_t *view, uint64_t hash) {
@@ -136,8 +180,12 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
         self->inserts = cell == NULL;
         if (cell == NULL) {
             counted = twi_add_new(family, generation, key, hash, delta, &seen);
+        } else if (hot_is_striped(cell)) {
+            return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
         } else if (hot_count(cell, delta, &before)) {
             seen = TWI_HOT_OWN(view)(cell, delta, before);
+            if (view == NULL && hot_is_watched(engine, self, cell))
+                return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
             if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
                 return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
             counted = true;
@@ -176,11 +224,20 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
     if (twi_unlikely(match == 0)) goto afar;
     struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
-    if (twi_unlikely(!hot_is_it(cell, key, true))) goto afar; /* of another key with that tag */
+    if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
+        /* Else it is of another key with that tag. Whoever is called leaves the section by the long way. */
+        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto afar;
+        self->depth++;
+        return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
+    }
     if (twi_unlikely(!hot_count(cell, delta, &before))) goto afar;
     int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
-    if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
+    if (view == NULL && hot_is_watched(engine, self, cell)) {
         self->depth++; /* it leaves by the long way */
+        return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
+    }
+    if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
+        self->depth++;
         return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
     }
     twi_count_increments(engine, self, 1);
@@ -282,7 +339,8 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
 }
 
 /* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, the group is not plain (many.c adds
- * one by one); else status[] and views[] are filled. The stages only read and prefetch: what they saw decides nothing. */
+ * one by one); else status[], and views[] unless NULL, are filled. The stages only read and prefetch: what they saw decides
+ * nothing. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
                                 int64_t *views, tw_status *status) {
     tw_engine *engine = family->engine;
@@ -307,14 +365,15 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         int64_t delta = deltas != NULL ? deltas[i] : 1;
         uint64_t before;
         struct twi_cell *cell = hot_find_staged(engine, generation, TWI_HOT_SYNCED, &staged[i], keys[i]);
-        if (twi_unlikely(cell == NULL) || !hot_count(cell, delta, &before)) {
-            views[i] = 0;
-            status[i] = twi_add_hashed(family, keys[i], delta, &views[i], staged[i].hash);
+        if (twi_unlikely(cell == NULL) || hot_is_striped(cell) || !hot_count(cell, delta, &before)) {
+            int64_t *view = views != NULL ? &views[i] : NULL;
+            if (view != NULL) *view = 0;
+            status[i] = twi_add_hashed(family, keys[i], delta, view, staged[i].hash);
             continue;
         }
         if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
             twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
-        views[i] = TWI_HOT_OWN(view)(cell, delta, before);
+        if (views != NULL) views[i] = TWI_HOT_OWN(view)(cell, delta, before);
         status[i] = TW_OK;
         plain++;
     }
@@ -323,7 +382,10 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
     return true;
 }
 
+#include "engine/hot_acquire.h"
+
 #undef TWI_HOT_NAME
 #undef TWI_HOT_GROUP
+#undef TWI_HOT_ACQUIRE
 #undef TWI_HOT_OWN
 #undef TWI_HOT_SYNCED

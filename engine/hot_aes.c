@@ -8,12 +8,14 @@
 
 #define TWI_HOT_NAME twi_hot_add_aes
 #define TWI_HOT_GROUP twi_hot_group_aes
+#define TWI_HOT_ACQUIRE twi_hot_acquire_aes
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED false
 #include "engine/hot.h"
 
 #define TWI_HOT_NAME twi_hot_add_aes_synced
 #define TWI_HOT_GROUP twi_hot_group_aes_synced
+#define TWI_HOT_ACQUIRE twi_hot_acquire_aes_synced
 #define TWI_HOT_OWN(name) hot_synced_##name
 #define TWI_HOT_SYNCED true
 #include "engine/hot.h"

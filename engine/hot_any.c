@@ -5,12 +5,14 @@
 
 #define TWI_HOT_NAME twi_hot_add_any
 #define TWI_HOT_GROUP twi_hot_group_any
+#define TWI_HOT_ACQUIRE twi_hot_acquire_any
 #define TWI_HOT_OWN(name) hot_local_##name
 #define TWI_HOT_SYNCED false
 #include "engine/hot.h"
 
 #define TWI_HOT_NAME twi_hot_add_any_synced
 #define TWI_HOT_GROUP twi_hot_group_any_synced
+#define TWI_HOT_ACQUIRE twi_hot_acquire_any_synced
 #define TWI_HOT_OWN(name) hot_synced_##name
 #define TWI_HOT_SYNCED true
 #include "engine/hot.h"

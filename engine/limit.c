@@ -1,21 +1,30 @@
-/* limit.c -- tw_acquire (soft mode, fixed windows) and tw_once.
+/* limit.c -- tw_acquire (soft mode, fixed windows) and tw_once: what hot_acquire.h leaves, which is every case.
  * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
+#include "engine/limit.h"
+
 #include "engine/count.h"
+#include "engine/stripe.h"
 
-/* What a decision rested on. */
-struct decision {
-    int64_t view; /* after the call */
-    int64_t end_ms;
-    int64_t start_ms;
-    bool full;
-};
+/* From the stripes, if it has any: else the window was sealed. */
+static tw_status take_striped(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                              struct twi_decision *decision) {
+    struct twi_taken taken;
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* striped since it was looked up? S2 */
+    tw_status status = twi_slices_take(place->cell, meta, n, limit, call->self, &taken);
+    decision->view = taken.used;
+    decision->bound = taken.bound;
+    if (taken.unlisted) twi_dirty_list(call->engine, place->generation, place->cell, meta);
+    return status;
+}
 
-static tw_status take(struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit, int64_t *view) {
-    uint64_t word = twi_load_relaxed(&place->cell->local);
+static tw_status take(struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                      struct twi_decision *decision) {
+    uint64_t word = twi_load_acquire(&place->cell->local); /* C2 */
+    int64_t *view = &decision->view;
     int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0;
     for (;;) {
-        if ((word & TWI_FROZEN) != 0) return TW_PENDING;
+        if ((word & TWI_FROZEN) != 0) return take_striped(call, place, n, limit, decision);
         int64_t value = twi_word_value(word);
         *view = twi_saturated_sum(value, base);
         if (twi_saturated_sum(*view, n) > limit) return TW_DENIED;
@@ -23,6 +32,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
         if (value > TW_COUNT_MAX - n) return TW_ERR_RANGE;
         uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
+        twi_stripe_watch_acquire(call->engine, place->generation, place->cell, limit, call->self);
     }
     *view += n;
     twi_place_mark(call, place, word);
@@ -30,7 +40,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
     return TW_OK;
 }
 
-static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct decision *decision) {
+static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
@@ -45,7 +55,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
     }
     decision->start_ms = place.generation->start_ms;
     decision->end_ms = call->family->from_first ? twi_load_relaxed(&place.cell->end_ms) : place.generation->end_ms;
-    return take(call, &place, n, limit, &decision->view);
+    return take(call, &place, n, limit, decision);
 }
 
 /* Table full: the family's policy decides; strangers never share a limit (trap E40). */
@@ -53,8 +63,7 @@ static tw_status decide_full(struct tw_family *family) {
     return twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : TW_ERR_FULL;
 }
 
-static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct decision *decision,
-                         int64_t *now_ms) {
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -62,44 +71,32 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(&call, n, limit, decision);
     } while (status == TW_PENDING);
-    *now_ms = call.now_ms;
+    decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
     if (status == TW_OK && n != 0 && !decision->full) twi_count_increments(call.engine, call.self, 1);
     twi_call_end(&call);
     return status;
 }
 
-static void fill_verdict(tw_verdict *verdict, const tw_family *family, tw_status status, int64_t n, int64_t limit,
-                         const struct decision *decision, int64_t now_ms) {
-    memset(verdict, 0, sizeof *verdict);
-    verdict->limit = limit;
-    verdict->used = decision->view;
-    verdict->remaining = decision->view < limit ? limit - decision->view : 0;
-    verdict->reset_after_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - now_ms;
-    if (verdict->reset_after_ms < 0) verdict->reset_after_ms = 0;
-    if (status == TW_DENIED) verdict->retry_after_ms = n > limit ? -1 : verdict->reset_after_ms;
-    verdict->window_start_ms = decision->start_ms;
-    verdict->error_bound = family->synced || decision->full ? TW_UNBOUNDED : 0;
-    verdict->decided_by = decision->full ? TW_BY_FULL : family->synced ? TW_BY_VIEW : TW_BY_LOCAL;
-    verdict->allowed = status == TW_OK;
-}
-
-tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
-    struct decision decision = {0};
-    int64_t now_ms = 0;
+tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_decision decision = {0};
     tw_status status = n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX
                            ? TW_ERR_RANGE
-                           : acquire(family, key, n, limit, &decision, &now_ms);
-    if (verdict != NULL) fill_verdict(verdict, family, status, n, limit, &decision, now_ms);
+                           : acquire(family, key, n, limit, &decision);
+    if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
     return status;
 }
 
+tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    twi_check(family != NULL);
+    return family->hot_acquire(family, key, n, limit, verdict);
+}
+
 tw_status tw_once(tw_family *family, tw_key key, bool *first) {
-    struct decision decision = {0};
-    int64_t now_ms;
+    struct twi_decision decision = {0};
     twi_check(family != NULL);
     if (family->synced) return TW_ERR_MODE;
-    tw_status status = acquire(family, key, 1, 1, &decision, &now_ms);
+    tw_status status = acquire(family, key, 1, 1, &decision);
     if (status < 0) return status;
     if (first != NULL) *first = status == TW_OK;
     return TW_OK;

@@ -43,8 +43,9 @@ static void settle(struct many *many, size_t i, tw_status status, int64_t view) 
 
 static void add_one(struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
-    tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], &view)
-                                             : tw_add(many->family, many->keys[i], delta, &view);
+    int64_t *wanted = many->views != NULL ? &view : NULL; /* a striped counter need not be added up for nobody */
+    tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], wanted)
+                                             : tw_add(many->family, many->keys[i], delta, wanted);
     settle(many, i, status, view);
 }
 
@@ -108,6 +109,7 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     if (status == TW_OK) {
         struct twi_call call = {.family = many->family, .engine = many->engine, .self = self, .wanted = staged->wanted};
         call.at = many->unix_ms != NULL;
+        call.blind = many->views == NULL;
         if (call.at) call.unix_ms = many->unix_ms[i];
         status = twi_add_call(&call, delta, &view);
     }
@@ -121,9 +123,9 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_family *family = many->family;
     const int64_t *deltas = many->deltas != NULL ? many->deltas + first : NULL;
     if (many->unix_ms != NULL || family->hot_group == NULL ||
-        !family->hot_group(family, many->keys + first, deltas, count, views, status))
+        !family->hot_group(family, many->keys + first, deltas, count, many->views != NULL ? views : NULL, status))
         return false;
-    for (size_t i = 0; i < count; i++) settle(many, first + i, status[i], views[i]);
+    for (size_t i = 0; i < count; i++) settle(many, first + i, status[i], many->views != NULL ? views[i] : 0);
     return true;
 }
 

@@ -5,6 +5,8 @@
  * section has entered that section before the generation was unlinked, and reclamation waits for it (trap E32). Outside of
  * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
  * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
+#include "engine/stripe.h"
+
 #include "engine/count.h"
 
 #include <stdlib.h>
@@ -56,6 +58,7 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return TW_ERR_RANGE;
     tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
     if (status != TW_OK) return status;
+    call.blind = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     if (status == TW_OK) remember(pin, &call);
     twi_call_end(&call);
@@ -74,18 +77,18 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     twi_section_enter(self);
     int64_t now_ms = twi_clock_now_ms(&engine->clock);
     struct twi_cell *cell = pin->cell;
-    uint64_t before, meta;
+    struct twi_counted counted;
+    uint64_t meta;
     if (twi_unlikely(now_ms < pin->start_ms || now_ms >= pin->end_ms)) goto anew;
     meta = twi_load_relaxed(&cell->meta);
-    if (twi_unlikely(twi_cell_add(cell, meta, delta, &before) != TWI_ADDED)) goto anew;
-    int64_t seen = twi_word_value(before) + delta;
-    if (family->synced) {
-        if ((before & TWI_DIRTY) == 0) twi_dirty_mark(engine, pin->generation, cell, meta);
-        seen = twi_saturated_sum(seen, twi_load_relaxed(&cell->base));
-    }
-    twi_count_increments(engine, self, 1);
+    if (twi_unlikely(twi_stripes_add(cell, meta, delta, view != NULL, self, &counted) != TWI_ADDED)) goto anew;
+    twi_stripes_mark(engine, pin->generation, cell, meta, &counted);
+    int64_t count = twi_count_increments(engine, self, 1);
+    if (view != NULL)
+        *view = twi_view_of(cell, meta, counted.local);
+    else if ((meta & TWI_META_STRIPED) == 0)
+        twi_stripe_watch(engine, pin->generation, cell, counted.local - delta, delta, count, self);
     twi_section_leave(self);
-    if (view != NULL) *view = seen;
     return TW_OK;
 anew:
     twi_section_leave(self);

@@ -94,9 +94,11 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = cold_of(generation, cell);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
-    int64_t value = (word & TWI_FROZEN) != 0 ? twi_load_relaxed(&cold->final) : twi_word_value(word);
+    bool sealed = (word & TWI_FROZEN) != 0;
+    int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
+    if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
     int64_t delta = value - twi_load_relaxed(&cold->handed);
-    if (delta == 0 && ((word & TWI_FROZEN) != 0 || cell == &generation->overflow)) return false;
+    if (delta == 0 && (sealed || cell == &generation->overflow)) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};

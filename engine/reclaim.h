@@ -35,9 +35,12 @@ struct twi_thread {
     uint32_t spare_line;                                /* kept for the next insert into the same generation */
     uint32_t spare_kind;
     uint64_t spare_generation;
-    bool inserts;            /* its last add away from home was of a new key: so may be the next (hot.h) */
-    bool in_hook;            /* inside a user's hook: some calls answer TW_ERR_MODE */
-    _Atomic bool taken;      /* belongs to a living thread */
+    bool inserts;       /* its last add away from home was of a new key: so may be the next (hot.h) */
+    bool in_hook;       /* inside a user's hook: some calls answer TW_ERR_MODE */
+    _Atomic bool taken; /* belongs to a living thread */
+    void *watched;      /* the cell that this thread watches for others (stripe.c), and what it has seen: */
+    int64_t watched_value, watched_since_ms;
+    uint32_t watched_adds, watched_others;
     struct twi_thread *next; /* all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u

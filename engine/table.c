@@ -302,7 +302,8 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
             if (slot <= TWI_SLOT_CLOSED) continue;
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
             uint64_t meta = twi_cell_publish(cell);
-            frozen(ctx, cell, meta, twi_cell_freeze(cell, meta));
+            int64_t shared = (meta & TWI_META_STRIPED) != 0 ? twi_stripes_freeze(cell) : 0;
+            frozen(ctx, cell, meta, shared + twi_cell_freeze(cell, meta));
             cost += SEAL_WORK;
         }
         *work = *work > cost ? *work - cost : 0;
@@ -360,6 +361,7 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
     if (!twi_home_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
+    if (!twi_stripes_give(arena, generation, work)) return false;
     return give_chunks(arena, generation, work) && give_index(arena, generation, work);
 }
 

@@ -138,6 +138,8 @@ struct twi_generation {
     uint32_t next_restore; /* next generation being restored */
     uint32_t packing;      /* line of the packed form while it is being built */
     uint32_t next_to_pack; /* next generation that waits to be packed */
+    uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
+    uint32_t striped_cells;
     bool pending, hook_done;
     bool to_pack;          /* history.c has it in hand */
     bool unpacking;        /* what was built of a packed form is being given back */
@@ -294,6 +296,8 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
 /* A generation with one small leaf, or an index for `keys_expected`. NULL: no memory. Not yet reachable by anyone. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
+/* stripe.c: gives back what its stripes took. */
+bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 /* A generation whose packed form has taken the table's place: its records and its index are, or soon will be, gone. */
 TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
     return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */

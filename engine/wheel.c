@@ -388,6 +388,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
+    twi_stripes_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;

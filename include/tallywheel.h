@@ -338,7 +338,13 @@ TW_API tw_status tw_family_close(tw_family *family);
 
 /** Adds `delta` to counter `key` in the window that is open now, creating it at 0 first. `*view` becomes the count as
  *  known here: what this process added plus what Redis last told of others. The view is exact in the sense of P1 and
- *  P3.
+ *  P3: the count right after this add, so that no two adds of 1 get the same one. There is one exception.
+ *  Hot keys: pass NULL for `view` where you do not need it. A counter to which threads add without a view, and which they
+ *  contend for, is striped by itself: each thread then adds to a line of its own, and cores do not slow each other down.
+ *  Reads stay exact: they contain every add that returned before they began. But the view of an add to such a counter is no
+ *  longer a place in a row: it contains this add and all that had returned before, and of those under way any part; two
+ *  adds may get the same one, and where all deltas are positive it is a lower bound of the count when the call returns.
+ *  Where every caller asks for the view, nothing is ever striped. Not for TW_FROM_FIRST.
  *  Cost: one hash, one atomic add once the key exists (P9); a new key takes prepared memory, lock-free.
  *  Answers: TW_OK; TW_OVERFLOWED (counted elsewhere; *view is the overflow counter's); TW_ERR_KEY, TW_ERR_RANGE,
  *  TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
@@ -375,7 +381,8 @@ typedef struct tw_reading {
 TW_API tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading);
 
 /** A pin keeps the way to one counter: adding through it skips the hash and the search. It follows its key into each next
- *  window, creating it there at its first add. Cost: tw_pin_open() allocates; tw_pin_add() is one atomic add.
+ *  window, creating it there at its first add. Cost: tw_pin_open() allocates; tw_pin_add() is one atomic add. Of hot keys and
+ *  views the same holds as for tw_add().
  *  Threads: a pin is used by one thread at a time; any number of pins may name one key. Close it before its family.
  *  Answers: tw_pin_open(): TW_OK, TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED. tw_pin_add(): as tw_add(). */
 typedef struct tw_pin tw_pin;
@@ -420,7 +427,7 @@ typedef struct tw_verdict {
     int64_t reset_after_ms, retry_after_ms; /* retry: 0 if admitted, -1 when n can never be admitted in this window */
     int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms;
-    /* TW_BY_LOCAL: no Redis, exact. TW_BY_VIEW: what is known here. TW_BY_FULL */
+    /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL */
     uint32_t decided_by;
     uint16_t claim;
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
@@ -430,8 +437,14 @@ typedef struct tw_verdict {
 /** Takes `n` units of `key` if the count then stays within `limit`, else changes nothing. n = 0 looks without taking.
  *  Without Redis exactly the limit is admitted, for any number of threads. With Redis this is the soft mode: it decides
  *  on the view, so several processes together may pass the limit by what each has not yet heard of the others.
+ *  Hot keys: what is left of a limit that threads contend for is cut into slices, and each thread spends its own, then the
+ *  others'; still exactly the limit is admitted, and nobody is denied while a unit is left. An admission from a slice does
+ *  not add all of them up: `used` is then the count when some thread last did (each does every 64 units), `remaining` is
+ *  limit - used, and error_bound, else 0 without Redis, says how far off `used` may be. A denial, and n = 0, are exact.
+ *  Slices stand while calls name the same limit or a higher one and nobody adds to the key (tw_add() of a negative delta,
+ *  a refund, is no obstacle); otherwise the call decides on the whole, as on any other key. Not for TW_FROM_FIRST.
  *  Table full: on_full_limit decides (TW_OK with decided_by TW_BY_FULL, or TW_ERR_FULL); never the overflow counter.
- *  Cost: as tw_add(), by compare-and-swap; a denied call on a known key only loads.
+ *  Cost: as tw_add(), by compare-and-swap; a denied call on a known key only loads (on a hot one, from the second denial).
  *  Answers: TW_OK, TW_DENIED; TW_ERR_KEY, TW_ERR_RANGE (n < 0, limit < 0, or out of range), TW_ERR_FULL, TW_ERR_MEMORY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
@@ -486,14 +499,15 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(restored, counter, "units owed again, out of the counters, because Redis had lost everything") \
     X(regressions, counter, \
       "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand") \
-    X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged")
+    X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
+    X(striped, counter, "counters that were given stripes or slices because threads contended for them")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[24];
+    uint64_t reserved[23];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

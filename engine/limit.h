@@ -1,0 +1,40 @@
+/* limit.h -- what a decision of tw_acquire() rests on, and how it becomes a verdict: for limit.c and the hot path.
+ * Always true: every field of a verdict is written, whatever the answer. */
+#ifndef TWI_LIMIT_H
+#define TWI_LIMIT_H
+
+#include "engine/family.h"
+
+struct twi_decision {
+    int64_t view;  /* after the call */
+    int64_t bound; /* how far off that may be, what Redis knows apart */
+    int64_t start_ms, end_ms;
+    int64_t now_ms;
+    bool full;
+};
+
+TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
+                               const struct twi_decision *decision) {
+    int64_t left_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - decision->now_ms;
+    if (left_ms < 0) left_ms = 0;
+    *verdict = (tw_verdict){
+        .limit = limit,
+        .used = decision->view,
+        .remaining = decision->view < limit ? limit - decision->view : 0,
+        .reset_after_ms = left_ms,
+        .retry_after_ms = status != TW_DENIED ? 0
+                          : n > limit         ? -1
+                                              : left_ms,
+        .error_bound = synced || decision->full ? TW_UNBOUNDED : decision->bound,
+        .window_start_ms = decision->start_ms,
+        .decided_by = decision->full ? TW_BY_FULL
+                      : synced       ? TW_BY_VIEW
+                                     : TW_BY_LOCAL,
+        .allowed = status == TW_OK,
+    };
+}
+
+/* limit.c: the decision where nothing is known yet. */
+tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
+#endif

@@ -1,0 +1,239 @@
+/* hotkeys.c -- few keys, all of them contended: counters become striped and limits sliced under threads that add with and
+ * without a view, through pins and in batches, acquire, give back, reset and read, while windows roll over and a driver
+ * collects. Sums are exact, and limits too. */
+#include "tests/stress/stress.h"
+#include "tests/support/fake_driver.h"
+
+#include "engine/count.h"
+#include "engine/stripe.h"
+
+/* 0.. only added to | LIMITED.. only acquired | MIXED.. everything */
+#define LIMITED 6u
+#define MIXED 10u
+#define KEYS 13u
+#define LIMIT 3000
+
+struct field {
+    struct fake_clock clock;
+    tw_engine *engine;
+    tw_family *family;
+    uint64_t windows;
+    bool synced;
+    _Atomic int64_t taken[FAKE_WINDOWS][KEYS]; /* acquired */
+    _Atomic bool denied[FAKE_WINDOWS][KEYS];   /* a call for one unit */
+    int64_t told[FAKE_WINDOWS][KEYS];
+    uint32_t told_times[FAKE_WINDOWS];
+    atomic_int stop;
+};
+static struct field field;
+
+static uint32_t window_of(int64_t ms) {
+    return (uint32_t)((ms - STRESS_START_MS) / TW_SECOND) % FAKE_WINDOWS;
+}
+
+static bool tell_count(void *ctx, const tw_count *count) {
+    uint32_t number = KEYS;
+    (void)ctx;
+    expect(count->key.size == sizeof number);
+    memcpy(&number, count->key.data, sizeof number);
+    expect(number < KEYS);
+    field.told[window_of(count->start_ms)][number] = count->local;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)ctx, (void)end_ms, (void)flags;
+    field.told_times[window_of(start_ms)]++;
+    return tw_each(family, start_ms, tell_count, NULL) == TW_OK;
+}
+
+static void field_open(bool synced) {
+    memset(&field, 0, sizeof field);
+    field.synced = synced;
+    fake_clock_init(&field.clock, STRESS_START_MS);
+    fake_driver_reset(STRESS_START_MS, TW_SECOND);
+    tw_options options;
+    tw_options_init(&options);
+    options.memory_bytes_max = UINT64_C(64) << 20;
+    fake_clock_install(&field.clock, &options);
+    if (synced) fake_driver_install(&options);
+    fake_driver.totals = true; /* all of it is ours: the view is what was counted here */
+    fake_driver.return_percent = 20;
+    fake_driver.hold_percent = 30;
+    fake_driver.collect_max = 7;
+    field.engine = stress_open(&options);
+    tw_family_options family;
+    tw_family_options_init(&family);
+    family.name = "hot";
+    family.window_ms = TW_SECOND;
+    family.history_ms = TW_NONE;
+    family.keys_expected = test_seed() % 2 == 0 ? 0 : 500;
+    family.on_window_closed = on_closed;
+    field.family = stress_family(field.engine, &family);
+}
+
+/* ---- the members ------------------------------------------------------------------------------------------------------ */
+
+static void let_time_pass(struct member *member) {
+    while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
+        fake_clock_advance_ms(&field.clock, 1 + (int64_t)test_prng_below(&member->prng, 60));
+        test_sleep_ms(1);
+    }
+    atomic_store(&field.stop, 1);
+}
+
+/* Asks for stripes or slices of whatever key, as contention would; on two cores it would come too seldom. */
+static void ask_for_stripes(struct member *member) {
+    while (!atomic_load(&field.stop)) {
+        uint32_t number = (uint32_t)test_prng_below(&member->prng, KEYS);
+        bool slices = test_prng_chance(&member->prng, number < LIMITED ? 1 : 7, 8);
+        struct twi_call call;
+        struct twi_place place;
+        expect(twi_call_begin(&call, field.family, fake_key(&number)) == TW_OK);
+        if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place))
+            twi_stripe_ask(field.engine, place.generation, place.cell, slices ? LIMIT : TWI_NO_LIMIT);
+        twi_call_end(&call);
+        test_sleep_ms(test_prng_below(&member->prng, 3) == 0);
+    }
+}
+
+static void acquire(struct member *member, uint32_t number) {
+    int64_t n = 1 + (int64_t)test_prng_below(&member->prng, 3);
+    tw_verdict verdict;
+    tw_status status = tw_acquire(field.family, fake_key(&number), n, LIMIT, &verdict);
+    expect(status == TW_OK || status == TW_DENIED);
+    expect(verdict.remaining == (verdict.used < LIMIT ? LIMIT - verdict.used : 0));
+    uint32_t window = window_of(verdict.window_start_ms);
+    if (number < MIXED) expect(verdict.used <= LIMIT);
+    if (status == TW_OK) atomic_fetch_add(&field.taken[window][number], n);
+    if (status == TW_OK) member->sum += n;
+    if (status == TW_DENIED && n == 1) atomic_store(&field.denied[window][number], true);
+}
+
+static void add(struct member *member, uint32_t number, tw_pin *pin) {
+    int64_t delta = test_prng_between(&member->prng, -2, 4), view, reset = 0;
+    tw_key keys[10];
+    switch (test_prng_below(&member->prng, 16)) {
+    case 0: expect(tw_add(field.family, fake_key(&number), delta, &view) == TW_OK); break;
+    case 1:
+        expect(tw_pin_add(pin, delta, NULL) == TW_OK); /* of key 0 */
+        break;
+    case 2: expect(tw_pin_add(pin, delta, &view) == TW_OK); break;
+    case 3:
+        for (size_t i = 0; i < 10; i++) keys[i] = fake_key(&number);
+        expect(tw_add_many(field.family, keys, NULL, 10, NULL, NULL) == TW_OK);
+        delta = 10;
+        break;
+    case 4:
+        expect(tw_get(field.family, fake_key(&number), &view) == TW_OK);
+        delta = 0;
+        break;
+    case 5:
+        delta = 0;
+        if (!test_prng_chance(&member->prng, 1, 8)) break;
+        expect(tw_reset(field.family, fake_key(&number), &reset) == TW_OK);
+        break;
+    default: expect(tw_add(field.family, fake_key(&number), delta, NULL) == TW_OK); break;
+    }
+    member->sum += delta - reset;
+}
+
+static void use_hot_keys(struct member *member) {
+    if (member->index == 0) return let_time_pass(member);
+    if (member->index == 1) return ask_for_stripes(member);
+    tw_pin *pin;
+    uint32_t first = 0;
+    expect(tw_pin_open(field.family, fake_key(&first), &pin) == TW_OK);
+    for (uint64_t round = 1; !atomic_load(&field.stop); round++) {
+        uint32_t number = (uint32_t)test_prng_below(&member->prng, KEYS);
+        if (number < LIMITED || (number >= MIXED && test_prng_chance(&member->prng, 1, 2)))
+            add(member, number, pin);
+        else
+            acquire(member, number);
+        if (round % 4096 == 0) sched_yield();
+    }
+    tw_pin_close(pin);
+}
+
+/* What is asked of Redis comes, also of counters that are striped. The sum of what was added. */
+static int64_t fetch_striped(void) {
+    for (uint32_t number = 0; number < LIMITED; number++) {
+        struct twi_call call;
+        struct twi_place place;
+        tw_key key = fake_key(&number);
+        int64_t total = -1, view;
+        assert_status(tw_add(field.family, key, 1, NULL), TW_OK);
+        assert_status(twi_call_begin(&call, field.family, key), TW_OK);
+        assert_status(twi_call_now(&call), TW_OK);
+        assert_true(twi_place_find(&call, &place));
+        twi_stripe_ask(field.engine, place.generation, place.cell, TWI_NO_LIMIT);
+        twi_call_end(&call);
+        while ((twi_load_relaxed(&place.cell->meta) & TWI_META_STRIPED) == 0) test_sleep_ms(1); /* time stands still */
+        for (int round = 0; round < 3; round++) {
+            tw_reading reading;
+            fake_clock_advance_ms(&field.clock, 10);
+            assert_status(tw_fetch(field.family, &key, 1, &total, 100000), TW_OK);
+            assert_status(tw_get(field.family, key, &view), TW_OK);
+            assert_i64_equal(total, view);
+            assert_status(tw_read(field.family, key, &reading), TW_OK);
+            assert_i64_equal(reading.age_ms, 0); /* asked anew, though nothing is owed */
+        }
+    }
+    return LIMITED;
+}
+
+/* ---- the books ---------------------------------------------------------------------------------------------------------- */
+
+static void check_hot_keys(bool synced) {
+    field_open(synced);
+    field.windows = test_scale(60);
+    if (field.windows > FAKE_WINDOWS - 8) field.windows = FAKE_WINDOWS - 8;
+    int64_t counted = team_work(6, use_hot_keys, NULL);
+    int64_t striped = test_stat_of(field.engine, striped);
+    if (synced) {
+        fake_driver.hold_percent = 0;
+        for (int step = 0; step < 10; step++) {
+            fake_clock_advance_ms(&field.clock, 10); /* what was returned for later comes back */
+            test_sleep_ms(2);
+        }
+        assert_status(tw_flush(field.engine, UINT32_MAX), TW_OK);
+        assert_i64_equal(fake_driver_sum(), counted);
+        counted += fetch_striped();
+    }
+    assert_status(tw_close(field.engine, 100000), TW_OK);
+    const char *failure = atomic_exchange(&stress_failure, NULL);
+    if (failure != NULL) fail_msg("in the hook: %s", failure);
+    int64_t told = 0;
+    for (uint32_t window = 0; window < FAKE_WINDOWS; window++) {
+        assert_true(field.told_times[window] <= 1);
+        for (uint32_t number = 0; number < KEYS; number++) {
+            told += field.told[window][number];
+            if (number < LIMITED || number >= MIXED) continue;
+            assert_i64_equal(field.told[window][number], atomic_load(&field.taken[window][number]));
+            assert_true(field.told[window][number] <= LIMIT);
+            if (atomic_load(&field.denied[window][number])) assert_i64_equal(field.told[window][number], LIMIT);
+        }
+    }
+    assert_i64_equal(told, counted);
+    assert_true(striped > 0);
+}
+
+/* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens beside them (P1, P7, E34
+ * to E36). Method: the hook's figures against each thread's own. */
+static void hot_keys_are_counted_and_limited_exactly(void **state) {
+    (void)state;
+    check_hot_keys(false);
+}
+/* The same with what was collected, returned and acknowledged meanwhile (P2, E9). */
+static void hot_keys_are_settled_exactly(void **state) {
+    (void)state;
+    check_hot_keys(true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hot_keys_are_counted_and_limited_exactly),
+        cmocka_unit_test(hot_keys_are_settled_exactly),
+    };
+    return cmocka_run_group_tests_name("hotkeys", tests, NULL, NULL);
+}
