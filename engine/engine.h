@@ -118,6 +118,8 @@ void twi_engine_leave_turn(tw_engine *engine);
 void twi_engine_wake(tw_engine *engine);
 /* Sleeps until the socket is ready, or so many ms. */
 void twi_engine_nap(tw_engine *engine, uint32_t ms);
+/* fetch.c: what holds for every call that waits. */
+tw_status twi_engine_may_wait(tw_engine *engine);
 /* Outside of hooks and sections. */
 bool twi_thread_may_wait(const struct twi_thread *self);
 

@@ -37,7 +37,7 @@ static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
 }
 
 /* What holds for every call that waits. */
-static tw_status may_wait(tw_engine *engine) {
+tw_status twi_engine_may_wait(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return TW_ERR_MEMORY;
     if (!twi_thread_may_wait(self)) return TW_ERR_MODE;
@@ -48,7 +48,7 @@ static tw_status may_wait(tw_engine *engine) {
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = may_wait(engine);
+    tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK || engine->sync == NULL) return status;
     return await_flush(engine, deadline_ms);
 }
@@ -80,7 +80,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t 
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = may_wait(engine);
+    tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK) return status;
     if (engine->host_driven) return TW_ERR_MODE;
     if (engine->sync == NULL) return TW_ERR_STORE;

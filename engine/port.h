@@ -96,6 +96,26 @@ void twi_port_last_error(tw_engine *engine, const char *text); /* tw_stats.last_
 /* ---- what the engine asks of sync/
  * ----------------------------------------------------------------------------------- */
 
+/* What an engine knows of its own ledger. */
+struct twi_audit_own {
+    char ledger[512]; /* its name; "": none is known */
+    uint64_t number, plus, minus;
+};
+
+/* tw_audit(), checked, with what only the engine knows. */
+struct twi_audit {
+    const tw_audit_options *options; /* url and prefix are the engine's, where there is one */
+    int (*password)(void *ctx, char *out, size_t size);
+    void *password_ctx;
+    const char *const *patterns; /* of keys that must end */
+    size_t pattern_count;
+    struct twi_audit_own own;
+    int64_t (*mono_ms)(void); /* the system's */
+    void (*found)(void *ctx, const tw_finding *finding);
+    void *ctx;
+    tw_audit_report *report;
+};
+
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
 
 struct twi_driver {
@@ -115,6 +135,8 @@ struct twi_driver {
     void (*destroy)(struct twi_sync *sync);
     /* In a forked child: closes the inherited socket unsaid and frees without settling anything. */
     void (*abandon)(struct twi_sync *sync);
+    void (*own)(const struct twi_sync *sync, struct twi_audit_own *own);     /* by the owner of the turn */
+    tw_status (*audit)(const struct twi_audit *audit);                       /* without an engine; any thread; waits */
 };
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);

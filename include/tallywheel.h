@@ -516,6 +516,68 @@ TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
 TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size),
                                   void *ctx);
 
+/* ---- audit ------------------------------------------------------------------------------------------------------- */
+
+/** What an audit finds. Numbers are fixed for ever. */
+enum {
+    TW_AUDIT_LEDGER = 1,    /* a ledger is gone, says other than we do, or tells of a batch that was cut short */
+    TW_AUDIT_NO_EXPIRY = 2, /* a key that should end never will */
+    TW_AUDIT_TOTAL = 3,     /* Redis holds another count than the file says */
+    TW_AUDIT_NO_COUNT = 4,  /* a key of the file holds no number */
+    TW_AUDIT_MEMORY = 5,    /* Redis evicts, may evict, or is nearly full */
+    TW_AUDIT_LINE = 6       /* a line of the file is no key<TAB>count; `text` names file and line */
+};
+
+typedef struct tw_finding {
+    int kind;
+    tw_key name;             /* in Redis; size 0: of no key. Valid inside the call only, as `text` */
+    int64_t expected, found; /* 0 and 0 where neither is a number */
+    const char *text;        /* a sentence */
+    uint64_t reserved[4];
+} tw_finding;
+
+typedef struct tw_audit_report {
+    uint64_t findings;
+    uint64_t ledgers, keys, lines;            /* looked at */
+    uint64_t cut_off;                         /* 1: there were more keys than keys_max */
+    int64_t memory_used, memory_max, evicted; /* as Redis says; -1: it does not */
+    uint64_t reserved[8];
+} tw_audit_report;
+
+/** What is looked at. Fill with tw_audit_options_init(). */
+typedef struct tw_audit_options {
+    size_t size;
+    char *error_text; /* what is wrong with an option, or with Redis or the file, is said here */
+    size_t error_size;
+
+    /* Without an engine: as in tw_options. With one: NULL. */
+    const char *redis_url;
+    const char *redis_prefix;
+
+    const char
+        *pattern; /* keys that must have an expiry, as SCAN's MATCH has it; NULL: with an engine those of its families
+                            that end, without one none */
+    uint64_t keys_max; /* at most so many keys are asked for theirs; default 10 million */
+
+    /* What a database says: a file of lines key<TAB>count; in keys \t \n \\ \xHH stand for their bytes. NULL: none. */
+    const char *totals_path;
+    const char *totals_name; /* the name in Redis of a key of the file: %k the key, %% a percent sign; default "%k" */
+
+    uint32_t timeout_ms; /* one answer; 1..600000, default 1000 */
+} tw_audit_options;
+
+#define tw_audit_options_init(options) tw_audit_options_init_sized((options), sizeof *(options))
+TW_API void tw_audit_options_init_sized(tw_audit_options *options, size_t size);
+
+/** Compares, over a connection of its own, and changes nothing: ledgers against our own numbers (with an engine), each ledger in
+ *  itself, keys without an expiry, totals against a file, Redis's memory and eviction. `found` (may be NULL) is called for
+ *  each difference, and may not call the engine; `report` may be NULL. The file is read to its end; what other programs count
+ *  meanwhile shows as a difference. Cost: a SCAN of all keys for ledgers and one for each pattern, in pages of some hundred.
+ *  Answers: TW_OK, whatever was found; TW_ERR_OPTIONS, TW_ERR_STORE (no Redis, or it refused), TW_ERR_TIMEOUT (a part was
+ *  looked at), TW_ERR_MEMORY, TW_ERR_MODE (host-driven engine, hook, tw_enter), TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_audit(tw_engine *engine, const tw_audit_options *options,
+                          void (*found)(void *ctx, const tw_finding *finding), void *ctx, tw_audit_report *report);
+
 #ifdef __cplusplus
 }
 #endif

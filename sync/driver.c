@@ -122,6 +122,16 @@ static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 
+/* Of what Redis has surely applied: batches under way may have been, too. */
+static void driver_own(const struct twi_sync *sync, struct twi_audit_own *own) {
+    const struct twi_ledger *ledger = &sync->ledger;
+    *own = (struct twi_audit_own){.number = ledger->confirmed, .plus = ledger->plus_sum, .minus = ledger->minus_sum};
+    if (sync->merge != TW_MERGE_SCRIPT || !sync->is_open || twi_ledger_is_replaying(ledger)) return;
+    memcpy(own->ledger, ledger->name, ledger->name_size + 1);
+    const struct twi_batch *next = twi_ledger_unconfirmed(ledger);
+    if (next) own->plus = next->plus_sum - next->plus, own->minus = next->minus_sum - next->minus;
+}
+
 static void driver_destroy(struct twi_sync *sync) {
     twi_plain_dropped(sync);
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
@@ -145,6 +155,8 @@ const struct twi_driver *twi_driver_find(void) {
         .ticket_take = driver_ticket_take,
         .ticket_state = driver_ticket_state,
         .stats = driver_stats,
+        .own = driver_own,
+        .audit = twi_audit_run,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

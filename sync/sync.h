@@ -177,6 +177,9 @@ void twi_plain_time(struct twi_sync *sync, const struct twi_pending *pending, co
                     size_t count, int64_t now_ms);
 void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
 
+/* audit.c */
+tw_status twi_audit_run(const struct twi_audit *audit);
+
 /* collect.c: from counters to frozen batches */
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
 bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */

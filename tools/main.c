@@ -11,6 +11,7 @@
 
 static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "\n"
+                           "  audit    compare what a Redis holds with ledgers, expiries and a file of totals\n"
                            "  count    count the lines of logs by key and window, by each line's own time\n"
                            "  demo     watch several processes count the same keys, with Redis cut off in the middle\n"
                            "\n"
@@ -22,7 +23,7 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"count", count_main}, {"demo", demo_main}, {"demo-worker", demo_worker_main}};
+    {"audit", audit_main}, {"count", count_main}, {"demo", demo_main}, {"demo-worker", demo_worker_main}};
 
 static int show(const char *text) {
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return EXIT_DONE;
@@ -31,12 +32,12 @@ static int show(const char *text) {
 }
 
 static int unknown(const char *word) {
-    static const char *const words[] = {"count", "demo", "--help", "--version", NULL};
+    static const char *const words[] = {"audit", "count", "demo", "--help", "--version", NULL};
     const char *nearest = text_nearest(word, words);
     if (nearest != NULL) {
         tool_complain("unknown command '%s'; did you mean %s?", word, nearest);
     } else {
-        tool_complain("unknown command '%s'; there are count and demo ('tallywheel --help')", word);
+        tool_complain("unknown command '%s'; there are audit, count and demo ('tallywheel --help')", word);
     }
     return EXIT_USAGE;
 }
@@ -52,7 +53,7 @@ static void descriptors_hold(void) {
 int main(int argc, char **argv) {
     descriptors_hold();
     if (argc < 2) {
-        tool_complain("a command is wanted: count or demo ('tallywheel --help')");
+        tool_complain("a command is wanted: audit, count or demo ('tallywheel --help')");
         return EXIT_USAGE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

@@ -11,6 +11,7 @@ enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2 };
 void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The subcommands: argv[0] is the subcommand's name. They return an exit code. */
+int audit_main(int argc, char **argv);
 int count_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int demo_worker_main(int argc, char **argv); /* hidden: one engine of the demo */

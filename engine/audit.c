@@ -1,0 +1,157 @@
+/* audit.c -- tw_audit: checks the options and gathers what only the engine knows (its families' names, its ledger's number).
+ * The asking itself is sync/audit.c's, over a connection of its own.
+ * Always true: nothing is changed, neither here nor in Redis; the turn is held for as long as a few words are copied. */
+#include "engine/family.h"
+#include "engine/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PATTERN_BYTES_MAX (4 * TWI_TEMPLATE_FRAME_BYTES_MAX + 2)
+#define KEYS_DEFAULT UINT64_C(10000000)
+
+void tw_audit_options_init_sized(tw_audit_options *options, size_t size) {
+    memset(options, 0, size);
+    options->size = size;
+}
+
+static tw_status refuse(const tw_audit_options *in, const char *text) {
+    return twi_options_refuse(in->error_text, in->error_size, "%s", text);
+}
+
+static bool name_is_good(const char *name) {
+    unsigned keys = 0;
+    for (; *name; name++) {
+        if (*name != '%') continue;
+        if (*++name == 'k')
+            keys++;
+        else if (*name != '%')
+            return false;
+    }
+    return keys == 1;
+}
+
+static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_options *out) {
+    *out = (tw_audit_options){0};
+    size_t first = offsetof(tw_audit_options, timeout_ms) + sizeof out->timeout_ms;
+    if (in->size < first || in->size > 4096) return TW_ERR_OPTIONS; /* not filled by its init function */
+    memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
+    if (!has_engine && !in->redis_url) return refuse(in, "redis_url: missing, and there is no engine to ask");
+    if (has_engine && (in->redis_url || in->redis_prefix)) return refuse(in, "redis_url: the engine has its own");
+    if (in->timeout_ms > 600000) return refuse(in, "timeout_ms: must be within 1..600000");
+    if (in->totals_name && !name_is_good(in->totals_name))
+        return refuse(in, "totals_name: %k once, and %% for a percent sign");
+    if (out->timeout_ms == 0) out->timeout_ms = 1000;
+    if (out->keys_max == 0) out->keys_max = KEYS_DEFAULT;
+    if (!out->totals_name) out->totals_name = "%k";
+    return TW_OK;
+}
+
+static int64_t system_mono_ms(void) {
+    struct timespec now;
+    twi_clock_system_monotonic(&now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- names as patterns ------------------------------------------------------------------------------------------- */
+
+static char *put_literal(char *out, const char *frame, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (frame[i] == '\0') { /* a digit of the stamp, or a NUL: any byte will do */
+            *out++ = '?';
+            continue;
+        }
+        if (strchr("*?[]\\", frame[i])) *out++ = '\\';
+        *out++ = frame[i];
+    }
+    return out;
+}
+
+/* All names of the family, as SCAN's MATCH has it. NULL: no memory. */
+static char *pattern_of(const struct twi_template *template) {
+    char *pattern = malloc(PATTERN_BYTES_MAX);
+    if (!pattern) return NULL;
+    char *end = put_literal(pattern, template->frame, template->head_size);
+    *end++ = '*';
+    *put_literal(end, template->frame + template->head_size, template->tail_size) = '\0';
+    return pattern;
+}
+
+struct patterns {
+    char **all;
+    size_t count;
+};
+
+static void patterns_free(struct patterns *patterns) {
+    for (size_t i = 0; i < patterns->count; i++) free(patterns->all[i]);
+    free(patterns->all);
+}
+
+static tw_status gather(tw_engine *engine, struct patterns *patterns) {
+    tw_status status = TW_OK;
+    pthread_mutex_lock(&engine->lock);
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL && status == TW_OK;
+         family = twi_load_acquire(&family->next)) {
+        if (!family->synced || family->rule.window == TW_FOREVER) continue;
+        char **all = realloc(patterns->all, (patterns->count + 1) * sizeof *all);
+        if (all) patterns->all = all;
+        char *pattern = all ? pattern_of(&family->template) : NULL;
+        if (pattern)
+            all[patterns->count++] = pattern;
+        else
+            status = TW_ERR_MEMORY;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
+    int64_t deadline_ms = system_mono_ms() + timeout_ms;
+    while (!twi_engine_take_turn(engine)) {
+        if (system_mono_ms() >= deadline_ms) return TW_ERR_TIMEOUT;
+        twi_signal_wait(&engine->turned, twi_signal_value(&engine->turned), 1);
+    }
+    engine->driver->own(engine->sync, own);
+    twi_engine_leave_turn(engine);
+    return TW_OK;
+}
+
+static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_audit_options *options) {
+    struct patterns patterns = {0};
+    tw_status status = twi_engine_may_wait(engine);
+    if (status != TW_OK) return status;
+    if (engine->host_driven) return TW_ERR_MODE;
+    if (engine->sync == NULL) return TW_ERR_STORE;
+    options->redis_url = engine->options.redis_url;
+    options->redis_prefix = engine->options.redis_prefix;
+    audit->password = engine->options.redis_password;
+    audit->password_ctx = engine->options.redis_password_ctx;
+    status = read_own(engine, options->timeout_ms, &audit->own);
+    if (status == TW_OK && !options->pattern) status = gather(engine, &patterns);
+    if (!options->pattern) audit->patterns = (const char *const *)patterns.all, audit->pattern_count = patterns.count;
+    if (status == TW_OK) status = engine->driver->audit(audit);
+    patterns_free(&patterns);
+    return status;
+}
+
+tw_status tw_audit(tw_engine *engine, const tw_audit_options *in, void (*found)(void *ctx, const tw_finding *finding),
+                   void *ctx, tw_audit_report *report) {
+    tw_audit_options options;
+    tw_audit_report own_report;
+    tw_status status = check(in, engine != NULL, &options);
+    if (status != TW_OK) return status;
+    if (!report) report = &own_report;
+    *report = (tw_audit_report){.memory_used = -1, .memory_max = -1, .evicted = -1};
+    struct twi_audit audit = {
+        .options = &options, .mono_ms = system_mono_ms, .found = found, .ctx = ctx, .report = report};
+    if (options.pattern) audit.patterns = &options.pattern, audit.pattern_count = 1;
+    if (engine != NULL) return audit_engine(engine, &audit, &options);
+    const struct twi_driver *driver = twi_driver_find();
+    if (driver != NULL) return driver->audit(&audit);
+    (void)refuse(in, "redis_url: this library was built without Redis");
+    return TW_ERR_STORE;
+}

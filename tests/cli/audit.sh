@@ -1,0 +1,53 @@
+#!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
+# audit.sh TOOL FOLDER -- `tallywheel audit` tells each difference by key, and changes nothing.
+# Method: counts land in a redis-server of the test's own; its totals are exported by redis-cli, and some are made wrong.
+tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
+. "$2/cli.sh"
+if ! redis_is_installed; then
+    echo '1..0 # SKIP redis-server is not installed'
+    exit 0
+fi
+url="unix://$work/redis.sock"
+printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | grep -q 'built without' && {
+    echo '1..0 # SKIP built without Redis'
+    exit 0
+}
+plan 8
+redis_start
+awk 'BEGIN { for (i = 0; i < 2000; i++) printf "1431857103\tkey %d\\%d\n", i % 900, i % 900 }' >"$work/log"
+run 0 count --format tsv --output tsv --redis "$url" "$work/log"
+cut -f 2,3 "$work/out" >"$work/totals"
+
+run 0 audit --redis "$url" --totals "$work/totals" --name 'count:%k:2015051710' --pattern 'count:*' && [ ! -s "$work/out" ] &&
+    err_has '1 ledgers' && err_has '900 lines' && err_has '; 0 found'
+ok $? 'what was counted is what Redis has: nothing is found, and the exit status says so'
+
+ask INCRBY 'count:key 7\7:2015051710' 1 >/dev/null
+ask DEL 'count:key 8\8:2015051710' >/dev/null
+ask PERSIST 'count:key 9\9:2015051710' >/dev/null
+printf 'no count\n' >>"$work/totals"
+ask --scan --pattern 'count:*' | sort | while read -r name; do printf '%s %s\n' "$name" "$(ask GET "$name")"; done >"$work/before"
+run 1 audit --redis "$url" --totals "$work/totals" --name 'count:%k:2015051710' --pattern 'count:*'
+ok $? 'differences are exit status 1'
+[ "$(grep -c . "$work/out")" -eq 4 ]
+ok $? 'one line for each of them'
+grep -q "^total${tab}count:key 7\\\\\\\\7:2015051710${tab}3${tab}4${tab}" "$work/out" &&
+    grep -q "^total${tab}count:key 8\\\\\\\\8:2015051710${tab}3${tab}0${tab}the key is missing" "$work/out"
+ok $? 'totals that differ: name, what the file says, what Redis holds'
+grep -q "^no-expiry${tab}count:key 9\\\\\\\\9:2015051710${tab}-${tab}-${tab}" "$work/out" &&
+    grep -q "^line${tab}-${tab}-${tab}-${tab}$work/totals:901: " "$work/out"
+ok $? 'a key that never ends, and a line that is none, with file and line'
+ask --scan --pattern 'count:*' | sort | while read -r name; do printf '%s %s\n' "$name" "$(ask GET "$name")"; done >"$work/after"
+same "$work/after" "$work/before"
+ok $? 'nothing was changed'
+
+run 2 audit && err_has '--redis' && run 2 audit --redis "$url" --nmae x && err_has '--help' &&
+    run 2 audit --redis 'http://x' && run 2 audit --redis "$url" --name 'x' && err_has 'totals_name' &&
+    run 2 audit --redis "$url" --keys-max many && run 2 audit --redis "$url" file
+ok $? 'wrong usage is exit status 2, and says what is wrong'
+
+run 1 audit --redis "unix://$work/nobody.sock" && [ ! -s "$work/out" ] && [ -s "$work/err" ] &&
+    run 1 audit --redis "$url" --totals "$work/missing" && err_has 'totals_path'
+ok $? 'a Redis or a file that is not there is exit status 1, and is named'

@@ -1,0 +1,168 @@
+/* audit.c -- `tallywheel audit`: compares what Redis holds with what it should, and changes nothing.
+ *
+ * One line for each difference on standard output: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, `-` where there is
+ * none; names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that all of it was looked
+ * at and nothing was found. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "print.h"
+#include "sink.h"
+#include "tallywheel.h"
+#include "text.h"
+#include "tool.h"
+
+static const char help[] =
+    "Usage: tallywheel audit --redis URL [OPTION]...\n"
+    "Looks at Redis's memory and eviction, at the ledgers of all engines, at keys that should end, and at\n"
+    "totals; tells each difference and changes nothing.\n"
+    "\n"
+    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
+    "  --prefix TEXT       the engines' redis_prefix, where they have one\n"
+    "  --pattern GLOB      keys that must have an expiry, as SCAN's MATCH has it: 'views:*'\n"
+    "  --keys-max N        look at no more of them (default 10000000)\n"
+    "  --totals FILE       what a database says: key<TAB>count, in keys \\t \\n \\\\ \\xHH\n"
+    "  --name TEXT         the name in Redis of a key of FILE: %k the key, %% a percent sign (default %k),\n"
+    "                      as 'views:%k:2026112014'\n"
+    "  --timeout SPAN      of one answer (default 1s)\n"
+    "  --help\n"
+    "\n"
+    "Prints kind<TAB>name<TAB>expected<TAB>found<TAB>sentence; kinds are ledger, no-expiry, total, no-count,\n"
+    "memory, line. Exit status: 0 nothing was found; 1 something was, or Redis or FILE could not be read;\n"
+    "2 wrong usage.\n";
+
+enum {
+    OPTION_REDIS = 1,
+    OPTION_PREFIX,
+    OPTION_PATTERN,
+    OPTION_KEYS_MAX,
+    OPTION_TOTALS,
+    OPTION_NAME,
+    OPTION_TIMEOUT,
+    OPTION_HELP
+};
+
+static const struct option long_options[] = {{"redis", required_argument, NULL, OPTION_REDIS},
+                                             {"prefix", required_argument, NULL, OPTION_PREFIX},
+                                             {"pattern", required_argument, NULL, OPTION_PATTERN},
+                                             {"keys-max", required_argument, NULL, OPTION_KEYS_MAX},
+                                             {"totals", required_argument, NULL, OPTION_TOTALS},
+                                             {"name", required_argument, NULL, OPTION_NAME},
+                                             {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+/* ---- what was found ---------------------------------------------------------------------------------------------- */
+
+static const char *kind_name(int kind) {
+    static const char *const names[] = {
+        [TW_AUDIT_LEDGER] = "ledger",     [TW_AUDIT_NO_EXPIRY] = "no-expiry", [TW_AUDIT_TOTAL] = "total",
+        [TW_AUDIT_NO_COUNT] = "no-count", [TW_AUDIT_MEMORY] = "memory",       [TW_AUDIT_LINE] = "line"};
+    return kind > 0 && (size_t)kind < sizeof names / sizeof *names ? names[kind] : "other";
+}
+
+static void number_or_dash(struct sink *sink, bool is_number, int64_t number) {
+    if (is_number)
+        sink_number(sink, number);
+    else
+        sink_byte(sink, '-');
+    sink_byte(sink, '\t');
+}
+
+static void show_finding(void *ctx, const tw_finding *finding) {
+    struct sink *sink = ctx;
+    bool numbers = finding->kind == TW_AUDIT_TOTAL || finding->expected != 0 || finding->found != 0;
+    sink_text(sink, kind_name(finding->kind));
+    sink_byte(sink, '\t');
+    if (finding->name.size == 0) sink_byte(sink, '-');
+    print_key_escaped(sink, finding->name.data, finding->name.size);
+    sink_byte(sink, '\t');
+    number_or_dash(sink, numbers, finding->expected);
+    number_or_dash(sink, numbers, finding->found);
+    print_key_escaped(sink, (const unsigned char *)finding->text, strlen(finding->text));
+    sink_byte(sink, '\n');
+}
+
+static void tell(const tw_audit_report *report) {
+    char memory[96] = "";
+    if (report->memory_used >= 0)
+        snprintf(memory, sizeof memory, "; Redis uses %" PRId64 " bytes of memory", report->memory_used);
+    fprintf(stderr, "%" PRIu64 " ledgers, %" PRIu64 " keys, %" PRIu64 " lines looked at%s%s; %" PRIu64 " found\n",
+            report->ledgers, report->keys, report->lines, report->cut_off ? " (there are more)" : "", memory,
+            report->findings);
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+static bool take(tw_audit_options *options, int option, const char *given) {
+    uint64_t number = 0;
+    int64_t span_ms = 0;
+    switch (option) {
+    case OPTION_REDIS: options->redis_url = given; return true;
+    case OPTION_PREFIX: options->redis_prefix = given; return true;
+    case OPTION_PATTERN: options->pattern = given; return true;
+    case OPTION_TOTALS: options->totals_path = given; return true;
+    case OPTION_NAME: options->totals_name = given; return true;
+    case OPTION_KEYS_MAX:
+        if (!text_number(given, 1, INT64_MAX, &number)) break;
+        options->keys_max = number;
+        return true;
+    case OPTION_TIMEOUT:
+        if (!text_span(given, &span_ms) || span_ms < 1 || span_ms > 600000) break;
+        options->timeout_ms = (uint32_t)span_ms;
+        return true;
+    default: return false;
+    }
+    tool_complain("'%s' is no %s", given, option == OPTION_TIMEOUT ? "span from 1s to 10m" : "number of keys");
+    return false;
+}
+
+/* -1: go on; else the exit status. */
+static int read_options(int argc, char **argv, tw_audit_options *options) {
+    int option;
+    opterr = 0;
+    optind = 0;
+    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
+        if (option == OPTION_HELP) return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+        if (option == '?' || option == ':') {
+            tool_complain("%s '%s'; 'tallywheel audit --help' lists the options",
+                          option == ':' ? "a value is wanted after" : "unknown option", argv[optind - 1]);
+            return EXIT_USAGE;
+        }
+        if (!take(options, option, optarg)) return EXIT_USAGE;
+    }
+    if (optind < argc) {
+        tool_complain("'%s' is no option; a file of totals is named with --totals", argv[optind]);
+        return EXIT_USAGE;
+    }
+    if (options->redis_url) return -1;
+    tool_complain("--redis is wanted: where is the Redis to look at?");
+    return EXIT_USAGE;
+}
+
+int audit_main(int argc, char **argv) {
+    char error[256] = "";
+    struct sink sink;
+    tw_audit_options options;
+    tw_audit_report report;
+    tw_audit_options_init(&options);
+    options.error_text = error;
+    options.error_size = sizeof error;
+    int status = read_options(argc, argv, &options);
+    if (status >= 0) return status;
+    if (!sink_open(&sink, STDOUT_FILENO)) {
+        tool_complain("no memory");
+        return EXIT_TROUBLE;
+    }
+    tw_status done = tw_audit(NULL, &options, show_finding, &sink, &report);
+    bool written = sink_flush(&sink);
+    sink_close(&sink);
+    if (!written) tool_complain("cannot write the output");
+    if (done != TW_OK) tool_complain("%s", error[0] ? error : tw_status_text(done));
+    if (done == TW_ERR_OPTIONS && strncmp(error, "totals_path", 11) != 0) return EXIT_USAGE;
+    if (done == TW_OK) tell(&report);
+    return done == TW_OK && written && report.findings == 0 ? EXIT_DONE : EXIT_TROUBLE;
+}
