@@ -15,6 +15,13 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     exit 0
 }
 plan 8
+
+# Every name, and every value.
+contents() {
+    ask --scan --pattern 'count:*' | sort >"$work/names"
+    cat "$work/names"
+    sed 's/.*/GET "&"/; s/\\/\\\\/' "$work/names" | ask
+}
 redis_start
 awk 'BEGIN { for (i = 0; i < 2000; i++) printf "1431857103\tkey %d\\%d\n", i % 900, i % 900 }' >"$work/log"
 run 0 count --format tsv --output tsv --redis "$url" "$work/log"
@@ -28,7 +35,7 @@ ask INCRBY 'count:key 7\7:2015051710' 1 >/dev/null
 ask DEL 'count:key 8\8:2015051710' >/dev/null
 ask PERSIST 'count:key 9\9:2015051710' >/dev/null
 printf 'no count\n' >>"$work/totals"
-ask --scan --pattern 'count:*' | sort | while read -r name; do printf '%s %s\n' "$name" "$(ask GET "$name")"; done >"$work/before"
+contents >"$work/before"
 run 1 audit --redis "$url" --totals "$work/totals" --name 'count:%k:2015051710' --pattern 'count:*'
 ok $? 'differences are exit status 1'
 [ "$(grep -c . "$work/out")" -eq 4 ]
@@ -39,7 +46,7 @@ ok $? 'totals that differ: name, what the file says, what Redis holds'
 grep -q "^no-expiry${tab}count:key 9\\\\\\\\9:2015051710${tab}-${tab}-${tab}" "$work/out" &&
     grep -q "^line${tab}-${tab}-${tab}-${tab}$work/totals:901: " "$work/out"
 ok $? 'a key that never ends, and a line that is none, with file and line'
-ask --scan --pattern 'count:*' | sort | while read -r name; do printf '%s %s\n' "$name" "$(ask GET "$name")"; done >"$work/after"
+contents >"$work/after"
 same "$work/after" "$work/before"
 ok $? 'nothing was changed'
 
