@@ -2,6 +2,8 @@
  * refused. */
 #include "tests/redis/sync_support.h"
 
+#include <time.h>
+
 #define WALL_MS \
     INT64_C(4102444800000) /* 2100-01-01, midnight: whatever the test's day, nothing is over yet by Redis's clock */
 
@@ -118,12 +120,104 @@ static void the_second_engine_adopts_the_life_the_first_one_began(void **state) 
     redis_server_destroy(&server);
 }
 
+static void stamp_of(char out[32], int64_t unix_ms) {
+    time_t seconds = (time_t)((unix_ms - unix_ms % TW_MINUTE) / 1000);
+    struct tm at;
+    gmtime_r(&seconds, &at);
+    strftime(out, 32, "%Y%m%d%H%M", &at);
+}
+
+struct skewed {
+    struct fake_clock clock;
+    struct lost lost;
+    tw_engine *engine;
+    tw_family *minutes, *seconds;
+};
+
+static void skewed_open(struct skewed *node, const char *url, int64_t skew_ms) {
+    struct timespec now;
+    tw_options options;
+    tw_family_options family;
+    memset(node, 0, sizeof *node);
+    clock_gettime(CLOCK_REALTIME, &now);
+    fake_clock_init(&node->clock, (int64_t)now.tv_sec * 1000 + skew_ms);
+    quick_options(&options, url);
+    options.threads = TW_HOST_DRIVEN;
+    options.on_lost = on_lost;
+    options.lost_ctx = &node->lost;
+    fake_clock_install(&node->clock, &options);
+    assert_status(tw_open(&options, &node->engine), TW_OK);
+    node->minutes = family_of(node->engine, "m", TW_ALIGNED, TW_MINUTE);
+    tw_family_options_init(&family);
+    family.name = "s";
+    family.window_ms = TW_SECOND;
+    family.retention_ms = TW_SECOND;
+    assert_status(tw_family_open(node->engine, &family, &node->seconds), TW_OK);
+}
+
+/* Goal: nodes whose clocks are 30 s off count into the window that their own clock names, never into another; where that is
+ * dead by Redis's clock each unit is reported as late (fault 36; P7, P8).
+ * Method: one node ahead, one behind; windows of a minute over four roll-overs, then of a second with a second's retention. */
+static void skewed_nodes_count_into_their_own_windows_or_are_late(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct skewed nodes[2];
+    int64_t want[16] = {0};
+    char stamps[16][32];
+    size_t windows = 0;
+    redis_server_start(&server, NULL);
+    skewed_open(&nodes[0], server.url, 30000);
+    skewed_open(&nodes[1], server.url, -30000);
+    for (int64_t round = 0; round < 10; round++)
+        for (int64_t n = 0; n < 2; n++) {
+            char stamp[32];
+            size_t i = 0;
+            stamp_of(stamp, fake_clock_wall_ms(&nodes[n].clock));
+            while (i < windows && strcmp(stamps[i], stamp) != 0) i++;
+            if (i == windows) memcpy(stamps[windows++], stamp, sizeof stamp);
+            int64_t delta = 1 + round * 100 + n * 7;
+            want[i] += delta;
+            assert_status(tw_add(nodes[n].minutes, tw_str("k"), delta, NULL), TW_OK);
+            if (round % 3 == 0) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
+            fake_clock_advance_ms(&nodes[n].clock, 25000);
+        }
+    for (int n = 0; n < 2; n++) assert_status(tw_flush(nodes[n].engine, 5000), TW_OK);
+    assert_true(windows >= 4);
+    for (size_t i = 0; i < windows; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "m:k:%s", stamps[i]);
+        assert_i64_equal(redis_server_get(&server, key), want[i]);
+    }
+    for (int n = 0; n < 2; n++) assert_status(tw_close(nodes[n].engine, 5000), TW_OK);
+    skewed_open(&nodes[0], server.url, 30000);
+    skewed_open(&nodes[1], server.url, -30000);
+    for (int n = 0; n < 2; n++) {
+        for (int i = 0; i < 5; i++) assert_status(tw_add(nodes[n].seconds, tw_str("k"), 10, NULL), TW_OK);
+        assert_status(tw_flush(nodes[n].engine, 5000), n == 0 ? TW_OK : TW_ERR_STORE);
+    }
+    assert_i64_equal(test_stat_of(nodes[0].engine, late_deltas), 0);
+    assert_i64_equal(test_stat_of(nodes[1].engine, late_deltas), 50);
+    assert_i64_equal(nodes[1].lost.by_reason[TW_LOST_LATE], 50);
+    assert_i64_equal(atoll(redis_server_ask(&server, "EVAL",
+                                            "local s = 0 for _, k in ipairs(redis.call('KEYS', 's:*')) do "
+                                            "s = s + redis.call('GET', k) end return s",
+                                            "0", NULL)),
+                     50);
+    for (int n = 0; n < 2; n++) {
+        int64_t offset_ms = test_stat_of(nodes[n].engine, redis_clock_offset_ms);
+        assert_true(offset_ms * (n == 0 ? -1 : 1) > 25000);
+        (void)tw_close(nodes[n].engine, 1000);
+    }
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_expiry_is_set_once_and_healed),
         cmocka_unit_test(a_delta_too_late_by_redis_clock_is_reported_not_written),
         cmocka_unit_test(the_second_engine_adopts_the_life_the_first_one_began),
+        cmocka_unit_test(skewed_nodes_count_into_their_own_windows_or_are_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

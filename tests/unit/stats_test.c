@@ -7,6 +7,8 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 struct text {
     char bytes[65536];
@@ -211,12 +213,80 @@ static void a_writer_that_answers_false_is_not_called_again(void **state) {
     }
 }
 
+struct adder {
+    tw_family *family;
+    _Atomic bool stop;
+};
+
+/* Changes what is scraped: adds, refused keys, windows that are too late. */
+static void *add_until_stopped(void *argument) {
+    struct adder *adder = argument;
+    char key[32];
+    for (int64_t i = 0; !atomic_load(&adder->stop); i++) {
+        snprintf(key, sizeof key, "key %lld", (long long)(i % 500));
+        (void)tw_add(adder->family, tw_str(key), 1, NULL);
+        (void)tw_add_at(adder->family, tw_str(key), 1, 1000, NULL);
+    }
+    return NULL;
+}
+
+/* The samples of counters, in their order. Returns how many. */
+static size_t counters_of(const struct text *text, double *values, size_t room) {
+    size_t count = 0;
+    for (const char *line = text->bytes; *line != '\0'; line = strchr(line, '\n') + 1) {
+        const char *space = strchr(line, ' ');
+        if (*line == '#' || space == NULL || strncmp(space - 6, "_total", 6) != 0) continue;
+        assert_true(count < room);
+        values[count++] = strtod(space + 1, NULL);
+    }
+    return count;
+}
+
+/* Goal: what is scraped in the middle of change parses to the last line, and no counter falls (fault 63).
+ * Method: three threads change what there is to tell; 300 scrapes beside them. */
+static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
+    (void)state;
+    static struct text text;
+    double before[FIELDS] = {0}, now[FIELDS];
+    tw_options options;
+    tw_family_options family;
+    tw_engine *engine;
+    struct adder adder = {.family = NULL};
+    pthread_t threads[3];
+    tw_options_init(&options);
+    options.memory_bytes_max = 16 << 20;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "scraped";
+    family.window_ms = TW_SECOND;
+    family.keys_max = 100; /* the others are refused, or go to the overflow counter */
+    assert_status(tw_family_open(engine, &family, &adder.family), TW_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_until_stopped, &adder), 0);
+    size_t counters = 0;
+    for (int scrape = 0; scrape < 300; scrape++) {
+        text = (struct text){.pieces_max = SIZE_MAX};
+        assert_status(tw_metrics_write(engine, text_write, &text), TW_OK);
+        assert_int_equal(validate(&text), FIELDS + 1); /* and which build it is */
+        size_t count = counters_of(&text, now, FIELDS);
+        assert_true(scrape == 0 || count == counters);
+        for (size_t i = 0; i < count; i++) assert_true(now[i] >= before[i]);
+        memcpy(before, now, sizeof before);
+        counters = count;
+        test_sleep_ms(scrape % 10 == 0);
+    }
+    assert_true(counters > 10 && before[0] > 0);
+    atomic_store(&adder.stop, true);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    assert_status(tw_close(engine, 1000), TW_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_text_is_well_formed_whatever_the_values),
         cmocka_unit_test(no_private_unit_is_left_and_eof_comes_once_and_last),
         cmocka_unit_test(values_are_in_base_units),
         cmocka_unit_test(a_writer_that_answers_false_is_not_called_again),
+        cmocka_unit_test(scraped_during_change_it_parses_and_no_counter_falls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,224 @@
+/* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is over
+ * everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
+#include "tests/redis/sync_support.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct rig {
+    struct redis_server server;
+    struct log_lines lines;
+    tw_engine *engine;
+    tw_family *family;
+    int64_t added;
+};
+
+static void rig_open(struct rig *rig, const char *const *extra) {
+    tw_options options;
+    memset(rig, 0, sizeof *rig);
+    redis_server_start(&rig->server, extra);
+    quick_options(&options, rig->server.url);
+    options.redis_timeout_ms = 300;
+    options.log_write = on_log;
+    options.log_ctx = &rig->lines;
+    assert_status(tw_open(&options, &rig->engine), TW_OK);
+    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
+}
+
+static void rig_add(struct rig *rig, int64_t delta) {
+    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
+    rig->added += delta;
+}
+
+static void rig_add_flushed(struct rig *rig, int64_t delta) {
+    rig_add(rig, delta);
+    assert_status(tw_flush(rig->engine, 10000), TW_OK);
+}
+
+/* While it refuses: nothing is written, adds go on. */
+static void rig_is_refused(struct rig *rig) {
+    int64_t before = rig->added;
+    for (int i = 0; i < 3; i++) {
+        rig_add(rig, 100);
+        assert_status(tw_flush(rig->engine, 100), TW_ERR_TIMEOUT);
+    }
+    assert_i64_equal(redis_server_get(&rig->server, "f:k"), before);
+}
+
+static bool is_flushed(void *ctx) {
+    return tw_flush(ctx, 1000) == TW_OK;
+}
+
+static void rig_close(struct rig *rig, const char *says) {
+    assert_true(test_wait(is_flushed, rig->engine, 20000));
+    assert_i64_equal(redis_server_get(&rig->server, "f:k"), rig->added);
+    assert_i64_equal(test_stat_of(rig->engine, lost) + test_stat_of(rig->engine, uncertain), 0);
+    assert_status(tw_close(rig->engine, 5000), TW_OK);
+    if (!strstr(rig->lines.text, says)) fail_msg("\"%s\" is not in the log:\n%s", says, rig->lines.text);
+    redis_server_destroy(&rig->server);
+}
+
+/* Goal: a primary that is made a replica refuses; promoted again it is given everything (fault 24: READONLY, MASTERDOWN).
+ * Method: REPLICAOF a port where nobody answers, so that its data stay. */
+static void a_replica_refuses_until_it_is_promoted(void **state) {
+    (void)state;
+    static const char *const stale[][2] = {{"yes", "READONLY"}, {"no", "MASTERDOWN"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig rig;
+        rig_open(&rig, NULL);
+        rig_add_flushed(&rig, 1);
+        redis_server_ask(&rig.server, "CONFIG", "SET", "replica-serve-stale-data", stale[i][0], NULL);
+        redis_server_ask(&rig.server, "REPLICAOF", "127.0.0.1", "1", NULL);
+        for (int n = 0; n < 3; n++) {
+            rig_add(&rig, 10);
+            assert_status(tw_flush(rig.engine, 100), TW_ERR_TIMEOUT);
+        }
+        redis_server_ask(&rig.server, "REPLICAOF", "NO", "ONE", NULL);
+        rig_close(&rig, stale[i][1]);
+    }
+}
+
+static bool save_has_failed(void *ctx) {
+    return strstr(redis_server_ask(ctx, "INFO", "persistence", NULL), "rdb_last_bgsave_status:err") != NULL;
+}
+
+static bool save_is_well(void *ctx) {
+    return strstr(redis_server_ask(ctx, "INFO", "persistence", NULL), "rdb_last_bgsave_status:ok") != NULL;
+}
+
+/* Goal: a Redis that cannot save its snapshot refuses writes; when it can, everything is there (fault 24: MISCONF).
+ * Method: a folder stands where the snapshot should be. */
+static void a_server_that_cannot_save_refuses(void **state) {
+    (void)state;
+    struct rig rig;
+    char path[160];
+    rig_open(&rig, NULL);
+    rig_add_flushed(&rig, 1);
+    snprintf(path, sizeof path, "%s/dump.rdb", rig.server.folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "save", "3600 1", NULL);
+    redis_server_ask(&rig.server, "BGSAVE", NULL);
+    assert_true(test_wait(save_has_failed, &rig.server, 10000));
+    rig_is_refused(&rig);
+    assert_int_equal(rmdir(path), 0);
+    redis_server_ask(&rig.server, "BGSAVE", NULL);
+    assert_true(test_wait(save_is_well, &rig.server, 10000));
+    rig_close(&rig, "MISCONF");
+}
+
+/* Goal: out of memory, short of replicas, over and over: nothing is written until it may be, and then once (faults 23, 24).
+ * Method: the server is filled up to maxmemory under noeviction, by another client, and then given room. */
+static void a_server_without_memory_refuses(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, NULL);
+    rig_add_flushed(&rig, 1);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "maxmemory-policy", "noeviction", NULL);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "maxmemory", "100kb", NULL);
+    rig_is_refused(&rig);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "maxmemory", "0", NULL);
+    assert_status(tw_flush(rig.engine, 20000), TW_OK);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "min-replicas-to-write", "2", NULL);
+    rig_is_refused(&rig);
+    redis_server_ask(&rig.server, "CONFIG", "SET", "min-replicas-to-write", "0", NULL);
+    assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
+    rig_close(&rig, "OOM");
+}
+
+/* Goal: while Redis reads its data it says LOADING, and nothing is taken for lost (fault 24).
+ * Method: 400 keys are loaded at 3 ms each; the engine asks meanwhile. */
+static void a_server_that_loads_is_waited_for(void **state) {
+    (void)state;
+    static const char *const slowly[] = {"--key-load-delay", "3000", "--loading-process-events-interval-bytes", "1024",
+                                         NULL};
+    struct rig rig;
+    rig_open(&rig, slowly);
+    redis_server_ask(&rig.server, "EVAL",
+                     "for i = 1, 400 do redis.call('SET', 'other:' .. i, string.rep('x', 200)) end", "0", NULL);
+    rig_add_flushed(&rig, 1);
+    redis_server_ask(&rig.server, "SAVE", NULL);
+    redis_server_kill(&rig.server);
+    rig_add(&rig, 10);
+    redis_server_restart(&rig.server); /* returns when it answers */
+    rig_add(&rig, 100);
+    assert_i64_equal(test_stat_of(rig.engine, rollbacks), 0);
+    rig_close(&rig, "LOADING");
+}
+
+static void run_script_beside(struct redis_server *server, const char *script, pid_t *pid) {
+    *pid = fork();
+    assert_true(*pid >= 0);
+    if (*pid != 0) return;
+    redis_server_ask(server, "EVAL", script, "0", NULL);
+    _exit(0);
+}
+
+static bool is_busy(void *ctx) {
+    return strncmp(redis_server_ask(ctx, "PING", NULL), "BUSY", 4) == 0;
+}
+
+/* Goal: a script of somebody else keeps Redis busy, is killed, or cannot be killed because it has written: no count is
+ * doubled (fault 25: BUSY, UNKILLABLE). */
+static void a_busy_server_is_waited_for(void **state) {
+    (void)state;
+    static const char *const scripts[] = {
+        "while true do end",
+        "redis.call('SET', 'written', '1') local n = 0 while n < 150000000 do n = n + 1 end return n"};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig rig;
+        pid_t pid;
+        int status;
+        rig_open(&rig, NULL);
+        rig_add_flushed(&rig, 1);
+        redis_server_ask(&rig.server, "CONFIG", "SET", "busy-reply-threshold", "50", NULL);
+        run_script_beside(&rig.server, scripts[i], &pid);
+        assert_true(test_wait(is_busy, &rig.server, 10000));
+        rig_add(&rig, 10);
+        (void)tw_flush(rig.engine, 400);
+        const char *said = redis_server_ask(&rig.server, "SCRIPT", "KILL", NULL);
+        if (i == 1) assert_true(strncmp(said, "UNKILLABLE", 10) == 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        rig_close(&rig, "BUSY");
+    }
+}
+
+/* Goal: counters of the wrong kind and sums that would overflow poison themselves alone, each kind of them (faults 27, 28).
+ * Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
+static void keys_of_every_wrong_kind_wait_alone(void **state) {
+    (void)state;
+    static const char *const make[][4] = {{"RPUSH", "f:list", "x", NULL},
+                                          {"SADD", "f:set", "x", NULL},
+                                          {"HSET", "f:hash", "x", "1"},
+                                          {"SET", "f:text", "a text", NULL},
+                                          {"SET", "f:max", "9223372036854775807", NULL},
+                                          {"SET", "f:float", "1.5", NULL}};
+    static const char *const keys[] = {"list", "set", "hash", "text", "max", "float"};
+    struct rig rig;
+    rig_open(&rig, NULL);
+    rig_add_flushed(&rig, 1);
+    for (size_t i = 0; i < 6; i++) redis_server_ask(&rig.server, make[i][0], make[i][1], make[i][2], make[i][3], NULL);
+    for (size_t i = 0; i < 6; i++) assert_status(tw_add(rig.family, tw_str(keys[i]), 7, NULL), TW_OK);
+    rig_add(&rig, 1000);
+    assert_status(tw_flush(rig.engine, 10000), TW_ERR_STORE);
+    assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
+    assert_i64_equal(test_stat_of(rig.engine, poison_keys), 6);
+    for (size_t i = 0; i < 6; i++) redis_server_ask(&rig.server, "DEL", make[i][1], NULL);
+    assert_true(test_wait(is_flushed, rig.engine, 20000));
+    for (size_t i = 0; i < 6; i++) assert_i64_equal(redis_server_get(&rig.server, make[i][1]), 7);
+    rig_close(&rig, "Redis refuses the key f:");
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replica_refuses_until_it_is_promoted),
+        cmocka_unit_test(a_server_that_cannot_save_refuses),
+        cmocka_unit_test(a_server_without_memory_refuses),
+        cmocka_unit_test(a_server_that_loads_is_waited_for),
+        cmocka_unit_test(a_busy_server_is_waited_for),
+        cmocka_unit_test(keys_of_every_wrong_kind_wait_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
