@@ -148,6 +148,8 @@ static void live_once(uint32_t threads, bool synced) {
     options.memory_bytes_max = 4 << 20;
     options.redis_prefix = synced ? "p:" : NULL;
     if (synced) fake_driver_install(&options);
+    fake_driver_reset(0, 0);               /* before its thread runs: a turn under way must not find it there */
+    atomic_store(&fake_driver.away, true); /* keys here are not the fake's 4 bytes */
     tw_engine *engine = NULL;
     tw_status status = tw_open(&options, &engine);
     if (status != TW_OK) {
@@ -161,8 +163,6 @@ static void live_once(uint32_t threads, bool synced) {
     family_options.window = TW_FOREVER;
     family_options.redis_key = "f:%k";
     tw_family *family = NULL;
-    fake_driver_reset(0, 0);
-    atomic_store(&fake_driver.away, true); /* keys here are not the fake's 4 bytes */
     status = tw_family_open(engine, &family_options, &family);
     assert_true(status == TW_OK || status == TW_ERR_MEMORY);
     if (status == TW_OK) count_and_look(engine, family);
