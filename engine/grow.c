@@ -99,35 +99,52 @@ static void give_copy(struct twi_arena *arena, struct twi_generation *generation
     give_entry(arena, generation, copy->node);
 }
 
+/* Of up to 64 slots from `first` on, those that hold `word`, a bit each. Full and other slots follow each other as chance has it:
+ * a branch for each would be guessed wrongly once in five, and cost more than all else that growing does. */
+static uint64_t slots_with(struct twi_leaf *leaf, uint32_t first, uint32_t slots, uint64_t word) {
+    uint32_t count = slots - first < 64 ? slots - first : 64;
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < count; i++) found |= (uint64_t)(twi_load_relaxed(&leaf->slots[first + i]) == word) << i;
+    return found;
+}
+
 void twi_leaf_close(struct twi_leaf *leaf) {
     uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    for (uint32_t i = 0; i < slots; i++) {
-        uint64_t found = TWI_SLOT_EMPTY;
-        if (twi_load_relaxed(&leaf->slots[i]) == TWI_SLOT_EMPTY) /* fails against a cell that came first: fine */
-            (void)twi_cas_acqrel(&leaf->slots[i], &found, TWI_SLOT_CLOSED);
+    for (uint32_t first = 0; first < slots; first += 64) {
+        uint64_t empty = slots_with(leaf, first, slots, TWI_SLOT_EMPTY);
+        for (; empty != 0; empty &= empty - 1) {
+            uint64_t found = TWI_SLOT_EMPTY; /* fails against a cell that came first: fine */
+            (void)twi_cas_acqrel(&leaf->slots[first + (uint32_t)__builtin_ctzll(empty)], &found, TWI_SLOT_CLOSED);
+        }
     }
 }
 
-static void place_slot(struct twi_leaf *leaf, uint64_t slot) {
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
+static void place_slot(struct twi_leaf *leaf, uint32_t slots, uint64_t slot) {
     uint32_t i = twi_leaf_home((uint32_t)(slot >> 32), slots);
     while (twi_load_relaxed(&leaf->slots[i]) != TWI_SLOT_EMPTY)
         if (++i == slots) i = 0;
     twi_store_relaxed(&leaf->slots[i], slot); /* published with the leaf, T8 */
-    twi_store_relaxed(&leaf->used, (uint16_t)(twi_load_relaxed(&leaf->used) + 1));
 }
 
 static void fill_copy(struct twi_arena *arena, struct twi_leaf *leaf, const struct copy *copy) {
+    bool splits = copy->node != 0;
     struct twi_leaf *target[2];
-    for (uint32_t i = 0; i < 2; i++)
-        target[i] = copy->leaves[i] != 0 ? twi_arena_at(arena, TWI_ENTRY_LINE(copy->leaves[i])) : NULL;
-    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    for (uint32_t i = 0; i < slots; i++) {
-        uint64_t slot = twi_load_acquire(&leaf->slots[i]);
-        if (slot == TWI_SLOT_CLOSED) continue;
-        uint32_t side = copy->node != 0 ? (uint32_t)(slot >> (63 - copy->split_bit)) & 1 : 0;
-        place_slot(target[side], slot);
+    for (uint32_t i = 0; i < 2; i++) target[i] = twi_arena_at(arena, TWI_ENTRY_LINE(copy->leaves[splits ? i : 0]));
+    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf)), slots_there = twi_leaf_slots(twi_leaf_log2(target[0]));
+    uint32_t used = 0, used_right = 0;
+    for (uint32_t first = 0; first < slots; first += 64) {
+        uint64_t full = ~slots_with(leaf, first, slots, TWI_SLOT_CLOSED);
+        if (slots - first < 64) full &= (UINT64_C(1) << (slots - first)) - 1;
+        for (; full != 0; full &= full - 1) {
+            uint64_t slot = twi_load_acquire(&leaf->slots[first + (uint32_t)__builtin_ctzll(full)]);
+            uint32_t side = splits ? (uint32_t)(slot >> (63 - copy->split_bit)) & 1 : 0;
+            place_slot(target[side], slots_there, slot);
+            used++;
+            used_right += side;
+        }
     }
+    twi_store_relaxed(&target[0]->used, (uint16_t)(used - used_right));
+    if (splits) twi_store_relaxed(&target[1]->used, (uint16_t)used_right);
 }
 
 enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
