@@ -115,7 +115,7 @@ static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t 
 enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,
                                     struct twi_counted *counted) {
     *counted = (struct twi_counted){0};
-    uint64_t meta = twi_load_acquire(&cell->meta);                          /* striped since it was looked up? S2 */
+    uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) { /* C2: `final` and the ceilings are there */
         uint64_t before; /* the stripes are there, but the turn has not yet frozen the word */
         enum twi_added added = twi_cell_add(cell, meta, delta, &before);
@@ -126,6 +126,8 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
         }
         (void)twi_load_acquire(&cell->local); /* C2 */
     }
+    /* Striped since it was looked up? Asked behind C2: STRIPED was set before FROZEN, so what is not striped is sealed. */
+    meta = twi_load_acquire(&cell->meta); /* S2 */
     return add_striped(cell, meta, delta, wants_sum, self, counted);
 }
 

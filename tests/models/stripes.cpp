@@ -90,7 +90,6 @@ struct striped {
         return ADDED;
     }
     answer add_anew(bool wants_sum, unsigned own, int *view) {
-        unsigned seen = twi_load_acquire(&meta, S2);
         if ((twi_load_acquire(&local, C2) & FROZEN) == 0) {
             unsigned word = twi_add_relaxed(&local, 1u << COUNT_SHIFT);
             if ((word & FROZEN) == 0) {
@@ -99,6 +98,7 @@ struct striped {
             }
             (void)twi_load_acquire(&local, C2);
         }
+        unsigned seen = twi_load_acquire(&meta, S2); // behind FROZEN: what is not striped is sealed
         if (!stripes_of(seen)) return ADD_FROZEN;
         if (!wants_sum && VAR(limit) == NO_LIMIT) {
             if (add_to_stripe(own & VAR(mask))) return ADDED;
@@ -205,8 +205,6 @@ template <bool seals> struct adding : rl::test_suite<adding<seals>, 4> {
             int own = 0, view = 0;
             for (int i = 0; i < 2; i++) {
                 answer done = s.add(index == 1 && i == 1, index, &view);
-                // FROZEN: the caller decides again by the clock, which has not moved where nobody seals
-                while (!seals && done != ADDED) done = s.add(index == 1 && i == 1, index, &view);
                 if (done == ADDED) {
                     (void)twi_add_acqrel(&added, 1, NONE);
                     own++;
