@@ -91,8 +91,7 @@ static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_home *home = twi_home_directory(&tally->field->arena, at);
     uint64_t chunk = (uint64_t)((unsigned char *)twi_cell_chunk(cell, meta) - tally->field->arena.base);
     for (uint32_t c = 0; c < at.chunks; c++)
-        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_HOME_GROUP)
-            tally->in_groups++;
+        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_HOME_GROUP) tally->in_groups++;
     return true;
 }
 static struct tally tally_of(struct field *field) {
