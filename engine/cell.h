@@ -151,6 +151,20 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
     return TWI_ADDED;
 }
 
+static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count() looks at two bits");
+/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add
+ * counted, and whether the cell must be marked. */
+TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
+    uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
+    *before = word;
+    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. */
+    const uint64_t edge = (uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT, rare = UINT64_C(3) << 62 | TWI_FROZEN;
+    if (twi_likely(((word + edge) & rare) == 0)) return true;
+    if ((word & TWI_FROZEN) != 0) return false;
+    (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return true;
+}
+
 /* Freezes the word; the value at that moment is in `final` from then on. One closer at a time: the turn. Returns it.
  * Stripes are no concern of it. */
 int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta);

@@ -75,19 +75,6 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     return NULL;
 }
 
-/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add
- * counted, and whether the cell must be marked. */
-TWI_INLINE bool hot_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
-    uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
-    *before = word;
-    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. */
-    const uint64_t edge = (uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT, rare = UINT64_C(3) << 62 | TWI_FROZEN;
-    if (twi_likely(((word + edge) & rare) == 0)) return true;
-    if ((word & TWI_FROZEN) != 0) return false;
-    (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
-    return true;
-}
-
 TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
     return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
 }
@@ -105,8 +92,6 @@ TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *en
 }
 
 #endif
-
-static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "hot_count() looks at two bits");
 
 TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint64_t before) {
     int64_t value = twi_word_value(before) + delta;
@@ -182,7 +167,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
             counted = twi_add_new(family, generation, key, hash, delta, &seen);
         } else if (hot_is_striped(cell)) {
             return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
-        } else if (hot_count(cell, delta, &before)) {
+        } else if (twi_cell_count(cell, delta, &before)) {
             seen = TWI_HOT_OWN(view)(cell, delta, before);
             if (view == NULL && hot_is_watched(engine, self, cell))
                 return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
@@ -230,7 +215,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
         self->depth++;
         return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
     }
-    if (twi_unlikely(!hot_count(cell, delta, &before))) goto afar;
+    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto afar;
     int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
     if (view == NULL && hot_is_watched(engine, self, cell)) {
         self->depth++; /* it leaves by the long way */
@@ -365,7 +350,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         int64_t delta = deltas != NULL ? deltas[i] : 1;
         uint64_t before;
         struct twi_cell *cell = hot_find_staged(engine, generation, TWI_HOT_SYNCED, &staged[i], keys[i]);
-        if (twi_unlikely(cell == NULL) || hot_is_striped(cell) || !hot_count(cell, delta, &before)) {
+        if (twi_unlikely(cell == NULL) || hot_is_striped(cell) || !twi_cell_count(cell, delta, &before)) {
             int64_t *view = views != NULL ? &views[i] : NULL;
             if (view != NULL) *view = 0;
             status[i] = twi_add_hashed(family, keys[i], delta, view, staged[i].hash);

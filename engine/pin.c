@@ -17,6 +17,7 @@ struct tw_pin {
     struct twi_cell *cell; /* NULL: to be looked up */
     int64_t start_ms, end_ms;
     uint32_t process; /* a fork leaves the cell to the parent */
+    bool is_plain;    /* no Redis, and sections may be short */
     uint32_t key_size;
     unsigned char key[];
 };
@@ -30,6 +31,7 @@ tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
     if (made == NULL) return TW_ERR_MEMORY;
     made->family = family;
     made->key_size = (uint32_t)key.size;
+    made->is_plain = !family->synced && twi_section_may_be_short();
     memcpy(made->key, key.data, key.size);
     *pin = made;
     return TW_OK;
@@ -48,7 +50,7 @@ static void remember(tw_pin *pin, const struct twi_call *call) {
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms;
     pin->end_ms = place.generation->end_ms;
-    pin->process = twi_reclaim_process();
+    pin->process = call->self->process;
     pin->cell = place.cell;
 }
 
@@ -66,14 +68,11 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     return status;
 }
 
-tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
-    twi_check(pin != NULL);
+/* The counter is striped, owes a mark, is watched or at an edge: all that is not plain. */
+static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, int64_t *view) {
     tw_family *family = pin->family;
     tw_engine *engine = family->engine;
-    struct twi_thread *self = twi_thread_here(); /* in a forked child this is what makes the process number rise */
-    if (twi_unlikely(self == NULL || pin->cell == NULL || pin->process != twi_reclaim_process() ||
-                     delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN || twi_load_relaxed(&engine->gate)))
-        return add_anew(pin, delta, view);
+    struct twi_thread *self = twi_thread_self;
     twi_section_enter(self);
     int64_t now_ms = twi_clock_now_ms(&engine->clock);
     struct twi_cell *cell = pin->cell;
@@ -93,4 +92,30 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
 anew:
     twi_section_leave(self);
     return add_anew(pin, delta, view);
+}
+
+/* A counter of a family without Redis, its total wanted, is added to here; nothing is called on that way. */
+tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
+    twi_check(pin != NULL);
+    tw_engine *engine = pin->family->engine;
+    struct twi_thread *self = twi_thread_self;
+    /* In a forked child the record is wiped, and the cell the parent's. */
+    if (twi_unlikely(self == NULL) || twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
+        twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->gate)))
+        return add_anew(pin, delta, view);
+    if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
+    bool outermost = twi_section_enter_short(self);
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window but endless ones */
+    struct twi_cell *cell = pin->cell;
+    uint64_t before;
+    if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||
+        twi_unlikely((twi_load_relaxed(&cell->meta) & (TWI_META_EDGE | TWI_META_STRIPED)) != 0) ||
+        twi_unlikely(!twi_cell_count(cell, delta, &before))) {
+        twi_section_leave_short(self, outermost);
+        return add_to(pin, delta, view);
+    }
+    (void)twi_count_increments(engine, self, 1);
+    twi_section_leave_short(self, outermost);
+    *view = twi_word_value(before) + delta;
+    return TW_OK;
 }

@@ -127,6 +127,7 @@ struct twi_thread *twi_thread_register(void) {
     if (self != NULL) {
         self->depth = 0;
         self->in_hook = false;
+        self->process = twi_load_relaxed(&process_number);
         self->spare_line = 0;
         pthread_setspecific(exit_key, self);
         twi_thread_self = self;

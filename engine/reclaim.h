@@ -29,6 +29,7 @@
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
     uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
+    uint32_t process;                                   /* twi_reclaim_process() of its registration; wiped with it */
     uint32_t depth;                                     /* nested sections */
     uint32_t shard;                                     /* of statistics: its own, or TWI_SHARD_SHARED */
     uint32_t spare_lines;                               /* a record that lost a race to be published, and its home: */
