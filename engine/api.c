@@ -2,7 +2,7 @@
  * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out
  * to be frozen (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
  * Always true: a call that answers an error has changed nothing. */
-#include "engine/count.h"
+#include "engine/ageing.h"
 #include "engine/packed.h"
 
 #include <stdlib.h>
@@ -149,7 +149,13 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     do {
         struct twi_place place;
         status = twi_call_now(&call);
-        if (status != TW_OK || !twi_place_find(&call, &place)) break; /* unknown: 0 already */
+        if (status != TW_OK) break;
+        if (!twi_place_find(&call, &place)) {
+            if (!call.family->ages || place.aged == NULL) break; /* unknown: 0 already */
+            status = twi_place_make(&call, &place);
+            if (status == TW_PENDING) continue;
+            if (status != TW_OK) break;
+        }
         taken = twi_cell_view(place.cell, place.meta);
         int64_t local;
         enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
@@ -167,7 +173,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
 static bool may_take_interest(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
     uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
-    struct twi_generation *generation = twi_window_at(call->family, call->now_ms, true);
+    struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, true);
     if (most != 0 && generation != NULL && twi_load_relaxed(&generation->keys) >= most - most / 4) return false;
     return (uint64_t)twi_arena_bytes_used(arena) < arena->bytes_max - arena->bytes_max / 4;
 }
@@ -175,7 +181,13 @@ static bool may_take_interest(const struct twi_call *call) {
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     bool found = twi_place_find(call, place);
     if (!call->family->synced) return found;
-    if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) return false;
+    if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {
+        if (!call->family->ages || place->aged == NULL) return false;
+        place->cell = place->aged; /* it takes nothing more, and shows all that there is */
+        place->generation = place->aged_in;
+        place->meta = twi_load_relaxed(&place->cell->meta);
+        return true;
+    }
     twi_place_ask(call, place);
     return true;
 }
@@ -248,9 +260,10 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t asked = twi_load_relaxed(&cold->asked);
             seen.view = twi_saturated_sum(seen.local, base);
-            seen.unsent = seen.local - acked;
+            int64_t rest = twi_ageing_rest(place.generation, place.cell, place.meta); /* 0 in other families */
+            seen.unsent = seen.local - acked + rest;
             seen.known = asked != 0;
-            seen.total = seen.known ? twi_saturated_sum(base, acked) : 0;
+            seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;
             if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - (asked >> 1);
         }
     }
@@ -272,6 +285,9 @@ struct each {
     struct twi_packed_cursor packed_cursor;
     int64_t now_ms;
     bool lives_only;
+    /* Families that age: the other of the two generations. A key that is in both is shown with the older one, by the newer
+     * one's cell: an heir may come after its generation was walked, but its frozen cell was there before. */
+    struct twi_generation *newer, *older;
     size_t used;
     alignas(8) unsigned char buffer[EACH_BYTES];
 };
@@ -291,8 +307,21 @@ static bool copy_record(struct each *each, const struct each_record *record, con
     return true;
 }
 
+static struct twi_cell *same_key_in(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    tw_engine *engine = generation->family->engine;
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    struct twi_wanted wanted = twi_wanted(engine->hash(&engine->secret, key.data, key.size), key);
+    return twi_table_find(&engine->arena, generation, &wanted);
+}
+
 static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct each *each = ctx;
+    if (each->older != NULL && same_key_in(each->older, cell, meta) != NULL) return true;
+    struct twi_cell *heir = each->newer != NULL ? same_key_in(each->newer, cell, meta) : NULL;
+    if (heir != NULL) {
+        cell = heir;
+        meta = twi_cell_publish(heir);
+    }
     int64_t local = twi_cell_local(cell, meta);
     struct each_record record = {.view = twi_view_of(cell, meta, local),
                                  .local = local,
@@ -317,8 +346,8 @@ static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const 
         tw_count count = {.key = tw_bytes(each->buffer + at + sizeof record, record.size),
                           .view = record.view,
                           .local = record.local};
-        count.start_ms = each->generation->start_ms;
-        count.end_ms = each->lives_only ? record.end_ms : each->generation->end_ms;
+        count.start_ms = twi_generation_start_ms(each->generation);
+        count.end_ms = each->lives_only ? record.end_ms : twi_generation_end_ms(each->generation);
         if (!visit(ctx, &count)) return false;
         at += sizeof record + ((record.size + 7) & ~(size_t)7);
     }
@@ -344,8 +373,8 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     if (more && twi_cell_local(spill, meta) != 0) {
         tw_count count = {.view = twi_cell_local(spill, meta),
                           .local = twi_cell_local(spill, meta),
-                          .start_ms = each->generation->start_ms,
-                          .end_ms = each->generation->end_ms};
+                          .start_ms = twi_generation_start_ms(each->generation),
+                          .end_ms = twi_generation_end_ms(each->generation)};
         more = visit(ctx, &count);
     }
     return more;
@@ -381,6 +410,34 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
     return more;
 }
 
+static struct twi_generation *hold(struct tw_family *family, int64_t era) {
+    struct twi_generation *generation = twi_window_find(family, era);
+    if (generation != NULL) (void)twi_add_acqrel(&generation->readers, 1);
+    return generation;
+}
+
+/* Families that age: the previous generation, and then what is in the current one alone. */
+static tw_status each_aged(struct twi_thread *self, tw_family *family, bool (*visit)(void *ctx, const tw_count *count),
+                           void *ctx) {
+    twi_section_enter(self);
+    int64_t era = twi_load_acquire(&family->era); /* G5 */
+    struct twi_generation *older = hold(family, era - 1), *newer = hold(family, era);
+    twi_section_leave(self);
+    bool more = true;
+    if (older != NULL) {
+        struct each each = {.generation = older, .newer = newer};
+        more = each_of(self, family->engine, &each, visit, ctx);
+    }
+    if (more && newer != NULL) {
+        struct each each = {.generation = newer, .older = older};
+        (void)each_of(self, family->engine, &each, visit, ctx);
+    }
+    if (twi_thread_self != self) return TW_ERR_FORKED; /* the visitor has forked: these are the parent's */
+    if (older != NULL) (void)twi_sub_acqrel(&older->readers, 1);
+    if (newer != NULL) (void)twi_sub_acqrel(&newer->readers, 1);
+    return TW_OK;
+}
+
 tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     twi_check(family != NULL && visit != NULL);
     tw_engine *engine = family->engine;
@@ -391,6 +448,7 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
     if (unix_ms != TW_NOW && !family->has_starts && family->from_first) return TW_ERR_MODE;
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
+    if (family->ages) return each_aged(self, family, visit, ctx);
     tw_status status = TW_OK;
     bool more =
         each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);

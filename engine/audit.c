@@ -94,7 +94,7 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
     pthread_mutex_lock(&engine->lock);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL && status == TW_OK;
          family = twi_load_acquire(&family->next)) {
-        if (!family->synced || family->rule.window == TW_FOREVER) continue;
+        if (!family->synced || family->options.window == TW_FOREVER) continue;
         char **all = realloc(patterns->all, (patterns->count + 1) * sizeof *all);
         if (all) patterns->all = all;
         char *pattern = all ? pattern_of(&family->template) : NULL;

@@ -24,6 +24,9 @@ struct twi_window_rule {
     uint32_t week_start;
 };
 
+/* The engine's own: windows that are counted, not timed. The moment n is in window n (ageing.c). */
+#define TWI_WINDOW_ERA 64u
+
 struct twi_span {
     int64_t start_ms;
     int64_t end_ms; /* the first moment that is outside */
@@ -51,7 +54,7 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
 
 /* A window with a beginning that a stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
-    return rule->window != TW_FROM_FIRST && rule->window != TW_FOREVER;
+    return rule->window != TW_FROM_FIRST && rule->window != TW_FOREVER && rule->window != TWI_WINDOW_ERA;
 }
 
 /* a + b for times, where INT64_MAX (TW_UNBOUNDED) stays what it is and nothing wraps. */

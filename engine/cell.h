@@ -45,6 +45,8 @@
 #define TWI_META_COLD (UINT64_C(1) << 19)      /* has a cold part */
 #define TWI_META_LIFE (UINT64_C(1) << 20)      /* the later of two lives of its key in one generation (table.h) */
 #define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
+#define TWI_META_USED (UINT64_C(1) << 22)      /* ageing families: used since its generation is the previous one */
+#define TWI_META_HEIR (UINT64_C(1) << 23)      /* ageing families: took over from a frozen cell (ageing.c) */
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_INDEX_SHIFT 32
 

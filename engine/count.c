@@ -1,6 +1,7 @@
 /* count.c -- see count.h: beginning a call, lives, and first inserts. */
 #include "engine/count.h"
 
+#include "engine/ageing.h"
 #include "engine/stripe.h"
 
 #include "tallywheel.h"
@@ -97,9 +98,13 @@ static bool still_current(void *ctx) {
 }
 
 static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
-    struct twi_insert insert = {&call->engine->arena, place->generation, call->self, *wanted,
+    struct twi_insert insert = {&call->engine->arena,
+                                place->generation,
+                                call->self,
+                                *wanted,
                                 call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
-                                                         : 0}; /* the word is for stripes */
+                                                         : 0, /* the word is for stripes */
+                                NULL};
     struct currency currency = {call, place->generation};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
     case TWI_FOUND:
@@ -111,6 +116,7 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
+    if (family->ages) return twi_ageing_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TW_PENDING;
     /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */

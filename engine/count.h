@@ -10,6 +10,9 @@ struct twi_place {
     struct twi_generation *generation;
     struct twi_cell *cell;
     uint64_t meta;
+    /* families that age: the key's frozen cell, which only shows (ageing.h); NULL: none */
+    struct twi_cell *aged;
+    struct twi_generation *aged_in;
 };
 
 /* One call's arguments and what was derived from them once. */
@@ -42,17 +45,22 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     call->decided = true;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
+    if (twi_unlikely(call->family->ages)) call->unix_ms = twi_load_acquire(&call->family->era); /* G5, pairs with G6 */
     return TW_OK;
 }
 
 /* The live cell of families from first: this generation's, or the one before's, or a later life (table.h). */
 bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);
 
+/* ageing.h */
+bool twi_ageing_find(const struct twi_call *call, struct twi_place *place);
+
 /* The key's cell in the call's window, or false. place->generation is the window's, or NULL if it is not held. */
 TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     place->generation = twi_window_at(family, call->unix_ms, !call->at);
     if (twi_unlikely(family->from_first)) return twi_place_find_life(call, place);
+    if (twi_unlikely(family->ages)) return twi_ageing_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
     /* Event time only: by the clock nobody comes to a window that is over for good (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;

@@ -196,6 +196,7 @@ static void empty_family(struct tw_family *family) {
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->quota.bytes, 0);
     family->generations = 0;
+    family->era_begun = false;
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
     family->packing = family->to_pack = 0;

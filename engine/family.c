@@ -4,6 +4,8 @@
  * with. */
 #include "engine/family.h"
 
+#include "engine/ageing.h"
+
 #include "engine/hash_aes.h"
 #include "engine/limit.h"
 #include "engine/options.h"
@@ -29,6 +31,7 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
     if (a->week_start != b->week_start) return "week_start";
     if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
+    if ((a->on_full == TW_FULL_EVICT_IDLE) != (b->on_full == TW_FULL_EVICT_IDLE)) return "on_full";
     return NULL;
 }
 
@@ -42,6 +45,7 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->memory_share != b->memory_share) return "memory_share";
     if (a->on_full != b->on_full) return "on_full";
     if (a->on_full_limit != b->on_full_limit) return "on_full_limit";
+    if (a->idle_ms != b->idle_ms) return "idle_ms";
     if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
     if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
     return NULL;
@@ -61,7 +65,8 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->retention_ms, options->retention_ms);
     twi_store_relaxed(&family->on_full, options->on_full);
     twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
-    twi_store_relaxed(&family->quota.keys_max, options->keys_max);
+    twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
+    twi_store_relaxed(&family->idle_ms, options->idle_ms);
     twi_store_relaxed(&family->keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
@@ -79,7 +84,8 @@ static void choose_hot_path(struct tw_family *family) {
     }
 #endif
     /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
-    if (family->from_first || (synced && family->template.guard_reserved) || !twi_section_may_be_short()) {
+    if (family->from_first || family->ages || (synced && family->template.guard_reserved) ||
+        !twi_section_may_be_short()) {
         family->hot_add = twi_add_slow;
         family->hot_group = NULL;
         family->hot_acquire = twi_acquire_slow;
@@ -97,6 +103,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->synced = engine->has_redis;
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_FROM_FIRST;
+    family->ages = options->on_full == TW_FULL_EVICT_IDLE;
+    if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
@@ -160,7 +168,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
 static void open_first_window(struct tw_family *family) {
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     struct twi_thread *self = twi_thread_here();
-    if (expected == 0 || family->from_first || self == NULL) return;
+    if (expected == 0 || family->from_first || family->ages || self == NULL) return;
     twi_section_enter(self);
     int64_t now_ms = twi_clock_read(&family->engine->clock);
     (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);

@@ -17,6 +17,7 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
+    bool ages; /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
                              tw_verdict *verdict); /* hot_acquire.h */
@@ -27,13 +28,18 @@ struct tw_family {
     /* policies: tw_family_set() changes them one by one */
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
     _Atomic uint32_t on_full, on_full_limit;
+    _Atomic int64_t idle_ms;
     _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;
 
     _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
     _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
 
+    _Atomic int64_t era; /* where it ages: the current one. Raised by the turn */
+
     /* the turn's own */
+    int64_t era_begun_ms; /* monotonic */
+    bool era_begun;
     uint32_t generations;            /* by next_all */
     int64_t map_seen_ms;             /* monotonic: when the map was last looked through for unannounced windows */
     int64_t due_ms;                  /* engine time at which the wheel has something to do */
@@ -95,6 +101,14 @@ void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct 
 
 /* Adds the family's windows and keys. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
+
+/* A window's start and end as callers are told. */
+TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
+    return generation->family->ages ? 0 : generation->start_ms;
+}
+TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation) {
+    return generation->family->ages ? INT64_MAX : generation->end_ms;
+}
 
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;

@@ -3,7 +3,7 @@
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/limit.h"
 
-#include "engine/count.h"
+#include "engine/ageing.h"
 #include "engine/stripe.h"
 
 /* From the stripes, if it has any: else the window was sealed. */
@@ -40,22 +40,37 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
     return TW_OK;
 }
 
+/* Families that age: no cell takes adds, but a frozen one may show the count. */
+static void look_at_aged(const struct twi_place *place, struct twi_decision *decision) {
+    decision->end_ms = INT64_MAX;
+    decision->unknown = place->aged == NULL;
+    if (place->aged != NULL) decision->view = twi_cell_view(place->aged, twi_load_relaxed(&place->aged->meta));
+}
+
 static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
-        decision->start_ms = span.start_ms;
+        decision->start_ms = call->family->ages ? 0 : span.start_ms;
         decision->end_ms =
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
-        if (n == 0 || n > limit) return n > limit ? TW_DENIED : TW_OK; /* nothing to take: nothing is made */
+        if (call->family->ages) look_at_aged(&place, decision);
+        /* nothing to take: nothing is made */
+        if (n == 0 || n > limit) return twi_saturated_sum(decision->view, n) > limit ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }
-    decision->start_ms = place.generation->start_ms;
-    decision->end_ms = call->family->from_first ? twi_load_relaxed(&place.cell->end_ms) : place.generation->end_ms;
-    return take(call, &place, n, limit, decision);
+    decision->start_ms = twi_generation_start_ms(place.generation);
+    decision->end_ms =
+        call->family->from_first ? twi_load_relaxed(&place.cell->end_ms) : twi_generation_end_ms(place.generation);
+    decision->unknown = call->family->ages && !twi_ageing_is_known(place.cell, place.meta);
+    tw_status status = take(call, &place, n, limit, decision);
+    /* Its total is asked for all the same: it decides the next call. */
+    if (decision->unknown && status == TW_DENIED)
+        twi_dirty_mark(call->engine, place.generation, place.cell, place.meta);
+    return status;
 }
 
 /* Table full: the family's policy decides; strangers never share a limit (trap E40). */

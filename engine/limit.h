@@ -11,6 +11,7 @@ struct twi_decision {
     int64_t start_ms, end_ms;
     int64_t now_ms;
     bool full;
+    bool unknown; /* a key that has come (back), in a family that ages: Redis has not told its total */
 };
 
 TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
@@ -27,9 +28,10 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
                                               : left_ms,
         .error_bound = synced || decision->full ? TW_UNBOUNDED : decision->bound,
         .window_start_ms = decision->start_ms,
-        .decided_by = decision->full ? TW_BY_FULL
-                      : synced       ? TW_BY_VIEW
-                                     : TW_BY_LOCAL,
+        .decided_by = decision->full      ? TW_BY_FULL
+                      : decision->unknown ? TW_BY_OUTAGE
+                      : synced            ? TW_BY_VIEW
+                                          : TW_BY_LOCAL,
         .allowed = status == TW_OK,
     };
 }

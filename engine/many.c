@@ -145,8 +145,8 @@ static tw_status add_all(struct many *many, size_t count) {
     twi_check(many->family != NULL && (count == 0 || many->keys != NULL));
     many->engine = many->family->engine;
     struct twi_thread *self = count >= GROUP_MIN ? twi_thread_here() : NULL;
-    bool stages = self != NULL && !many->family->from_first && !twi_load_relaxed(&many->engine->broken) &&
-                  (many->unix_ms == NULL || many->family->has_starts);
+    bool stages = self != NULL && !many->family->from_first && !many->family->ages &&
+                  !twi_load_relaxed(&many->engine->broken) && (many->unix_ms == NULL || many->family->has_starts);
     while (stages && count - done >= GROUP_MIN) {
         size_t group = count - done < GROUP ? count - done : GROUP;
         if (!add_hot_group(many, done, group)) add_group(many, self, done, group);

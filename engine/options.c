@@ -17,6 +17,8 @@
 #define MEMORY_BYTES_DEFAULT (UINT64_C(1) << 30)
 #define RETENTION_MS_DEFAULT TW_DAY
 #define REPLAY_MS_DEFAULT 30000
+#define IDLE_MS_DEFAULT TW_HOUR
+#define IDLE_MS_MIN 100
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
@@ -216,9 +218,25 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
         return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
                       (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
     }
-    if (in->on_full > TW_FULL_REJECT) return refuse(in, "on_full: %u is no TW_FULL_ value", in->on_full);
+    if (in->on_full > TW_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is no TW_FULL_ value", in->on_full);
     if (in->on_full_limit > TW_DENY)
         return refuse(in, "on_full_limit: %u is neither TW_ADMIT nor TW_DENY", in->on_full_limit);
+    return TW_OK;
+}
+
+/* Nothing but Redis holds the count of a key that went (trap E26). */
+static tw_status check_ageing(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->on_full != TW_FULL_EVICT_IDLE) {
+        if (in->idle_ms == 0) return TW_OK;
+        return refuse(in, "idle_ms: belongs to on_full = TW_FULL_EVICT_IDLE");
+    }
+    if (in->window != TW_FOREVER) return refuse(in, "on_full: TW_FULL_EVICT_IDLE belongs to TW_FOREVER families");
+    if (!context->has_redis)
+        return refuse(in, "on_full: TW_FULL_EVICT_IDLE needs a redis_url: nothing else keeps what is evicted");
+    if (in->keys_max == 1) return refuse(in, "keys_max: with TW_FULL_EVICT_IDLE at least 2");
+    if (in->idle_ms != 0 && in->idle_ms < IDLE_MS_MIN)
+        return refuse(in, "idle_ms: %lld is less than %d", (long long)in->idle_ms, IDLE_MS_MIN);
+    if (in->idle_ms > TWI_DURATION_MS_MAX) return refuse(in, "idle_ms: more than a hundred years");
     return TW_OK;
 }
 
@@ -230,6 +248,7 @@ static tw_status check_hook(const tw_family_options *in) {
 static void fill_family_defaults(tw_family_options *options) {
     struct twi_window_rule rule = twi_options_rule(options);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (options->on_full == TW_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
     if (!has_starts(options)) {
         options->retention_ms = 0;
         return;
@@ -264,6 +283,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_duration(&options, "history_ms", options.history_ms, TW_NONE);
     if (status == TW_OK) status = check_retention(&options);
     if (status == TW_OK) status = check_memory_policy(&options, context);
+    if (status == TW_OK) status = check_ageing(&options, context);
     if (status == TW_OK) status = check_hook(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);

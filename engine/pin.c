@@ -45,8 +45,8 @@ void tw_pin_close(tw_pin *pin) {
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
-    if (pin->family->from_first || !twi_place_find(call, &place))
-        return; /* lives end one by one: looked up each time */
+    if (pin->family->from_first || pin->family->ages || !twi_place_find(call, &place))
+        return; /* lives end one by one, and so do the stays of keys in families that age: looked up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms;
     pin->end_ms = place.generation->end_ms;

@@ -7,7 +7,7 @@
  * that goes back waits there too, so that no window is dropped that still owes. */
 #include "engine/port.h"
 
-#include "engine/family.h"
+#include "engine/ageing.h"
 #include "engine/random.h"
 
 #include <stdarg.h>
@@ -263,7 +263,7 @@ tw_key twi_port_key(const struct twi_item *item) {
     return tw_bytes(item->cell->key, twi_load_relaxed(&item->cell->meta) & TWI_META_SIZE);
 }
 int64_t twi_port_start_ms(const struct twi_item *item) {
-    return item->generation->start_ms;
+    return twi_generation_start_ms(item->generation);
 }
 
 /* ---- settling ---- */
@@ -300,7 +300,9 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
     item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
-    if (answer->has_total) {
+    if (answer->has_total && item->family->ages) {
+        twi_ageing_told(item, answer->total, acked);
+    } else if (answer->has_total) {
         watch_for_regression(item, cold, answer->total, acked);
         /* one store: view never tears (trap E6) */
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked));
@@ -359,8 +361,8 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
     twi_check(item->generation->outstanding != 0);
     item->generation->outstanding--;
     twi_restore_note_given_up(item->family->engine, item, reason);
-    twi_port_report_lost(item->family->engine, item->family, twi_port_key(item), item->generation->start_ms,
-                         item->delta, reason);
+    twi_port_report_lost(item->family->engine, item->family, twi_port_key(item),
+                         twi_generation_start_ms(item->generation), item->delta, reason);
 }
 
 struct report {
@@ -375,7 +377,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     twi_port_report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
-                         generation->start_ms, delta, TW_LOST_CLOSED);
+                         twi_generation_start_ms(generation), delta, TW_LOST_CLOSED);
     return true;
 }
 

@@ -218,7 +218,8 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
 bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
     struct twi_arena *arena = &engine->arena;
     /* First: where it is sealed, its records may have been given back already. */
-    if (generation->family->from_first || twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
+    if (generation->family->from_first || generation->family->ages) return false;
+    if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;
     uint32_t count = UINT32_C(1) << engine->stripes_log2;

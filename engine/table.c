@@ -109,6 +109,18 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     return cell;
 }
 
+/* All that was counted before is settled as far as this cell goes: who counted it sends it. Answers flags of meta. */
+static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
+    struct twi_cold *cold = twi_cell_cold(cell, meta);
+    twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);
+    twi_store_relaxed(&cell->base, from->base);
+    twi_store_relaxed(&cold->handed, from->local);
+    twi_store_relaxed(&cold->acked, from->local);
+    twi_store_relaxed(&cold->asked, from->asked);
+    bool at_edge = from->local >= TWI_VALUE_EDGE || from->local <= -TWI_VALUE_EDGE;
+    return (at_edge ? TWI_META_EDGE : 0) | (from->is_heir ? TWI_META_HEIR : 0);
+}
+
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     struct twi_thread *self = insert->self;
@@ -121,7 +133,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     } else if (self->spare_line != 0 && self->spare_generation == insert->generation->stamp &&
                self->spare_kind == kind) {
         cell = twi_arena_at(insert->arena, self->spare_line);
-        meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE);
+        meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE | TWI_META_EDGE | TWI_META_HEIR);
         self->spare_line = 0;
     } else {
         cell = take_record(insert->arena, insert->generation, kind, &meta);
@@ -129,6 +141,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     }
     memcpy(cell->key, insert->wanted.key.data, insert->wanted.key.size);
     twi_store_relaxed(&cell->end_ms, insert->end_ms);
+    if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
     twi_store_relaxed(&cell->meta, meta | insert->wanted.meta); /* seen with the slot, T6 */
     return cell;
 }

@@ -127,6 +127,7 @@ struct twi_generation {
     _Atomic uint8_t overflow_marked;
     _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
     _Atomic uint32_t packed;  /* line of its packed form, which has taken the table's place (history.c); 0: none */
+    _Atomic uint64_t heirs;   /* ageing families: keys that went on in the next generation */
     _Atomic uint32_t table_readers; /* tw_each() under way in the table: not given back meanwhile */
     /* the turn's own */
     uint32_t outstanding;  /* items in batches or waiting to be collected again */
@@ -274,13 +275,20 @@ TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     return meta;
 }
 
+/* What a key's cell begins with, in families that age: nothing, or what the frozen one that it takes over from held. */
+struct twi_inherited {
+    int64_t local, base, asked;
+    bool is_heir;
+};
+
 struct twi_thread;
 struct twi_insert {
     struct twi_arena *arena;
     struct twi_generation *generation;
     struct twi_thread *self;
     struct twi_wanted wanted;
-    int64_t end_ms; /* stored in a new cell */
+    int64_t end_ms;                        /* stored in a new cell */
+    const struct twi_inherited *inherited; /* in families that age; else NULL */
 };
 /* The cell of the key, found or made. TWI_FOUND and TWI_INSERTED set *cell; TWI_NO_ROOM; TWI_GONE_SEALED: the
  * generation takes no more; TWI_CLOCK_MOVED: the walk met CLOSED and `still_current(ctx)` said that this is no longer

@@ -8,7 +8,7 @@
  * (due_ms), so windows that have nothing to do cost nothing.
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
-#include "engine/family.h"
+#include "engine/ageing.h"
 
 #include <stdlib.h>
 
@@ -52,6 +52,7 @@ static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation 
     return twi_time_add(generation->end_ms, more);
 }
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    if (family->ages) return INT64_MIN;
     return twi_time_add(seal_at_ms(family, generation), family->from_first ? 0 : twi_load_relaxed(&family->history_ms));
 }
 
@@ -77,6 +78,8 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     if (!generation->synced) return;
     struct twi_cold *cold = (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
     if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(wheel->engine, generation, cell, meta);
+    if (wheel->family->ages && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(wheel))
+        twi_ageing_frozen(wheel->family, generation, cell, &wheel->work);
 }
 
 /* Calls the user's hook; true: it need not be called again. */
@@ -139,6 +142,7 @@ static void drop(struct wheel *wheel, struct twi_generation *generation) {
     int64_t at_ms = drop_at_ms(wheel->family, generation);
     if (wheel->engine->closing) return; /* the arena goes as a whole */
     if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
+        if (wheel->family->ages && !is_ending(wheel)) twi_ageing_dropped(wheel->family, generation);
         enter_phase(generation, TWI_DROPPED);
         twi_restore_note_dropped(wheel->engine, generation);
         wheel->dropped = true;
@@ -147,16 +151,33 @@ static void drop(struct wheel *wheel, struct twi_generation *generation) {
     }
 }
 
+/* The windows of a family that ages end with their era, and are sealed when it says so. */
+static bool stays_open(struct wheel *wheel, struct twi_generation *generation) {
+    struct tw_family *family = wheel->family;
+    if (is_ending(wheel)) return false;
+    if (family->ages) return twi_load_relaxed(&family->era) < generation->end_ms;
+    if (wheel->engine->turn_ms >= generation->end_ms) return false;
+    due(wheel, generation->end_ms);
+    return true;
+}
+static bool stays_closed(struct wheel *wheel, struct twi_generation *generation) {
+    struct tw_family *family = wheel->family;
+    if (is_ending(wheel)) return false;
+    if (family->ages) return !twi_ageing_is_due(family, generation);
+    int64_t at_ms = seal_at_ms(family, generation);
+    if (wheel->engine->turn_ms >= at_ms) return false;
+    due(wheel, at_ms);
+    return true;
+}
+
 /* As many steps as can be done now. */
 static void step(struct wheel *wheel, struct twi_generation *generation) {
-    int64_t now_ms = wheel->engine->turn_ms;
     if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
-        if (now_ms < generation->end_ms && !is_ending(wheel)) return due(wheel, generation->end_ms);
+        if (stays_open(wheel, generation)) return;
         enter_phase(generation, TWI_CLOSED);
     }
     if (twi_load_relaxed(&generation->phase) == TWI_CLOSED) {
-        int64_t at_ms = seal_at_ms(wheel->family, generation);
-        if (now_ms < at_ms && !is_ending(wheel)) return due(wheel, at_ms);
+        if (stays_closed(wheel, generation)) return;
         enter_phase(generation, TWI_SEALING);
     }
     if (twi_load_relaxed(&generation->phase) == TWI_SEALING) seal(wheel, generation);
@@ -312,7 +333,7 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     arrived = find_unannounced(&wheel) || arrived;
     bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
     if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
-        is_ending(&wheel)) {
+        is_ending(&wheel) || family->ages) {
         wheel.due_ms = wheel.look_ms = INT64_MAX;
         look_at_all(&wheel);
     } else if (arrived) {
@@ -323,6 +344,7 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     }
     if (wheel.dropped) retire_dropped(&wheel);
     if (family->has_starts && !is_ending(&wheel)) prepare(&wheel);
+    if (family->ages && !is_ending(&wheel)) look(&wheel, twi_ageing_turn(family));
     if (is_ending(&wheel)) {
         abandon_prepared(&wheel);
         twi_store_relaxed(&family->close_seen, true);

@@ -149,6 +149,8 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
     generation->family = family;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
+    /* What was dropped of it cannot be told again to a Redis that forgot: the loss is counted as a whole. */
+    generation->unrestorable = family->ages;
     if (family->has_starts && family->synced) {
         int64_t now_ms = opening_ms(family);
         generation->expiry_ms =

@@ -263,9 +263,9 @@ enum {
     TW_CALENDAR_MONTH = 5
 };
 
-enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1 };   /* tw_family_options.on_full */
-enum { TW_ADMIT = 0, TW_DENY = 1 };                  /* tw_family_options.on_full_limit */
-enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 }; /* flags of on_window_closed */
+enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1, TW_FULL_EVICT_IDLE = 2 }; /* tw_family_options.on_full */
+enum { TW_ADMIT = 0, TW_DENY = 1 };                                        /* tw_family_options.on_full_limit */
+enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 };                       /* flags of on_window_closed */
 
 /** How a family is made. Fill with tw_family_options_init(), then set what you need; zero always means the default.
  *  Strings are copied. */
@@ -301,7 +301,8 @@ typedef struct tw_family_options {
     uint64_t keys_max;      /* keys in one window; 0: bounded by memory only */
     uint64_t memory_share;  /* bytes this family may count on and not exceed; 0: first come, first served */
     uint32_t on_full;       /* TW_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer
-                               TW_OVERFLOWED; TW_FULL_REJECT: they answer TW_ERR_FULL */
+                               TW_OVERFLOWED; TW_FULL_REJECT: they answer TW_ERR_FULL; TW_FULL_EVICT_IDLE (TW_FOREVER
+                               with Redis only): keys that were not used for idle_ms make room, see there */
     uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
 
     /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts
@@ -316,6 +317,15 @@ typedef struct tw_family_options {
      * window, and each add finds its counter with one access to memory instead of two. 0 (default): as many as the windows
      * before had; the first grows from small. Too small a number costs speed only. Not for TW_FROM_FIRST (no effect). */
     uint64_t keys_expected;
+
+    /* TW_FULL_EVICT_IDLE: a key that is not used for this long may leave memory, and sooner where the family nears
+     * keys_max, memory_share or the engine's memory; what it counted is then in Redis, all of it. Default TW_HOUR, at
+     * least 100. Half of keys_max (at least 2) is for keys in use; what finds no room, because keys come faster than Redis
+     * takes their counts or Redis is away, goes to the overflow counter as with TW_FULL_OVERFLOW. A key that comes back
+     * is of unknown total until Redis has told it: tw_read() says known = false, tw_get() shows what was counted since,
+     * tw_acquire() decides on that and says TW_BY_OUTAGE. Such a family's totals are not restored to a Redis that lost
+     * everything; they count as lost. */
+    int64_t idle_ms;
 } tw_family_options;
 
 #define tw_family_options_init(options) tw_family_options_init_sized((options), sizeof *(options))
@@ -427,7 +437,8 @@ typedef struct tw_verdict {
     int64_t reset_after_ms, retry_after_ms; /* retry: 0 if admitted, -1 when n can never be admitted in this window */
     int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms;
-    /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL */
+    /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
+       TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. */
     uint32_t decided_by;
     uint16_t claim;
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
@@ -500,7 +511,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(regressions, counter, \
       "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand") \
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
-    X(striped, counter, "counters that were given stripes or slices because threads contended for them")
+    X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
+    X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;

@@ -31,7 +31,7 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
     assert_null(twi_table_close_probe(&rig.engine->arena, generation, &call.wanted));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.wanted, 0};
+    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.wanted, 0, NULL};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
     assert_null(twi_table_find(&rig.engine->arena, generation, &call.wanted));
@@ -56,7 +56,7 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
     (void)twi_leaf_grow(arena, generation, twi_index_leaf(arena, generation, call.wanted.tag));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {arena, generation, call.self, call.wanted, 0};
+    struct twi_insert insert = {arena, generation, call.self, call.wanted, 0, NULL};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
     assert_null(twi_table_find(arena, generation, &call.wanted));

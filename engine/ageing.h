@@ -1,0 +1,40 @@
+/* ageing.h -- endless families where idle keys make room (TW_FULL_EVICT_IDLE): what the rest of the engine asks of ageing.c.
+ * Always true: only families whose `ages` is set come here. */
+#ifndef TWI_AGEING_H
+#define TWI_AGEING_H
+
+#include "engine/count.h"
+
+/* Half of keys_max: two generations hold it all. */
+TWI_INLINE uint64_t twi_ageing_share(uint64_t keys_max) {
+    return keys_max / 2;
+}
+
+/* ---- callers, inside a section ---- */
+
+/* The cell that takes the key's adds: of the current generation, or of the previous one. False: there is none; then
+ * place->aged is the frozen cell in the previous one that still shows the count, or NULL. */
+bool twi_ageing_find(const struct twi_call *call, struct twi_place *place);
+/* Makes the key's cell, as twi_place_make(). What a frozen cell of the key knew goes with it. */
+tw_status twi_ageing_make(struct twi_call *call, struct twi_place *place);
+/* What of the key still has to reach Redis from the cell that this one took over from. */
+int64_t twi_ageing_rest(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Has Redis ever told the total? Until then a limit is decided on what is known here (trap E26). */
+bool twi_ageing_is_known(struct twi_cell *cell, uint64_t meta);
+
+/* ---- the turn ---- */
+
+/* Is the previous generation, which is complete and still counts, to be sealed? */
+bool twi_ageing_is_due(struct tw_family *family, const struct twi_generation *generation);
+/* A cell of the previous generation was frozen: if it was in use, its key goes on in the current one. */
+void twi_ageing_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+                       uint32_t *work);
+/* It goes: nothing of it is owed. */
+void twi_ageing_dropped(struct tw_family *family, struct twi_generation *generation);
+/* Begins the next era, when it is time and nothing older than the current generation is left. Answers in how many ms to
+ * look again. */
+int64_t twi_ageing_turn(struct tw_family *family);
+/* Redis has told a total with the acknowledgement of an item; `acked` includes it. */
+void twi_ageing_told(const struct twi_item *item, int64_t total, int64_t acked);
+
+#endif
