@@ -401,7 +401,8 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
     if (engine->options.log_write == NULL) return;
     uint32_t slot = (uint32_t)event % 32;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    if (engine->logged_ms[slot] != 0 && now_ms - engine->logged_ms[slot] < 1000) {
+    bool once = event == TW_EVENT_START; /* each finding comes once, and several come together */
+    if (!once && engine->logged_ms[slot] != 0 && now_ms - engine->logged_ms[slot] < 1000) {
         engine->log_left_out[slot]++;
         return;
     }

@@ -79,7 +79,8 @@ void twi_port_forgotten(tw_engine *engine);
 uint64_t twi_port_restore(tw_engine *engine);
 bool twi_port_restore_some(tw_engine *engine);
 
-/* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out). */
+/* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out; not where start-up
+ * checks have found something). */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */

@@ -1,0 +1,77 @@
+/* startup.c -- what is wrong with a Redis is said when it is first met: one line each, once, and nothing about a sound one. */
+#include "tests/redis/sync_support.h"
+
+#include <unistd.h>
+
+static size_t count_of(const char *text, const char *part) {
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part)) count++;
+    return count;
+}
+
+static bool is_connected(void *ctx) {
+    return test_stat_of(ctx, redis_connected) == 1;
+}
+
+/* What an engine logs of this server through three connections. */
+static struct log_lines lines_of(struct redis_server *server, bool takes_writes) {
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    quick_options(&options, server->url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "start", TW_FOREVER, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_flush(engine, takes_writes ? 10000 : 300), takes_writes ? TW_OK : TW_ERR_TIMEOUT);
+        if (takes_writes) assert_true(test_wait(is_connected, engine, 10000));
+        redis_server_ask(server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
+    }
+    (void)tw_close(engine, takes_writes ? 5000 : 0);
+    return lines;
+}
+
+#define START "1/16 "
+
+/* Goal: each finding is one line, at the first connection only, also when there are several; a sound server gets none.
+ * Method: eviction policies, a replica, an append-only file that may be cut, and all of it at once. */
+static void each_finding_is_one_line_once(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", NULL};
+    static const char *const policies[] = {"allkeys-lru", "volatile-ttl"};
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct log_lines sound = lines_of(&server, true);
+    assert_int_equal(count_of(sound.text, START), 0);
+    for (size_t i = 0; i < 2; i++) {
+        redis_server_ask(&server, "CONFIG", "SET", "maxmemory-policy", policies[i], NULL);
+        struct log_lines evicts = lines_of(&server, true);
+        assert_int_equal(count_of(evicts.text, START), 1);
+        assert_int_equal(count_of(evicts.text, policies[i]), 1);
+    }
+    redis_server_destroy(&server);
+    redis_server_start(&server, durable);
+    struct log_lines cut = lines_of(&server, true);
+    assert_int_equal(count_of(cut.text, START), 1);
+    assert_non_null(strstr(cut.text, "aof-load-truncated yes"));
+    redis_server_ask(&server, "CONFIG", "SET", "aof-load-truncated", "no", NULL);
+    struct log_lines whole = lines_of(&server, true);
+    assert_int_equal(count_of(whole.text, START), 0);
+    redis_server_ask(&server, "CONFIG", "SET", "aof-load-truncated", "yes", NULL);
+    redis_server_ask(&server, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", NULL);
+    redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
+    struct log_lines all = lines_of(&server, false);
+    assert_int_equal(count_of(all.text, START), 3);
+    assert_non_null(strstr(all.text, "is a replica"));
+    assert_non_null(strstr(all.text, "aof-load-truncated yes"));
+    assert_non_null(strstr(all.text, "allkeys-lru"));
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_finding_is_one_line_once)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
