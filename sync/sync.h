@@ -19,10 +19,11 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_PIPELINE_MAX 4u  /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_PENDING_MAX 16u  /* replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite */
-#define TWI_REWRITE_TRIES 3u /* each perhaps done: a rewrite more does no harm, one for ever would */
-#define TWI_STORES_KNOWN 8u  /* a store that comes back after eight wipes is taken for a new one */
+#define TWI_PIPELINE_MAX 4u   /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+#define TWI_PENDING_MAX 16u   /* replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite */
+#define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
+#define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };

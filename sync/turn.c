@@ -170,7 +170,9 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     if (sync->pending_count == 0 || !sync->pending[sync->pending_first].sent_ms) return out_ms;
     int64_t since_ms = sync->pending[sync->pending_first].sent_ms;
     if (sync->reply_ms > since_ms) since_ms = sync->reply_ms;
-    return since_ms + sync->timeout_ms < out_ms ? since_ms + sync->timeout_ms : out_ms;
+    int64_t reply_ms = since_ms + sync->timeout_ms;
+    if (sync->pending[sync->pending_first].command == TWI_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
+    return reply_ms < out_ms ? reply_ms : out_ms;
 }
 
 /* ---- the round --------------------------------------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ static void rig_open(struct rig *rig, void (*change)(tw_options *options)) {
     assert_true(test_wait(follows, &rig->replica, 20000));
     assert_true(test_wait(is_online, &rig->primary, 20000));
     quick_options(&options, proxy_url(rig->proxy));
-    options.redis_timeout_ms = 200;
+    options.redis_timeout_ms = 100;
     options.wait_replicas = 1;
     options.log_write = on_log;
     options.log_ctx = &rig->lines;
