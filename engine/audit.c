@@ -4,6 +4,7 @@
 #include "engine/family.h"
 #include "engine/options.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,12 +110,21 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
+static bool engine_goes_on(tw_engine *engine) {
+    return engine == NULL || !twi_load_acquire(&engine->stopped);
+}
+
+static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = system_mono_ms() + timeout_ms;
     while (!twi_engine_take_turn(engine)) {
-        if (system_mono_ms() >= deadline_ms) return TW_ERR_TIMEOUT;
+        if (system_mono_ms() >= deadline_ms || !engine_goes_on(engine)) return false;
         twi_signal_wait(&engine->turned, twi_signal_value(&engine->turned), 1);
     }
+    return true;
+}
+
+static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
+    if (!take_turn(engine, timeout_ms)) return TW_ERR_TIMEOUT;
     engine->driver->own(engine->sync, own);
     twi_engine_leave_turn(engine);
     return TW_OK;
@@ -146,12 +156,120 @@ tw_status tw_audit(tw_engine *engine, const tw_audit_options *in, void (*found)(
     if (status != TW_OK) return status;
     if (!report) report = &own_report;
     *report = (tw_audit_report){.memory_used = -1, .memory_max = -1, .evicted = -1};
-    struct twi_audit audit = {
-        .options = &options, .mono_ms = system_mono_ms, .found = found, .ctx = ctx, .report = report};
+    struct twi_audit audit = {.options = &options,
+                              .mono_ms = system_mono_ms,
+                              .found = found,
+                              .ctx = ctx,
+                              .report = report,
+                              .goes_on = engine_goes_on,
+                              .engine = engine};
     if (options.pattern) audit.patterns = &options.pattern, audit.pattern_count = 1;
     if (engine != NULL) return audit_engine(engine, &audit, &options);
     const struct twi_driver *driver = twi_driver_find();
     if (driver != NULL) return driver->audit(&audit);
     (void)refuse(in, "redis_url: this library was built without Redis");
     return TW_ERR_STORE;
+}
+
+/* ---- now and then ------------------------------------------------------------------------------------------------ */
+
+#define FIRST_BYTES 160
+
+struct first {
+    bool any;
+    char text[FIRST_BYTES]; /* of the first finding: its sentence, and the name it is about */
+};
+
+static void note_first(void *ctx, const tw_finding *finding) {
+    struct first *first = ctx;
+    if (first->any) return;
+    first->any = true;
+    int used = snprintf(first->text, sizeof first->text, "%.100s ", finding->text);
+    const unsigned char *name = finding->name.data;
+    for (size_t i = 0; i < finding->name.size && used + 5 < FIRST_BYTES; i++) {
+        bool plain = name[i] > ' ' && name[i] < 127 && name[i] != '\\';
+        used += snprintf(first->text + used, sizeof first->text - (size_t)used, plain ? "%c" : "\\x%02x", name[i]);
+    }
+}
+
+/* Whoever logs owns the turn. */
+static void tell(tw_engine *engine, tw_status status, const char *error, const tw_audit_report *report,
+                 const struct first *first) {
+    if (!take_turn(engine, UINT32_MAX)) return;
+    if (status != TW_OK)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit could not be done: %s", error);
+    else if (report->findings)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit found %llu differences; the first: %s",
+                     (unsigned long long)report->findings, first->text);
+    else
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_AUDIT, "an audit found nothing wrong: %llu ledgers, %llu keys",
+                     (unsigned long long)report->ledgers, (unsigned long long)report->keys);
+    twi_engine_leave_turn(engine);
+}
+
+static void audit_once(tw_engine *engine) {
+    char error[256] = "";
+    struct first first = {.any = false};
+    tw_audit_options options;
+    tw_audit_report report;
+    tw_audit_options_init(&options);
+    options.error_text = error;
+    options.error_size = sizeof error;
+    tw_status status = tw_audit(engine, &options, note_first, &first, &report);
+    if (!engine_goes_on(engine)) return;
+    twi_port_count(engine, audits, status == TW_OK);
+    twi_stat_set(engine, offsetof(tw_stats, audit_findings), status == TW_OK ? (int64_t)report.findings : -1);
+    tell(engine, status, error[0] ? error : tw_status_text(status), &report, &first);
+}
+
+/* True: it is time; false: the auditor is to stop. */
+static bool sleep_until_due(tw_engine *engine) {
+    struct twi_auditor *auditor = &engine->auditor;
+    struct timespec due;
+    twi_clock_system_monotonic(&due);
+    int64_t ns = due.tv_nsec + (int64_t)(engine->options.audit_interval_ms % 1000) * 1000000;
+    due.tv_sec += engine->options.audit_interval_ms / 1000 + ns / 1000000000;
+    due.tv_nsec = ns % 1000000000;
+    pthread_mutex_lock(&auditor->lock);
+    int result = 0;
+    while (!auditor->stops && result == 0) result = pthread_cond_timedwait(&auditor->wake, &auditor->lock, &due);
+    bool stops = auditor->stops;
+    pthread_mutex_unlock(&auditor->lock);
+    return !stops;
+}
+
+static void *run_audits(void *arg) {
+    while (sleep_until_due(arg)) audit_once(arg);
+    return NULL;
+}
+
+tw_status twi_audit_start(tw_engine *engine) {
+    struct twi_auditor *auditor = &engine->auditor;
+    if (engine->options.audit_interval_ms == 0 || engine->sync == NULL) return TW_OK;
+    pthread_condattr_t by_monotonic;
+    pthread_condattr_init(&by_monotonic);
+    pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&auditor->lock, NULL);
+    pthread_cond_init(&auditor->wake, &by_monotonic);
+    pthread_condattr_destroy(&by_monotonic);
+    auditor->stops = false;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
+    auditor->runs = pthread_create(&auditor->thread, NULL, run_audits, engine) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return auditor->runs ? TW_OK : TW_ERR_MEMORY;
+}
+
+void twi_audit_stop(tw_engine *engine) {
+    struct twi_auditor *auditor = &engine->auditor;
+    if (!auditor->runs) return;
+    pthread_mutex_lock(&auditor->lock);
+    auditor->stops = true;
+    pthread_cond_signal(&auditor->wake);
+    pthread_mutex_unlock(&auditor->lock);
+    pthread_join(auditor->thread, NULL);
+    auditor->runs = false;
+    pthread_cond_destroy(&auditor->wake);
+    pthread_mutex_destroy(&auditor->lock);
 }

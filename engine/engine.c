@@ -144,10 +144,11 @@ static tw_status start_thread(tw_engine *engine) {
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
     engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return engine->thread_runs ? TW_OK : TW_ERR_MEMORY;
+    return engine->thread_runs ? twi_audit_start(engine) : TW_ERR_MEMORY;
 }
 
 static void stop_thread(tw_engine *engine) {
+    twi_audit_stop(engine);
     if (engine->thread_runs) {
         twi_store_release(&engine->thread_stop, true);
         twi_engine_wake(engine);
@@ -234,6 +235,7 @@ static void renew(tw_engine *engine) {
     made = made && (!works || start_sync(engine) == TW_OK);
     if (engine->wake_fd >= 0) close(engine->wake_fd);
     engine->wake_fd = -1;
+    engine->auditor.runs = false;
     if (engine->thread_runs) {
         engine->thread_runs = false;
         made = made && (!works || start_thread(engine) == TW_OK);

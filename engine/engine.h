@@ -37,6 +37,14 @@ struct twi_delayed {
 };
 #define TWI_DELAYED_MAX 65536u
 
+/* The thread that audits now and then (audit.c). */
+struct twi_auditor {
+    pthread_t thread;
+    bool runs, stops; /* stops: under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+};
+
 struct tw_engine {
     /* set before sharing, then read by all */
     twi_hash_fn *hash;
@@ -98,6 +106,7 @@ struct tw_engine {
     _Atomic uint64_t random_state; /* 0: the system's */
 
     /* the background thread */
+    struct twi_auditor auditor;
     pthread_t thread;
     bool thread_runs;
     int wake_fd; /* wakes it; -1: none */
@@ -118,6 +127,9 @@ void twi_engine_leave_turn(tw_engine *engine);
 void twi_engine_wake(tw_engine *engine);
 /* Sleeps until the socket is ready, or so many ms. */
 void twi_engine_nap(tw_engine *engine, uint32_t ms);
+/* audit.c: the auditor, where audit_interval_ms asks for one. Stopped before the engine is drained; in a forked child it is gone. */
+tw_status twi_audit_start(tw_engine *engine);
+void twi_audit_stop(tw_engine *engine);
 /* fetch.c: what holds for every call that waits. */
 tw_status twi_engine_may_wait(tw_engine *engine);
 /* Outside of hooks and sections. */

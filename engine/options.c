@@ -107,6 +107,16 @@ static tw_status check_prefix(const tw_options *in) {
     return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
 }
 
+static tw_status check_audit(const tw_options *in) {
+    if (in->audit_interval_ms == 0) return TW_OK;
+    if (in->audit_interval_ms < 1000)
+        return refuse(in, "audit_interval_ms: %u is less than 1000", in->audit_interval_ms);
+    if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: there is no redis_url to look at");
+    if (in->threads == TW_HOST_DRIVEN)
+        return refuse(in, "audit_interval_ms: a host-driven engine has no thread that could wait; call tw_audit()");
+    return TW_OK;
+}
+
 tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
     if (status != TW_OK) return status;
@@ -124,6 +134,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
     if (status == TW_OK) status = check_range_32(in, "wait_replicas", options.wait_replicas, 1000);
     if (status == TW_OK) status = check_range_32(in, "flush_keys_per_s", options.flush_keys_per_s, 1000000000);
+    if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
         status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");
     if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;

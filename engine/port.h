@@ -111,7 +111,9 @@ struct twi_audit {
     const char *const *patterns; /* of keys that must end */
     size_t pattern_count;
     struct twi_audit_own own;
-    int64_t (*mono_ms)(void); /* the system's */
+    int64_t (*mono_ms)(void);           /* the system's */
+    bool (*goes_on)(tw_engine *engine); /* false: the engine is being closed */
+    tw_engine *engine;                  /* for it alone; may be NULL */
     void (*found)(void *ctx, const tw_finding *finding);
     void *ctx;
     tw_audit_report *report;
@@ -136,8 +138,8 @@ struct twi_driver {
     void (*destroy)(struct twi_sync *sync);
     /* In a forked child: closes the inherited socket unsaid and frees without settling anything. */
     void (*abandon)(struct twi_sync *sync);
-    void (*own)(const struct twi_sync *sync, struct twi_audit_own *own);     /* by the owner of the turn */
-    tw_status (*audit)(const struct twi_audit *audit);                       /* without an engine; any thread; waits */
+    void (*own)(const struct twi_sync *sync, struct twi_audit_own *own); /* by the owner of the turn */
+    tw_status (*audit)(const struct twi_audit *audit);                   /* without an engine; any thread; waits */
 };
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);

@@ -152,7 +152,8 @@ enum {
     TW_EVENT_REWRITE = 18,    /* Redis's append-only file is to be written anew, after it went back */
     TW_EVENT_REGRESSION = 19, /* a key holds less than Redis had acknowledged, and nothing explains it */
     TW_EVENT_UNCERTAIN = 20,  /* counts were sent again that may have been counted: other merges than the script's */
-    TW_EVENT_REPLICAS = 21    /* fewer replicas than wait_replicas have what Redis acknowledged */
+    TW_EVENT_REPLICAS = 21,   /* fewer replicas than wait_replicas have what Redis acknowledged */
+    TW_EVENT_AUDIT = 22       /* what an audit found (audit_interval_ms) */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -208,6 +209,11 @@ typedef struct tw_options {
     /* After an outage: how many keys a second are sent at most until what has piled up is gone; what dies first in Redis
      * goes first, and a quarter is kept for open windows. Flushes and tw_close() keep to it. Default 200,000. */
     uint32_t flush_keys_per_s;
+
+    /* Not 0: an audit (tw_audit) of this engine's keys and ledgers that often, by a thread of its own; what it finds is one
+     * log line (TW_EVENT_AUDIT) and tw_stats.audit_findings. TW_HOUR is a good choice; 1000 or more, not with TW_HOST_DRIVEN.
+     * redis_password is then called from that thread, too. */
+    uint32_t audit_interval_ms;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
@@ -512,14 +518,16 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
       "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand") \
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
     X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
-    X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts")
+    X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
+    X(audits, counter, "audits done (audit_interval_ms)") \
+    X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[23];
+    uint64_t reserved[20];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

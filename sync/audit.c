@@ -14,6 +14,8 @@
 
 #define PAGE 500u /* keys a SCAN or a pipeline: some 100 us of Redis's time */
 
+#define STOP_MS 50 /* how soon a waiting audit sees that its engine is being closed */
+
 /* A page of SCAN, or a ledger; one long value among them. */
 static const struct twi_wire_limits limits = {.bytes_max = 8u << 20, .nodes_max = 65536, .depth_max = 3};
 
@@ -61,6 +63,9 @@ static void await(struct talk *talk, bool to_write, int64_t ms) {
 
 static bool time_is_up(struct talk *talk, int64_t deadline_ms, int64_t *left_ms) {
     *left_ms = deadline_ms - talk->audit->mono_ms();
+    if (!talk->audit->goes_on(talk->audit->engine)) fail(talk, TW_ERR_CLOSED, "audit", "the engine is being closed");
+    if (talk->status != TW_OK) return true;
+    if (*left_ms > STOP_MS) *left_ms = STOP_MS;
     if (*left_ms > 0) return false;
     fail(talk, TW_ERR_TIMEOUT, "Redis", "no answer in time");
     return true;

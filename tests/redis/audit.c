@@ -263,6 +263,43 @@ static void the_look_at_keys_is_bounded(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: where asked for, an engine audits itself, tells what it found, and a close in the midst of it keeps its time. */
+static void an_engine_audits_itself_where_asked(void **state) {
+    (void)state;
+    struct redis_server server;
+    static struct log_lines lines;
+    tw_options options;
+    tw_engine *engine;
+    char name[100];
+    lines.text[0] = '\0';
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.audit_interval_ms = 1000;
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "self", TW_ALIGNED, TW_DAY);
+    assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    for (int i = 0; i < 500 && test_stat_of(engine, audits) < 1; i++) test_sleep_ms(10);
+    assert_i64_equal(test_stat_of(engine, audit_findings), 0);
+    snprintf(name, sizeof name, "%s", redis_server_ask(&server, "KEYS", "self:*", NULL));
+    redis_server_ask(&server, "PERSIST", name, NULL);
+    for (int i = 0; i < 500 && test_stat_of(engine, audit_findings) < 1; i++) test_sleep_ms(10);
+    assert_i64_equal(test_stat_of(engine, audit_findings), 1);
+    redis_server_pause(&server);
+    test_sleep_ms(1100); /* the next one is waiting for an answer, or will be soon */
+    int64_t began_ms = test_mono_ms();
+    (void)tw_close(engine, 100);
+    assert_true(test_mono_ms() - began_ms < 1500);
+    assert_non_null(strstr(lines.text, "2/22 an audit found nothing wrong"));
+    assert_non_null(strstr(lines.text, "1/22 an audit found 1 differences; the first: the key has no expiry self:k:"));
+    redis_server_resume(&server);
+    options.threads = TW_HOST_DRIVEN;
+    assert_status(tw_open(&options, &engine), TW_ERR_OPTIONS);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -273,6 +310,7 @@ int main(void) {
         cmocka_unit_test(memory_and_eviction_are_told_of),
         cmocka_unit_test(what_cannot_be_audited_is_said),
         cmocka_unit_test(the_look_at_keys_is_bounded),
+        cmocka_unit_test(an_engine_audits_itself_where_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,6 +239,18 @@ static void merge_is_one_of_three(void **state) {
     assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SETNX);
 }
 
+static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(void **state) {
+    (void)state;
+    ENGINE_REFUSED(audit_interval_ms, 999);
+    ENGINE_REFUSED(audit_interval_ms, 1000); /* no redis_url */
+    tw_options options = good_engine();
+    options.redis_url = "redis://localhost";
+    options.audit_interval_ms = TW_HOUR;
+    assert_i64_equal(engine_accepted(options).audit_interval_ms, TW_HOUR);
+    options.threads = TW_HOST_DRIVEN;
+    assert_engine_refused(options, "audit_interval_ms");
+}
+
 static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
     (void)state;
     ENGINE_REFUSED(redis_timeout_ms, 600001);
@@ -457,6 +469,7 @@ int main(void) {
         cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
         cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
         cmocka_unit_test(merge_is_one_of_three),
+        cmocka_unit_test(audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread),
         cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
         cmocka_unit_test(redis_prefix_is_bounded),
         cmocka_unit_test(no_refusal_shows_a_password),
