@@ -123,6 +123,11 @@ static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending,
     return twi_connect_reply(sync, pending->command, nodes, count, now_ms);
 }
 
+/* Its last byte went out; or, of many commands, the first of them did. */
+static bool was_asked(const struct twi_sync *sync, const struct twi_pending *pending) {
+    return pending->sent_ms || (pending->command == TWI_PLAIN && sync->out_sent > sync->plain.out_begin);
+}
+
 /* Every whole reply that is there. False: the connection was dropped. */
 static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
     for (;;) {
@@ -130,7 +135,7 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
         size_t count;
         enum twi_wire wire = twi_reader_next(sync->reader, &nodes, &count);
         if (wire == TWI_WIRE_MORE) return true;
-        bool asked = sync->pending_count > 0 && sync->pending[sync->pending_first].sent_ms;
+        bool asked = sync->pending_count > 0 && was_asked(sync, &sync->pending[sync->pending_first]);
         if (wire == TWI_WIRE_BAD || !asked) {
             twi_connect_drop(sync, now_ms, false,
                              wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");

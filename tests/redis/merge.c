@@ -147,6 +147,33 @@ static void each_way_reports_what_is_late(void **state) {
     }
 }
 
+/* Goal: batches larger than what a socket takes at once: answers come while commands still go out. */
+static void each_way_sends_more_than_a_socket_takes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct redis_server server;
+        char key[300];
+        redis_server_start(&server, NULL);
+        tw_engine *engine = engine_by(server.url, all[i], NULL, NULL);
+        tw_family *family = family_of(engine, "many", TW_ALIGNED, TW_DAY);
+        for (int round = 0; round < 2; round++) {
+            for (int n = 0; n < 6000; n++) {
+                snprintf(key, sizeof key, "%0*d", n % 2 ? 20 : 250, n);
+                assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
+            }
+            assert_status(tw_flush(engine, 20000), TW_OK);
+        }
+        assert_i64_equal(test_stat_of(engine, disconnects) + test_stat_of(engine, uncertain), 0);
+        assert_i64_equal(test_stat_of(engine, batches_error), 0);
+        int64_t view = 0;
+        assert_status(tw_get(family, tw_str(key), &view), TW_OK);
+        assert_i64_equal(view, 2);
+        assert_i64_equal(atoll(redis_server_ask(&server, "DBSIZE", NULL)), 6000 + (all[i] == TW_MERGE_SCRIPT ? 2 : 0));
+        assert_status(tw_close(engine, 5000), TW_OK);
+        redis_server_destroy(&server);
+    }
+}
+
 static void wait_for(struct redis_server *server, const char *key, int64_t value) {
     for (int i = 0; i < 200 && redis_server_get(server, key) != value; i++) test_sleep_ms(50);
     assert_i64_equal(redis_server_get(server, key), value);
@@ -436,6 +463,7 @@ int main(void) {
         cmocka_unit_test(each_way_counts_and_keeps_expiries),
         cmocka_unit_test(each_way_adopts_the_life_another_began),
         cmocka_unit_test(each_way_reports_what_is_late),
+        cmocka_unit_test(each_way_sends_more_than_a_socket_takes),
         cmocka_unit_test(each_way_lets_a_refused_key_wait_alone),
         cmocka_unit_test(each_way_waits_while_the_server_refuses),
         cmocka_unit_test(only_the_script_counts_once_when_an_answer_is_lost),
