@@ -85,8 +85,9 @@ static void hand_abandon(struct twi_sync *sync) {
     free(sync);
 }
 const struct twi_driver *twi_driver_find(void) {
-    static const struct twi_driver driver = {hand_create,       hand_turn,  hand_fd,      hand_wake_ms, hand_ticket,
-                                             hand_ticket_state, hand_stats, hand_destroy, hand_abandon, NULL, NULL};
+    static const struct twi_driver driver = {
+        hand_create, hand_turn,    hand_fd,      hand_wake_ms, hand_ticket, hand_ticket_state,
+        hand_stats,  hand_destroy, hand_abandon, NULL,         NULL};
     return &driver;
 }
 
