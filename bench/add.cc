@@ -222,13 +222,15 @@ void command_hot(Bench &bench) {
     threads.push_back(4 * cores()); /* more than there are cores */
     rotate<Entry>(everyone(bench, all.stride()), bench.rounds(5), [&](int round, const Entry &entry) {
         bench.measure("hot", natural, round, entry.peer, [&](Child &child) {
-            Loaded table(child, entry.peer, setup_for(all, 64, threads.back()), all, 1);
-            for (const bench_peer *form : entry.forms)
-                for (unsigned count : threads) table.run(form, "W4", "plain", plan_for(bench, key, 4000000, count));
+            std::vector<const bench_peer *> forms = entry.forms;
             if (entry.peer == bench_ours())
-                for (const bench_peer *form : {bench_ours_pinned(), bench_ours_acquire()})
-                    for (unsigned count : threads) table.run(form, "W4", "plain", plan_for(bench, key, 4000000, count));
-            table.check();
+                forms.insert(forms.end(), {bench_ours_pinned(), bench_ours_acquire_exactly(), bench_ours_acquire()});
+            /* A table for each: what has become striped, or sliced, stays so. */
+            for (const bench_peer *form : forms) {
+                Loaded table(child, entry.peer, setup_for(all, 64, threads.back()), all, 1);
+                for (unsigned count : threads) table.run(form, "W4", "plain", plan_for(bench, key, 4000000, count));
+                table.check();
+            }
         });
     });
     std::vector<Column> columns;

@@ -214,6 +214,21 @@ static int64_t acquire(void *self, const unsigned char *slots, size_t count) {
     return seen;
 }
 
+/* Limits that go up and down: slices of one do not stand for the other, so every call decides by compare-and-swap. */
+static int64_t acquire_exactly(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    tw_verdict verdict;
+    int64_t seen = 0;
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        wrong += tw_acquire(ours->family, key_at(slots + i * ours->stride, ours->stride), 1,
+                            TW_DELTA_MAX - (int64_t)(i & 1), &verdict) != TW_OK;
+        seen ^= verdict.used;
+    }
+    count_wrong(ours, wrong);
+    return seen;
+}
+
 /* Every key has been counted at least once before: a limit of 1 denies. */
 static int64_t acquire_denied(void *self, const unsigned char *slots, size_t count) {
     struct ours *ours = self;
@@ -320,6 +335,14 @@ static const struct bench_peer acquiring = {
     .add = acquire,
     .total = total,
 };
+static const struct bench_peer acquiring_exactly = {
+    .name = "tallywheel",
+    .form = "exact",
+    .make = make_local,
+    .note = "tw_acquire with limits that vary: by compare-and-swap alone",
+    .add = acquire_exactly,
+    .total = total,
+};
 static const struct bench_peer denied = {
     .name = "tallywheel",
     .form = "denied",
@@ -355,6 +378,9 @@ const struct bench_peer *bench_ours_pinned(void) {
 }
 const struct bench_peer *bench_ours_acquire(void) {
     return &acquiring;
+}
+const struct bench_peer *bench_ours_acquire_exactly(void) {
+    return &acquiring_exactly;
 }
 const struct bench_peer *bench_ours_denied(void) {
     return &denied;
