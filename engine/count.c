@@ -122,6 +122,7 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
     if (place->generation != NULL && !family->from_first) {
         struct currency found = {call, place->generation};
+        TWI_RACE_POINT(window_found_not_inserted);
         return still_current(&found) ? insert(call, place, &call->wanted) : TW_PENDING;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
