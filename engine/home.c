@@ -40,10 +40,12 @@ static uint64_t meta_of(const struct twi_generation *generation, uint32_t index)
 
 /* A free record of the group, its tag set. TWI_HOME_GROUP: none. */
 static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
-    for (uint32_t free = twi_home_match(tags, 0); free != 0; free &= free - 1) {
-        uint32_t at = (uint32_t)__builtin_ctz(free);
+    uint32_t free = twi_home_match(tags, 0);
+    while (free != 0) {
+        uint32_t at = twi_home_choose(free, tag);
         uint8_t found = 0;
         if (twi_cas_acqrel(&tags[at], &found, tag)) return at; /* H4, pairs with H5: the record is ours, and clean */
+        free &= ~(1u << at);
     }
     return TWI_HOME_GROUP;
 }

@@ -89,6 +89,14 @@ TWI_INLINE uint32_t twi_home_match(const _Atomic uint8_t *tags, uint8_t tag) {
 }
 #endif
 
+/* Which of the free records to try first: by the tag, from there on round the group. Taking always the first would leave a sparse
+ * table with all its cells in a few of the cache's sets. */
+TWI_INLINE uint32_t twi_home_choose(uint32_t free, uint8_t tag) {
+    uint32_t begin = tag % TWI_HOME_GROUP, mask = (1u << TWI_HOME_GROUP) - 1;
+    uint32_t turned = (free >> begin | free << (TWI_HOME_GROUP - begin)) & mask;
+    return ((uint32_t)__builtin_ctz(turned) + begin) % TWI_HOME_GROUP;
+}
+
 /* The record at `index` of a home chunk: all are of the smallest kind. */
 TWI_INLINE struct twi_cell *twi_home_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
     uint32_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;

@@ -158,7 +158,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
             uint32_t free = twi_home_match(group.tags, 0);
             if (free != 0) /* it may be new: then this record is waited for while the index is */
                 __builtin_prefetch(
-                    twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(free), TWI_HOT_SYNCED), 1);
+                    twi_home_cell(group.chunk, group.first + twi_home_choose(free, twi_home_tag(tag)), TWI_HOT_SYNCED),
+                    1);
             cell = hot_find_next_door(group, tag, TWI_HOT_SYNCED, key);
         }
         if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts);
