@@ -519,7 +519,7 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
     X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
     X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
-    X(audits, counter, "audits done (audit_interval_ms)") \
+    X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 
 typedef struct tw_stats {
