@@ -149,6 +149,48 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, i
     return batch;
 }
 
+/* ---- striking out ------------------------------------------------------------------------------------------------ */
+
+/* The next argument, as it stands on the wire: "$length", the text, each with its line end. */
+static char *next_arg(char **at, size_t *size) {
+    char *text;
+    *size = strtoul(*at + 1, &text, 10);
+    text += 2;
+    *at = text + *size + 2;
+    return text;
+}
+
+/* Where the delta of that item stands; NULL: it is a question. */
+static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
+    char *at = batch->args.data;
+    for (uint32_t item = 0; item < batch->key_count;) {
+        char kind = *next_arg(&at, size);
+        (void)next_arg(&at, size);
+        unsigned long count = strtoul(next_arg(&at, size), NULL, 10);
+        uint32_t width = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
+        for (; count > 0; count--, item++) {
+            char *delta = NULL;
+            for (uint32_t i = 0; i < width; i++) {
+                char *text = next_arg(&at, size);
+                if (i == 0) delta = text;
+            }
+            if (item == index) return delta;
+        }
+    }
+    return NULL;
+}
+
+uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index) {
+    size_t size;
+    char *text = delta_at(batch, index, &size);
+    if (!text || *text == 'x') return 0;
+    long long delta = strtoll(text, &text, 10);
+    uint64_t units = delta < 0 ? (uint64_t)-delta : (uint64_t)delta;
+    batch->struck += units;
+    while (*--text == '-' || (*text >= '0' && *text <= '9')) *text = 'x'; /* no number: INCRBY refuses it */
+    return units;
+}
+
 /* ---- the envelope ------------------------------------------------------------------------------------------------ */
 
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {

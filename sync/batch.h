@@ -4,7 +4,7 @@
  * Always true: what a batch says (keys, deltas, expiries, nonce) never changes once it is frozen, not even by removing
  * a key that Redis refuses: an old copy may still be under way on a dead connection. Only its envelope (EVALSHA or
  * EVAL, the ledger's name) is made anew at each sending. Number and nonce change only together with the ledger, when
- * no old copy can be applied any more. */
+ * no old copy can be applied any more. What Redis has refused is struck out once that is known, for replays. */
 #ifndef TWI_BATCH_H
 #define TWI_BATCH_H
 
@@ -24,7 +24,9 @@ struct twi_batch {
     uint32_t key_count, arg_count;
     struct twi_bytes keys, args;  /* encoded */
     uint64_t plus, minus;         /* what it adds and takes away */
+    uint64_t struck;              /* of these, what Redis has refused, in magnitude */
     uint64_t plus_sum, minus_sum; /* running sums of the instance, this batch included */
+    bool is_step;                 /* empty: it stands for numbers whose batches are lost */
     uint32_t copies_open;         /* sendings whose outcome is not known */
     int64_t sent_ms;              /* the latest sending */
     int64_t frozen_ms;
@@ -54,6 +56,8 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, i
 /* A batch without items: refreshes the ledger, asks how it stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
+/* Makes Redis refuse that delta whenever the batch is sent again. Returns its magnitude; 0: there is none, or none left. */
+uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
 size_t twi_batch_bytes(const struct twi_batch *batch); /* memory held */
 void twi_batch_items_drop(struct twi_batch *batch);    /* they were settled */
 void twi_batch_free(struct twi_batch *batch);

@@ -20,12 +20,14 @@ static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, voi
         batch->before = ledger->last;
         batch->number = ++ledger->last;
         batch->copies_open = 0;
+        batch->is_step = false;
         batch->plus_sum = ledger->plus_sum += batch->plus;
         batch->minus_sum = ledger->minus_sum += batch->minus;
         random(ctx, &batch->nonce, sizeof batch->nonce);
     }
     ledger->acked = settled;
     ledger->confirmed = ledger->replicated = 0;
+    memset(ledger->missing, 0, sizeof ledger->missing);
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
 }
 
@@ -97,8 +99,36 @@ void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
     }
 }
 
+/* ---- what the sums contain, and Redis does not ------------------------------------------------------------------- */
+
+void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units) {
+    if (units == 0) return;
+    uint32_t at = ledger->missing_next++ % TWI_LEDGER_MISSING;
+    ledger->missing[at].number = number;
+    ledger->missing[at].units = units;
+}
+
+/* The part of `units` that is not known to be missing from the numbers above `low` up to `high`. */
+static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
+        if (ledger->missing[i].number <= low || ledger->missing[i].number > high) continue;
+        units -= ledger->missing[i].units < units ? ledger->missing[i].units : units;
+    }
+    return units;
+}
+
+uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
+    const struct twi_batch *head = ledger->head;
+    if (!head) return less_missing(ledger, ledger->plus_sum + ledger->minus_sum, 0, ledger->last);
+    uint64_t units = head->plus_sum - head->plus + head->minus_sum - head->minus;
+    return less_missing(ledger, units, 0, head->is_step ? head->number : head->number - 1);
+}
+
+/* ---- going back -------------------------------------------------------------------------------------------------- */
+
 /* Puts `step` before `next` (NULL: at the end) as the number before it, following on `from`. */
 static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
+    step->is_step = true;
     step->before = from;
     step->number = next ? next->number - 1 : ledger->last;
     step->plus_sum = next ? next->plus_sum - next->plus : ledger->plus_sum;
@@ -125,16 +155,25 @@ uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer
         twi_batch_free(step);
         return 0;
     }
-    step->nonce = nonce;
-    step_over(ledger, step, next, head->last);
-    return (step->plus_sum - head->plus_sum) + (step->minus_sum - head->minus_sum);
+    if (next && next->is_step) { /* further back than the last time: that step becomes longer */
+        twi_batch_free(step);
+        step = next;
+        step->before = head->last;
+    } else {
+        step->nonce = nonce;
+        step_over(ledger, step, next, head->last);
+    }
+    uint64_t units = (step->plus_sum - head->plus_sum) + (step->minus_sum - head->minus_sum);
+    uint64_t lost = less_missing(ledger, units, head->last, step->number);
+    twi_ledger_note_missing(ledger, step->number, lost);
+    return lost;
 }
 
 uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
     uint64_t sum = 0;
     while (ledger->head && ledger->head->number <= ledger->acked) {
         struct twi_batch *batch = ledger->head;
-        if (batch->number > above) sum += batch->plus + batch->minus;
+        if (batch->number > above) sum += batch->plus + batch->minus - batch->struck;
         twi_ledger_remove(ledger, batch);
         twi_batch_free(batch);
     }

@@ -17,6 +17,8 @@
 #define TWI_LEDGER_REFRESH_MS INT64_C(30000)
 #define TWI_LEDGER_NAME_MAX 512
 
+#define TWI_LEDGER_MISSING 64u /* an engine that is refused more often than that counts a later loss too high */
+
 struct twi_ledger {
     char name[TWI_LEDGER_NAME_MAX];
     size_t name_size;
@@ -26,6 +28,10 @@ struct twi_ledger {
     uint64_t replicated; /* up to there enough replicas have it; `confirmed`, where nobody asks for replicas */
     bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
+    struct {
+        uint64_t number, units;
+    } missing[TWI_LEDGER_MISSING]; /* in the sums at that number, and not in Redis: refused, or lost before. A ring */
+    uint32_t missing_next;
     struct twi_batch *head, *tail;
     size_t window_bytes; /* of batches up to min(confirmed, acked) */
     size_t window_bytes_max;
@@ -48,6 +54,10 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 /* Drops what is too old, or too much, of the replay window. */
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms);
+/* So many units of the sums at `number` are known not to be in Redis: they were refused there, or are lost already. */
+void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units);
+/* What was ever acknowledged under this instance and is no longer held. */
+uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger);
 /* Redis is back at `number` with these sums. Returns what can never be restored (magnitudes added up): what was dropped
  * from the window. `step` (an empty batch) is used to step over missing numbers, or freed. */
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,

@@ -102,6 +102,19 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
     return at == count;
 }
 
+/* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one of
+ * it. */
+static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
+                                const struct twi_item_answer *said, int64_t now_ms) {
+    twi_ledger_note_missing(&sync->ledger, batch->number, twi_batch_strike(batch, index));
+    twi_settle_item(sync, &batch->items[index], batch->number, said, false, now_ms);
+}
+
+static void return_items(struct twi_batch *batch) {
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
+    twi_batch_items_drop(batch);
+}
+
 static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                          const struct twi_answer_head *head, int64_t now_ms) {
     size_t at = head->items_at;
@@ -112,10 +125,38 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
         twi_check(whole); /* items_are_whole() has walked it */
         if (uncertain && batch->items[i].delta)
             give_up(sync, &batch->items[i], TW_LOST_UNCERTAIN);
+        else if (said.kind == TWI_ITEM_FAILED || said.kind == TWI_ITEM_LATE)
+            settle_refused_item(sync, batch, i, &said, now_ms);
         else
             twi_settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
     }
     twi_batch_items_drop(batch);
+}
+
+/* What a replay could not bring back, because Redis refuses the key by now. (What is late has died there anyway.) */
+static uint64_t replay_refused(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes,
+                               size_t count, size_t at) {
+    uint64_t units = 0;
+    for (uint32_t i = 0; i < batch->key_count; i++) {
+        struct twi_item_answer said;
+        bool whole = twi_answer_item(nodes, count, &at, &said);
+        twi_check(whole); /* items_are_whole() has walked it */
+        if (said.kind == TWI_ITEM_FAILED) units += twi_batch_strike(batch, i);
+    }
+    twi_ledger_note_missing(&sync->ledger, batch->number, units);
+    return units;
+}
+
+static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                          const struct twi_answer_head *head) {
+    int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
+    if (head->kind == TWI_ANSWER_DUP && !head->done) { /* it was cut short */
+        twi_port_count(sync->engine, uncertain, units);
+        return;
+    }
+    int64_t refused = (int64_t)replay_refused(sync, batch, nodes, count, head->items_at);
+    twi_port_count(sync->engine, lost, refused);
+    if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - refused);
 }
 
 /* Stores that we have counted in, by their markers. */
@@ -179,10 +220,8 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         twi_port_count(sync->engine, batches_dup, 1);
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
-    else if (head->kind == TWI_ANSWER_OK)
-        twi_port_count(sync->engine, replayed, (int64_t)(batch->plus + batch->minus));
-    else if (head->kind == TWI_ANSWER_DUP && !head->done) /* a replay that was cut short */
-        twi_port_count(sync->engine, uncertain, (int64_t)(batch->plus + batch->minus));
+    else
+        settle_replay(sync, batch, nodes, count, head);
     twi_ledger_confirm(&sync->ledger, batch);
     note_marker(sync, head);
     if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
@@ -267,13 +306,6 @@ static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why
     return false;
 }
 
-/* What was ever acknowledged under this instance and is no longer held. */
-static uint64_t beyond_window(const struct twi_ledger *ledger) {
-    const struct twi_batch *head = ledger->head;
-    if (!head) return ledger->plus_sum + ledger->minus_sum;
-    return head->plus_sum - head->plus + head->minus_sum - head->minus;
-}
-
 static void note_forgotten(struct twi_sync *sync, uint64_t lost, const char *what, const char *remedy) {
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
@@ -288,7 +320,7 @@ static void note_forgotten(struct twi_sync *sync, uint64_t lost, const char *wha
  * another. */
 static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
     twi_port_forgotten(sync->engine);
-    note_forgotten(sync, beyond_window(&sync->ledger), what, "the latest batches are sent again");
+    note_forgotten(sync, twi_ledger_beyond_window(&sync->ledger), what, "the latest batches are sent again");
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;
 }
@@ -298,7 +330,7 @@ static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *wh
 static bool restore_all(struct twi_sync *sync, int64_t now_ms, const char *what) {
     while (sync->ledger.head) {
         struct twi_batch *batch = sync->ledger.head;
-        for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
+        return_items(batch);
         twi_ledger_remove(&sync->ledger, batch);
         twi_batch_free(batch);
     }
@@ -310,7 +342,7 @@ static bool restore_all(struct twi_sync *sync, int64_t now_ms, const char *what)
 
 /* Ledger and marker may be gone while counters of ours stand: nothing can be said of what was acknowledged. */
 static bool leave_uncertain(struct twi_sync *sync, int64_t now_ms, const char *why) {
-    uint64_t uncertain = beyond_window(&sync->ledger);
+    uint64_t uncertain = twi_ledger_beyond_window(&sync->ledger);
     uncertain += twi_ledger_window_drop(&sync->ledger, 0);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
@@ -427,7 +459,9 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     case TWI_ANSWER_GAP: return settle_gap(sync, &head, now_ms);
     case TWI_ANSWER_GONE: return settle_gone(sync, &head, now_ms);
     case TWI_ANSWER_CLASH: return lose_identity(sync, now_ms, "two engines use one ledger, or another version does");
-    case TWI_ANSWER_NOSCRIPT: sync->rewind = sync->use_eval = true; return true;
+    case TWI_ANSWER_NOSCRIPT:
+        sync->rewind = sync->use_eval = true;
+        return true;
     default: return settle_refused(sync, &head, now_ms);
     }
 }

@@ -98,6 +98,39 @@ static void going_back_beyond_the_window_counts_the_loss(void **state) {
     twi_ledger_free(&ledger);
 }
 
+/* Goal: what is lost is counted once, however often Redis goes back over it. Method: back beyond the window, told of the
+ * step, and back again, first to the same place, then further. */
+static void going_back_twice_counts_a_loss_once(void **state) {
+    (void)state;
+    struct twi_ledger ledger = ledger_make();
+    ledger.window_bytes_max = 0;
+    twi_ledger_trim(&ledger, 0);
+    struct twi_answer_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
+    assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4);
+    twi_ledger_confirm(&ledger, twi_ledger_unconfirmed(&ledger));
+    assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 0);
+    head = (struct twi_answer_head){.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
+    assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 20 + 2);
+    struct twi_batch *step = twi_ledger_unconfirmed(&ledger);
+    assert_int_equal(step->before, 1); /* the step over what was lost became longer */
+    assert_int_equal(step->number, 4);
+    twi_ledger_confirm(&ledger, step);
+    assert_true(twi_ledger_is_valid(&ledger));
+    twi_ledger_free(&ledger);
+}
+
+/* Goal: units that Redis refused are no part of a later loss. Method: some of batch 4, gone with it. */
+static void what_was_refused_is_no_part_of_a_loss(void **state) {
+    (void)state;
+    struct twi_ledger ledger = ledger_make();
+    ledger.window_bytes_max = 0;
+    twi_ledger_note_missing(&ledger, 4, 5);
+    twi_ledger_trim(&ledger, 0);
+    struct twi_answer_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
+    assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4 - 5);
+    twi_ledger_free(&ledger);
+}
+
 /* Goal: a new identity takes along what must be sent again: other numbers, other nonces, no open copies. */
 static void a_new_identity_numbers_its_batches_anew(void **state) {
     (void)state;
@@ -165,6 +198,8 @@ int main(void) {
         cmocka_unit_test(the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed),
         cmocka_unit_test(going_back_within_the_window_loses_nothing),
         cmocka_unit_test(going_back_beyond_the_window_counts_the_loss),
+        cmocka_unit_test(going_back_twice_counts_a_loss_once),
+        cmocka_unit_test(what_was_refused_is_no_part_of_a_loss),
         cmocka_unit_test(a_new_identity_numbers_its_batches_anew),
         cmocka_unit_test(dropping_the_window_tells_what_was_open),
         cmocka_unit_test(pauses_grow_are_spread_and_bounded),
