@@ -258,12 +258,18 @@ step_long() {
         echo "there are no long tests"
         return 77
     fi
-    run_tests long --suite long
+    run_tests long --suite long --no-suite mutants
+}
+
+# A test of the tests: mistakes in sync/ and in the script, made on purpose, must be caught by the simulator.
+step_mutants() {
+    configure long --buildtype=release -Dredis=enabled -Dtests=enabled && ninja -C "$out/long" tests/sim/sim_mutants &&
+        run_tests long --suite mutants
 }
 
 # ---- main -----------------------------------------------------------------------------------------------------------
 
-all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz long'
+all='format scripts layers gcc symbols install clang tidy noredis arm64 models asan tsan valgrind fuzz mutants long'
 if [ "${1:-}" = list ]; then
     echo "$all"
     exit 0
@@ -294,6 +300,7 @@ step asan 'AddressSanitizer and UBSan, checks=3, race points'
 step tsan 'ThreadSanitizer, race points'
 step valgrind 'valgrind: no error, no leak'
 step fuzz 'fuzzing, 15 s for each target'
+step mutants 'mistakes made on purpose are caught by the simulator'
 step long 'the long tests, optimised'
 echo "check: $(($(date +%s) - started)) s in all" >&2
 if [ "$skipped" -gt 0 ]; then

@@ -5,6 +5,7 @@
  * identity, so a ledger is never made twice and a batch never meets one that was made behind its back.
  * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its
  * first word reaches a log (servers quote what they did not understand). */
+#include "sync/mutant.h"
 #include "sync/sync.h"
 
 #include <ctype.h>
@@ -277,6 +278,7 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     sync->rewind = sync->use_eval = sync->rewriting = false;
     sync->waits = 0;
     sync->wrote_number = 0;
+    TWI_MUTATE(TWI_MUTANT_NEW_INSTANCE, sync->is_open = false);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
     if (why) {

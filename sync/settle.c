@@ -14,6 +14,7 @@
  *   UNKNOWN     waits, its outcome open                       dropped
  * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
  * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
+#include "sync/mutant.h"
 #include "sync/sync.h"
 
 #include <inttypes.h>
@@ -218,6 +219,7 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         twi_port_count(sync->engine, batches_ok, 1);
     else
         twi_port_count(sync->engine, batches_dup, 1);
+    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_ANSWER_DUP) return_items(batch));
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
@@ -249,6 +251,7 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
 
 static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
     twi_port_count(sync->engine, batches_gap, 1);
+    TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, return true);
     if (head->last > sync->ledger.last)
         return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
     sync->rewind = true;
@@ -370,6 +373,7 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
     const struct twi_ledger *ledger = &sync->ledger;
     bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
                 memcmp(head->marker, ledger->marker, head->marker_size) == 0;
+    TWI_MUTATE(TWI_MUTANT_PROBED, same = twi_mutant_probe(sync));
     if (same && was_never_born(sync, head, now_ms)) {
         static const char what[] = "Redis went back to before this engine's ledger";
         return sync->has_former ? send_all_again(sync, now_ms, what) : restore_all(sync, now_ms, what);
@@ -453,6 +457,7 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
     if (!applied && batch->copies_open) batch->copies_open--;
+    TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_ANSWER_REFUSED) twi_mutant_shrink(sync, batch));
     switch (head.kind) {
     case TWI_ANSWER_OK:
     case TWI_ANSWER_DUP: sync->ledger_ms = now_ms; return settle_applied(sync, batch, nodes, count, &head, now_ms);
@@ -460,6 +465,7 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     case TWI_ANSWER_GONE: return settle_gone(sync, &head, now_ms);
     case TWI_ANSWER_CLASH: return lose_identity(sync, now_ms, "two engines use one ledger, or another version does");
     case TWI_ANSWER_NOSCRIPT:
+        TWI_MUTATE(TWI_MUTANT_NUMBER_REUSED, twi_mutant_reuse(sync, batch));
         sync->rewind = sync->use_eval = true;
         return true;
     default: return settle_refused(sync, &head, now_ms);

@@ -10,6 +10,7 @@
 
 #include "engine/atomic.h"
 #include "engine/check.h"
+#include "sync/mutant.h"
 
 uint64_t twi_sync_random(struct twi_sync *sync) {
     uint64_t bits;
@@ -41,6 +42,8 @@ void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum tw
         .marker = ledger->marker,
         .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
     };
+    TWI_MUTATE(TWI_MUTANT_LAPSED, envelope.ledger_ttl_ms = 1000);
+    TWI_MUTATE(TWI_MUTANT_THAWED, twi_mutant_thaw(sync, batch));
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     twi_batch_encode(batch, &envelope, &sync->out);
     if (sync->out.failed) { /* half a command stands there: nothing after it would be understood */

@@ -126,8 +126,11 @@ static void put_group(struct both *both, struct twi_bytes *keys, struct twi_byte
         ++*key_count;
         if (kind == 'r' || kind == 'R') continue;
         bool huge = test_prng_chance(&both->prng, 1, 6);
-        twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2)
-                                    : test_prng_between(&both->prng, -5, 5));
+        if (test_prng_chance(&both->prng, 1, 12))
+            twi_wire_put_text(args, "xxx"); /* struck out */
+        else
+            twi_wire_put_i64(args, huge ? test_prng_between(&both->prng, 0, INT64_MAX / 2)
+                                        : test_prng_between(&both->prng, -5, 5));
         ++*arg_count;
         if (kind != 'f' && kind != 'F') continue;
         twi_wire_put_i64(args, far);

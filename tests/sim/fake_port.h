@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "engine/port.h"
+#include "sync/mutant.h"
 #include "tests/sim/world.h"
 
 #define FAKE_CELLS 16
@@ -30,6 +31,9 @@ struct twi_cell {
     int64_t base;
     bool asked, has_base, marked;
     int64_t not_before_ms;
+    int64_t period_ms; /* of its windows; 0: it has one life */
+    int64_t end_ms;    /* of this one; a key that another node began may die before it */
+    int in_flight;     /* items handed out and not settled */
 };
 
 struct tw_engine {
@@ -42,6 +46,9 @@ struct tw_engine {
     int grace_turns; /* until a full collection may be done */
     bool asked_full, done_full;
     int64_t outstanding;
+    bool clock_lies;   /* Redis's clock is set now and then: what is late cannot be told from here */
+    bool adds_between; /* an adder may come between any two steps of a collection */
+    uint64_t rolled_over, turns, breaker_seen[3];
     size_t restore_left; /* cells still to be restored, from the first on */
     size_t malloc_fails;
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
@@ -50,16 +57,44 @@ struct tw_engine {
     size_t log_count;
 };
 
-static int64_t fake_stat(tw_engine *engine, size_t offset) {
+static int64_t fake_stat(const tw_engine *engine, size_t offset) {
     return engine->stats[offset / sizeof(int64_t)];
 }
 #define fake_stat_of(engine, field) fake_stat((engine), offsetof(tw_stats, field))
+
+/* The window that the cell's time belongs to. Its name says which. */
+static void fake_cell_begin(tw_engine *engine, size_t index) {
+    struct twi_cell *cell = &engine->cells[index];
+    if (cell->period_ms == 0) return;
+    int64_t number = (world_wall_ms(engine->world) - engine->world->base_ms) / cell->period_ms;
+    snprintf(cell->name, sizeof cell->name, "%c:%zu:%lld", cell->from_first ? 'f' : 's', index, (long long)number);
+    cell->expiry_ms = cell->end_ms = engine->world->base_ms + (number + 1) * cell->period_ms;
+}
+
+/* A window that is over and owes nothing makes room for the next one. */
+static void fake_roll_over(tw_engine *engine, size_t index) {
+    struct twi_cell *cell = &engine->cells[index];
+    bool owes = cell->marked || cell->handed != cell->local || cell->in_flight;
+    TWI_MUTATE(TWI_MUTANT_WINDOW_DROPPED, owes = cell->marked || cell->handed != cell->local);
+    if (cell->period_ms == 0 || owes || world_wall_ms(engine->world) < cell->expiry_ms ||
+        world_wall_ms(engine->world) < cell->end_ms)
+        return;
+    struct twi_cell next = {.from_first = cell->from_first, .sign = cell->sign, .period_ms = cell->period_ms};
+    next.in_flight = cell->in_flight; /* none, but in a mutant */
+    *cell = next;
+    engine->rolled_over++;
+    fake_cell_begin(engine, index);
+}
 
 static void fake_add(tw_engine *engine, size_t index, int64_t units) {
     struct twi_cell *cell = &engine->cells[index];
     cell->local += units * cell->sign;
     cell->marked = true;
     (void)engine;
+}
+
+static void fake_add_between(tw_engine *engine, size_t index) {
+    if (engine->adds_between && test_prng_chance(&engine->prng, 1, 40)) fake_add(engine, index, 1);
 }
 
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
@@ -73,12 +108,18 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
             whole = false;
             break;
         }
-        cell->marked = false;
+        bool last = false;
+        TWI_MUTATE(TWI_MUTANT_MARK_CLEARED_LAST, last = true);
+        if (!last) cell->marked = false;
+        if (!last) fake_add_between(engine, i);
         items[count] = (struct twi_item){.family = &engine->family, .generation = &engine->generation, .cell = cell};
         items[count].delta = cell->local - cell->handed;
         items[count].expiry_ms = cell->expiry_ms;
         items[count].flags = (cell->asked ? 0u : TWI_ITEM_FIRST) | (cell->from_first ? TWI_ITEM_FROM_FIRST : 0u);
         cell->handed = cell->local;
+        if (last) fake_add_between(engine, i);
+        if (last) cell->marked = false;
+        cell->in_flight++;
         engine->outstanding++;
         count++;
     }
@@ -122,6 +163,7 @@ int64_t twi_port_start_ms(const struct twi_item *item) {
 
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
     struct twi_cell *cell = item->cell;
+    cell->in_flight--;
     cell->acked += item->delta;
     if (answer->has_total) {
         cell->base = answer->total - cell->acked;
@@ -133,10 +175,18 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
 
 void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     struct twi_cell *cell = item->cell;
+    cell->in_flight--;
     cell->handed -= item->delta;
     cell->marked = true;
     cell->not_before_ms = after_ms ? item->family->engine->world->now_ms + after_ms : 0;
     assert_true(--item->family->engine->outstanding >= 0);
+}
+
+/* P7, P8: nothing is called late that was not. An answer may be a while under way, so this is of the end's side alone. */
+static void fake_check_late(const struct twi_item *item) {
+    tw_engine *engine = item->family->engine;
+    int64_t redis_ms = world_wall_ms(engine->world) + engine->world->redis_skew_ms;
+    if (!item->cell->from_first && !engine->clock_lies) assert_true(redis_ms >= item->expiry_ms);
 }
 
 void twi_port_give_up(const struct twi_item *item, int reason) {
@@ -144,6 +194,8 @@ void twi_port_give_up(const struct twi_item *item, int reason) {
         item->cell->unsure += item->delta;
     else
         item->cell->lost += item->delta;
+    if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED) fake_check_late(item);
+    item->cell->in_flight--;
     assert_true(item->delta != 0);
     assert_true(--item->family->engine->outstanding >= 0);
 }

@@ -2,6 +2,8 @@
  * Always true: a refused or unknown command changes nothing. */
 #include "tests/sim/redis_model.h"
 
+#include "sync/mutant.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,11 +12,37 @@
 
 #define EXACT INT64_C(9007199254740991)
 
+const char *const redis_model_edge_names[MODEL_EDGES] = {"OK",
+                                                         "DUP",
+                                                         "DUP, cut short",
+                                                         "GAP",
+                                                         "GONE, known",
+                                                         "GONE, unborn",
+                                                         "GONE, no marker",
+                                                         "CLASH of nonces",
+                                                         "CLASH at opening",
+                                                         "opened",
+                                                         "refused",
+                                                         "NOSCRIPT",
+                                                         "sent as EVAL",
+                                                         "item LATE",
+                                                         "item refused",
+                                                         "item refused, told again",
+                                                         "item LATE, told again",
+                                                         "expiry set",
+                                                         "marker made",
+                                                         "empty batch"};
+
+static void see(struct redis_model *model, enum model_edge edge) {
+    model->edges[edge]++;
+}
+
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 void redis_model_init(struct redis_model *model) {
     memset(model, 0, sizeof *model);
     model->policy = "noeviction";
+    model->items_max = SIZE_MAX;
 }
 
 struct model_key *redis_model_find(struct redis_model *model, const char *name) {
@@ -53,7 +81,7 @@ static struct model_book *book_of(struct redis_model *model, const char *name) {
 }
 
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node) {
-    for (size_t i = 0; i < MODEL_KEYS; i++)
+    for (size_t i = 0; i < MODEL_KEYS && model->store.books[i].name[0]; i++)
         if (strcmp(model->store.books[i].name, name) == 0) return model->store.books[i].applied[node];
     return 0;
 }
@@ -62,9 +90,23 @@ static struct model_ledger *ledger_of(struct redis_model *model, const struct mo
     return &model->store.ledgers[key - model->store.keys];
 }
 
+uint64_t redis_model_number(struct redis_model *model, const char *ledger_name) {
+    const struct model_key *key = redis_model_find(model, ledger_name);
+    return key && key->type == MODEL_LEDGER ? ledger_of(model, key)->number : 0;
+}
+
 void redis_model_delete_ledgers(struct redis_model *model) {
     for (size_t i = 0; i < MODEL_KEYS; i++)
         if (model->store.keys[i].type == MODEL_LEDGER) memset(&model->store.keys[i], 0, sizeof model->store.keys[i]);
+}
+
+void redis_model_twin(struct redis_model *model, const struct model_key *key) {
+    struct model_ledger *ledger = ledger_of(model, key);
+    size_t slot = ++ledger->number % MODEL_SLOTS;
+    ledger->slots[slot].number = ledger->number;
+    ledger->slots[slot].done = true;
+    ledger->slots[slot].items = 0;
+    snprintf(ledger->slots[slot].nonce, sizeof ledger->slots[slot].nonce, "twin");
 }
 
 void redis_model_wipe(struct redis_model *model) {
@@ -111,7 +153,7 @@ struct run {
     size_t arg_count;
     struct twi_bytes items; /* the answer's items */
     size_t item_count;
-    char failed[2048];
+    char failed[MODEL_ITEMS];
 };
 
 static void word_text(const struct model_word *word, char *out, size_t room) {
@@ -141,6 +183,7 @@ static void fail(struct run *run, char why) {
 
 static void item_late(struct run *run) {
     fail(run, 'l');
+    see(run->model, MODEL_ITEM_LATE);
     say(&run->items, "+LATE\r\n");
 }
 
@@ -157,19 +200,21 @@ static void item_look(struct run *run, bool with_end) {
 }
 
 /* What INCRBY would answer; NULL: an error was said. */
-static struct model_key *item_add(struct run *run, int64_t delta) {
+static struct model_key *item_add(struct run *run, const struct model_word *word) {
+    int64_t delta = word_i64(word);
     char name[MODEL_NAME_MAX];
     struct model_key *key = key_at(run, name);
     const char *error = NULL;
     int64_t sum = 0;
     if (key && (key->type == MODEL_LIST || key->type == MODEL_LEDGER))
         error = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    else if (key && key->type == MODEL_TEXT)
+    else if ((key && key->type == MODEL_TEXT) || word->data[0] == 'x') /* a delta that was struck out */
         error = "ERR value is not an integer or out of range";
     else if (__builtin_add_overflow(key ? key->value : 0, delta, &sum))
         error = "ERR increment or decrement would overflow";
     if (error) {
         fail(run, 'e');
+        see(run->model, MODEL_ITEM_FAILED);
         say(&run->items, "-%s\r\n", error);
         return NULL;
     }
@@ -192,36 +237,44 @@ static bool is_newborn(int64_t value, int64_t delta) {
     return (double)value == (double)delta;
 }
 
-static void item_window(struct run *run, char kind, int64_t expiry_ms, int64_t delta) {
+static void heal(struct run *run, struct model_key *key, int64_t expiry_ms) {
+    if (key->expiry_ms) return;
+    see(run->model, MODEL_ITEM_HEALED);
+    key->expiry_ms = expiry_ms;
+}
+
+static void item_window(struct run *run, char kind, int64_t expiry_ms, const struct model_word *delta) {
     if (kind != 'e' && expiry_ms <= run->model->now_ms) {
         item_late(run);
         return;
     }
     struct model_key *key = item_add(run, delta);
     if (!key) return;
-    bool look = kind == 'W' || (kind == 'w' && is_newborn(key->value, delta));
-    if (look && !key->expiry_ms) key->expiry_ms = expiry_ms;
+    TWI_MUTATE(TWI_MUTANT_TTL_BY_VALUE, kind = kind == 'W' ? 'w' : kind);
+    bool look = kind == 'W' || (kind == 'w' && is_newborn(key->value, word_i64(delta)));
+    if (look) heal(run, key, expiry_ms);
     item_say_sum(run, key);
 }
 
-static void item_from_first(struct run *run, char kind, int64_t delta, int64_t end_ms) {
+static void item_from_first(struct run *run, char kind, const struct model_word *delta, int64_t end_ms) {
     if (end_ms <= run->model->now_ms) {
         item_late(run);
         return;
     }
     struct model_key *key = item_add(run, delta);
     if (!key) return;
-    if (kind == 'f' && !is_newborn(key->value, delta)) {
+    if (kind == 'f' && !is_newborn(key->value, word_i64(delta))) {
         item_say_sum(run, key);
         return;
     }
-    if (!key->expiry_ms) key->expiry_ms = end_ms;
+    heal(run, key, end_ms);
     say(&run->items, "*2\r\n");
     item_say_sum(run, key);
     say(&run->items, ":%" PRId64 "\r\n", key->expiry_ms);
 }
 
 static void item_again(struct run *run, char why, bool with_end) {
+    if (why != '.') see(run->model, why == 'l' ? MODEL_ITEM_LATE_BEFORE : MODEL_ITEM_FAILED_BEFORE);
     if (why == 'l')
         say(&run->items, "+LATE\r\n");
     else if (why == 'e')
@@ -238,14 +291,18 @@ static void run_items(struct run *run, const char *failed_before) {
         size_t width = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
         at += 3;
         for (; count > 0; count--, at += width, run->item_count++) {
+            if (!failed_before && run->item_count >= run->model->items_max) {
+                run->model->was_cut_short = true;
+                return;
+            }
             if (width == 0)
                 item_look(run, kind == 'R');
             else if (failed_before)
                 item_again(run, failed_before[run->item_count], width == 2);
             else if (width == 2)
-                item_from_first(run, kind, word_i64(&run->args[at]), word_i64(&run->args[at + 1]));
+                item_from_first(run, kind, &run->args[at], word_i64(&run->args[at + 1]));
             else
-                item_window(run, kind, expiry_ms, word_i64(&run->args[at]));
+                item_window(run, kind, expiry_ms, &run->args[at]);
         }
     }
 }
@@ -272,6 +329,7 @@ static void enter(struct run *run) {
     struct model_store *store = &run->model->store;
     word_text(&run->keys[1], name, sizeof name);
     if (!redis_model_find(run->model, name)) {
+        see(run->model, MODEL_MARKER_MADE);
         struct model_key *marker = redis_model_make(run->model, name, MODEL_TEXT);
         word_text(&run->args[7], marker->text, sizeof marker->text);
         memset(store->born, 0, sizeof store->born); /* they stood in it */
@@ -315,9 +373,11 @@ static void answer(struct run *run, const char *status, const struct model_ledge
 static void run_open(struct run *run, const char *name, struct twi_bytes *reply) {
     struct model_key *key = redis_model_find(run->model, name);
     if (key) {
+        see(run->model, MODEL_CLASH_OPENING);
         answer(run, "CLASH", ledger_of(run->model, key), true, reply);
         return;
     }
+    see(run->model, run->model->refuses ? MODEL_REFUSED : MODEL_OPENED);
     if (run->model->refuses) {
         say(reply, "-%s\r\n", run->model->refuses);
         return;
@@ -332,22 +392,33 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
 static void run_next(struct run *run, struct model_key *key, uint64_t number, struct twi_bytes *reply) {
     struct model_ledger *ledger = ledger_of(run->model, key);
     if (run->model->refuses) {
+        see(run->model, MODEL_REFUSED);
         say(reply, "-%s\r\n", run->model->refuses);
         return;
     }
+    see(run->model, MODEL_OK);
+    size_t slot = number % MODEL_SLOTS;
+    struct model_ledger before = *ledger;
     ledger->number = number;
     ledger->plus = word_u64(&run->args[5]);
     ledger->minus = word_u64(&run->args[6]);
+    ledger->slots[slot].number = number;
+    ledger->slots[slot].done = false;
+    word_text(&run->args[3], ledger->slots[slot].nonce, sizeof ledger->slots[slot].nonce);
+    memset(ledger->slots[slot].failed, '.', sizeof ledger->slots[slot].failed);
     key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
     enter(run);
     run_items(run, NULL);
+    if (run->item_count == 0) see(run->model, MODEL_EMPTY_BATCH);
     if (run->item_count) run->model->applications++;
-    size_t slot = number % MODEL_SLOTS;
-    ledger->slots[slot].number = number;
-    ledger->slots[slot].done = true;
     ledger->slots[slot].items = (uint32_t)run->item_count;
-    word_text(&run->args[3], ledger->slots[slot].nonce, sizeof ledger->slots[slot].nonce);
-    memcpy(ledger->slots[slot].failed, run->failed, sizeof run->failed);
+    if (!run->model->was_cut_short) {
+        ledger->slots[slot].done = true;
+        memcpy(ledger->slots[slot].failed, run->failed, sizeof run->failed);
+    } else {
+        TWI_MUTATE(TWI_MUTANT_LEDGER_LAST, *ledger = before);
+    }
+    (void)before;
     answer(run, "OK", ledger, true, reply);
 }
 
@@ -367,22 +438,34 @@ static void run_script(struct redis_model *model, const struct model_word *words
     }
     struct model_key *key = redis_model_find(model, name);
     if (!key) {
+        char marker_name[MODEL_NAME_MAX];
+        word_text(&run.keys[1], marker_name, sizeof marker_name);
+        see(model, !redis_model_find(model, marker_name) ? MODEL_GONE_NO_MARKER
+                   : is_born(model, name)                ? MODEL_GONE_KNOWN
+                                                         : MODEL_GONE_UNBORN);
         answer(&run, "GONE", NULL, true, reply);
         return;
     }
     struct model_ledger *ledger = ledger_of(model, key);
     if (ledger->number < number) {
-        if (ledger->number == word_u64(&run.args[2]))
+        uint64_t before = word_u64(&run.args[2]);
+        bool is_next = ledger->number == before;
+        TWI_MUTATE(TWI_MUTANT_GAP_APPLIED, is_next = true);
+        if (is_next) {
             run_next(&run, key, number, reply);
-        else
-            answer(&run, "GAP", ledger, true, reply);
+            return;
+        }
+        see(model, MODEL_GAP);
+        answer(&run, "GAP", ledger, true, reply);
         return;
     }
     size_t slot = number % MODEL_SLOTS;
     if (ledger->slots[slot].number != number || strcmp(ledger->slots[slot].nonce, nonce) != 0) {
+        see(model, MODEL_CLASH_NONCE);
         answer(&run, "CLASH", ledger, true, reply);
         return;
     }
+    see(model, ledger->slots[slot].done ? MODEL_DUP : MODEL_DUP_NOT_DONE);
     run_items(&run, ledger->slots[slot].failed);
     answer(&run, "DUP", ledger, ledger->slots[slot].done, reply);
 }
@@ -421,8 +504,10 @@ void redis_model_run(struct redis_model *model, const struct model_word *words, 
     } else if (is(&words[0], "SELECT") || is(&words[0], "AUTH")) {
         say(reply, "+OK\r\n");
     } else if (is(&words[0], "EVALSHA") && !model->has_script) {
+        see(model, MODEL_NOSCRIPT);
         say(reply, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
     } else if (is(&words[0], "EVALSHA") || is(&words[0], "EVAL")) {
+        if (words[0].size == 4) see(model, MODEL_EVAL);
         model->has_script = true;
         run_script(model, words, count, reply);
     } else {

@@ -6,13 +6,39 @@
 
 #include "sync/wire.h"
 
-#define MODEL_KEYS 192
+#define MODEL_KEYS 512
 #define MODEL_NAME_MAX 96
-#define MODEL_NODES 8
+#define MODEL_NODES 16
 #define MODEL_SLOTS 8
+#define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
 
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
+
+/* What the script was seen to answer. */
+enum model_edge {
+    MODEL_OK,
+    MODEL_DUP,
+    MODEL_DUP_NOT_DONE,
+    MODEL_GAP,
+    MODEL_GONE_KNOWN, /* evicted */
+    MODEL_GONE_UNBORN,
+    MODEL_GONE_NO_MARKER,
+    MODEL_CLASH_NONCE,
+    MODEL_CLASH_OPENING,
+    MODEL_OPENED,
+    MODEL_REFUSED,
+    MODEL_NOSCRIPT,
+    MODEL_EVAL,
+    MODEL_ITEM_LATE,
+    MODEL_ITEM_FAILED,
+    MODEL_ITEM_FAILED_BEFORE,
+    MODEL_ITEM_LATE_BEFORE,
+    MODEL_ITEM_HEALED,
+    MODEL_MARKER_MADE,
+    MODEL_EMPTY_BATCH,
+    MODEL_EDGES
+};
 
 struct model_ledger {
     uint64_t number, plus, minus;
@@ -20,7 +46,7 @@ struct model_ledger {
         uint64_t number;
         char nonce[20];
         bool done;
-        char failed[2048]; /* one letter an item: '.', 'e', 'l' */
+        char failed[MODEL_ITEMS]; /* one letter an item: '.', 'e', 'l' */
         uint32_t items;
     } slots[MODEL_SLOTS];
 };
@@ -54,11 +80,14 @@ struct redis_model {
     struct model_store store;
     int64_t now_ms; /* TIME */
     bool has_script;
-    const char *refuses;   /* NULL, or the error that a script's first write gets ("OOM ...") */
-    const char *policy;    /* maxmemory_policy of INFO; NULL: INFO is forbidden */
-    const char *password;  /* NULL: none asked for */
-    int node;              /* on whose behalf the command runs */
-    uint64_t rewrites;     /* of the append-only file, asked for */
+    const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
+    const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
+    const char *password; /* NULL: none asked for */
+    size_t items_max;     /* the script ends after so many items; SIZE_MAX: it never does so */
+    bool was_cut_short;   /* it has */
+    int node;             /* on whose behalf the command runs */
+    uint64_t rewrites;    /* of the append-only file, asked for */
+    uint64_t edges[MODEL_EDGES];
     uint64_t applications; /* batches applied, empty ones not counted */
 };
 
@@ -77,9 +106,13 @@ bool redis_model_parse(const char *bytes, size_t size, struct model_word *words,
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);
+uint64_t redis_model_number(struct redis_model *model, const char *ledger_name); /* 0: it is not there */
 /* The marker forgets the instance of that ledger. */
 void redis_model_unborn(struct redis_model *model, const char *ledger_name);
 void redis_model_delete_ledgers(struct redis_model *model);
+/* Another engine under the same identity writes the next number, without counts. */
+void redis_model_twin(struct redis_model *model, const struct model_key *ledger);
+extern const char *const redis_model_edge_names[MODEL_EDGES];
 void redis_model_wipe(struct redis_model *model);
 
 #endif

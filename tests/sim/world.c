@@ -4,6 +4,26 @@
 
 #define POISONED_KEY "w:2" /* what a clumsy operator overwrites with a text for a while */
 
+const char *const world_fault_names[WORLD_FAULTS] = {"connect refused", "black hole",
+                                                     "request cut",     "reply cut",
+                                                     "garbage",         "late execution",
+                                                     "run twice",       "cut short",
+                                                     "restart",         "scripts flushed",
+                                                     "write refused",   "rolled back",
+                                                     "back unborn",     "failover",
+                                                     "wiped",           "restarted empty",
+                                                     "ledgers evicted", "counter evicted",
+                                                     "poisoned",        "expiry lost",
+                                                     "marker lost",     "twin",
+                                                     "clock stepped",   "leap",
+                                                     "killed"};
+
+void world_note(struct world *world, enum world_fault fault, int node) {
+    world->happened[fault]++;
+    for (int n = 0; world->flight_of && n < WORLD_NODES; n++)
+        if (node < 0 || n == node) world->pairs[world->flight_of(n)][fault]++;
+}
+
 static bool chance(struct world *world, uint32_t of_10000) {
     return of_10000 && test_prng_chance(&world->prng, of_10000, 10000);
 }
@@ -77,12 +97,13 @@ static int because(struct world_node *node, const char *why) {
     return -1;
 }
 
-static struct world_connection *connection_new(struct world *world, int node) {
+static struct world_connection *connection_new(struct world *world, struct world_node *node) {
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
         struct world_connection *connection = &world->connections[i];
         if (connection->used) continue;
         connection->used = connection->client_open = true;
-        connection->node = node;
+        connection->node = node->life;
+        connection->index = node->index;
         connection->broken_at_ms = INT64_MAX;
         connection->up_at_ms = world->now_ms + between(world, 0, 5);
         return connection;
@@ -97,13 +118,13 @@ static int sim_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int
     assert_i64_equal(now_ms, world->now_ms);
     if (node->connection) return world->now_ms >= node->connection->up_at_ms;
     if (world->now_ms < world->down_until_ms || chance(world, world->faults.refuse_connect)) {
-        world->happened[WORLD_REFUSED_CONNECT]++;
+        world_note(world, WORLD_REFUSED_CONNECT, node->index);
         return because(node, "connection refused");
     }
-    node->connection = connection_new(world, node->index);
+    node->connection = connection_new(world, node);
     if (!node->connection) return because(node, "too many connections");
     if (chance(world, world->faults.black_hole)) {
-        world->happened[WORLD_BLACK_HOLE]++;
+        world_note(world, WORLD_BLACK_HOLE, node->index);
         node->connection->up_at_ms = INT64_MAX;
         return 0;
     }
@@ -127,7 +148,7 @@ static ssize_t sim_send(void *ctx, const void *data, size_t size) {
     size_t taken = test_prng_chance(&world->prng, 1, 8) ? (size_t)between(world, 0, (int64_t)size) : size;
     size_t cut_after = SIZE_MAX;
     if (taken && chance(world, world->faults.cut_request)) {
-        world->happened[WORLD_CUT_REQUEST]++;
+        world_note(world, WORLD_CUT_REQUEST, node->index);
         cut_after = (size_t)between(world, 0, (int64_t)taken);
         cut(world, node->connection);
     }
@@ -170,12 +191,12 @@ const struct twi_transport world_transport = {sim_connect, sim_send, sim_recv, s
 
 static void redis_answer(struct world *world, struct world_connection *connection, struct twi_bytes *reply) {
     if (chance(world, world->faults.garbage) && reply->size > 1) {
-        world->happened[WORLD_GARBAGE]++;
+        world_note(world, WORLD_GARBAGE, connection->index);
         reply->data[0] = (char)between(world, 0, 32); /* no reply begins with it */
     }
     size_t cut_after = SIZE_MAX;
     if (chance(world, world->faults.cut_reply)) {
-        world->happened[WORLD_CUT_REPLY]++;
+        world_note(world, WORLD_CUT_REPLY, connection->index);
         cut_after = (size_t)between(world, 0, (int64_t)reply->size - 1);
         cut(world, connection);
         connection->to_redis.cut = true;
@@ -189,10 +210,25 @@ static void redis_execute(struct world *world, struct world_connection *connecti
     while (redis_model_parse(connection->request.data, connection->request.size, words, 4096, &count, &used)) {
         world->redis.node = connection->node;
         world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
-        if (world->redis.refuses && words[0].size > 4) world->happened[WORLD_REFUSED_WRITE]++;
-        if (!connection->client_open) world->happened[WORLD_LATE_EXECUTION]++;
+        if (world->redis.refuses && words[0].size > 4) world_note(world, WORLD_REFUSED_WRITE, connection->index);
+        if (!connection->client_open) world_note(world, WORLD_LATE_EXECUTION, connection->index);
+        bool is_batch = words[0].size >= 4 && memcmp(words[0].data, "EVAL", 4) == 0;
+        if (is_batch && chance(world, world->faults.run_twice)) {
+            world_note(world, WORLD_RUN_TWICE, connection->index);
+            world->scratch.size = 0;
+            redis_model_run(&world->redis, words, count, &world->scratch);
+        }
+        bool short_before = world->redis.was_cut_short;
+        if (is_batch && chance(world, world->faults.cut_short)) world->redis.items_max = (size_t)between(world, 0, 3);
         world->scratch.size = 0;
         redis_model_run(&world->redis, words, count, &world->scratch);
+        world->redis.items_max = SIZE_MAX;
+        if (world->redis.was_cut_short && !short_before) { /* no reply comes of that */
+            world->redis.was_cut_short = false;
+            world_note(world, WORLD_CUT_SHORT, connection->index);
+            cut(world, connection);
+            connection->to_redis.cut = connection->to_client.cut = true;
+        }
         redis_answer(world, connection, &world->scratch);
         twi_bytes_drop_front(&connection->request, used);
     }
@@ -239,7 +275,7 @@ static void refuse_writes(struct world *world) {
 static void poison(struct world *world) {
     struct model_key *key = redis_model_find(&world->redis, POISONED_KEY);
     if (!key || key->type != MODEL_INTEGER) return; /* kept aside, as an operator would who means well */
-    world->happened[WORLD_POISONED]++;
+    world_note(world, WORLD_POISONED, -1);
     key->type = MODEL_TEXT;
     snprintf(key->text, sizeof key->text, "a text");
     world->poison_until_ms = world->now_ms + between(world, 50, 3000);
@@ -262,38 +298,112 @@ static bool knows_all_ledgers(const struct model_store *before, const struct mod
     return true;
 }
 
+/* Some seconds are forgotten; or a replica that lags takes over, and what was written meanwhile is. */
+static void go_back_perhaps(struct world *world) {
+    if (world->before_count == 0 || world->now_ms - world->before_at_ms > 400) {
+        if (world->before_count == WORLD_SNAPSHOTS) {
+            memmove(world->before, world->before + 1, (WORLD_SNAPSHOTS - 1) * sizeof *world->before);
+            world->before_count--;
+        }
+        world->before[world->before_count++] = world->redis.store;
+        world->before_at_ms = world->now_ms;
+    }
+    bool back = chance(world, world->faults.roll_back), over = !back && chance(world, world->faults.fail_over);
+    if (!back && !over) return;
+    size_t i = test_prng_below(&world->prng, world->before_count);
+    if (over) i = world->before_count - 1;
+    if (world->goes_back_to_known && !knows_all_ledgers(&world->before[i], &world->redis.store)) return;
+    world_note(world, back ? WORLD_ROLLED_BACK : WORLD_FAILED_OVER, -1);
+    if (!knows_all_ledgers(&world->before[i], &world->redis.store)) world_note(world, WORLD_UNBORN, -1);
+    redis_down(world, back ? between(world, 0, 500) : 0);
+    world->redis.store = world->before[i];
+    world->before_count = i + 1;
+    if (over && test_prng_chance(&world->prng, 1, 2)) { /* not promoted yet */
+        world->redis.refuses = "READONLY You can't write against a read only replica.";
+        world->refuses_until_ms = world->now_ms + between(world, 10, 500);
+    }
+}
+
+/* A key of the store: a random one of those that `wanted` likes. NULL: there is none. */
+static struct model_key *pick(struct world *world, bool (*wanted)(const struct model_key *key)) {
+    size_t start = test_prng_below(&world->prng, MODEL_KEYS);
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        struct model_key *key = &world->redis.store.keys[(start + i) % MODEL_KEYS];
+        if (wanted(key)) return key;
+    }
+    return NULL;
+}
+
+static bool ends(const struct model_key *key) {
+    return key->type == MODEL_INTEGER && key->expiry_ms;
+}
+
+static bool is_counter(const struct model_key *key) {
+    return key->type == MODEL_INTEGER;
+}
+
+static bool is_marker(const struct model_key *key) {
+    return key->type == MODEL_TEXT && strstr(key->name, "tw:marker");
+}
+
+static bool is_ledger(const struct model_key *key) {
+    return key->type == MODEL_LEDGER;
+}
+
+static void break_one_key(struct world *world) {
+    const struct world_faults *faults = &world->faults;
+    struct model_key *key;
+    if (chance(world, faults->persist) && (key = pick(world, ends))) {
+        world_note(world, WORLD_PERSISTED, -1);
+        key->expiry_ms = 0;
+    }
+    if (chance(world, faults->evict_counters) && (key = pick(world, is_counter))) {
+        world_note(world, WORLD_EVICTED_COUNTER, -1);
+        memset(key, 0, sizeof *key);
+    }
+    if (chance(world, faults->lose_marker) && (key = pick(world, is_marker))) {
+        world_note(world, WORLD_LOST_MARKER, -1);
+        memset(key, 0, sizeof *key);
+    }
+    if (chance(world, faults->twin) && (key = pick(world, is_ledger))) {
+        world_note(world, WORLD_TWIN, -1);
+        redis_model_twin(&world->redis, key);
+    }
+}
+
 static void break_something(struct world *world) {
     const struct world_faults *faults = &world->faults;
     world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
     if (chance(world, faults->restart)) {
-        world->happened[WORLD_RESTART]++;
+        world_note(world, WORLD_RESTART, -1);
         redis_down(world, between(world, 0, 1500));
     }
     if (chance(world, faults->flush_scripts)) {
-        world->happened[WORLD_FLUSHED_SCRIPTS]++;
+        world_note(world, WORLD_FLUSHED_SCRIPTS, -1);
         world->redis.has_script = false;
     }
     if (chance(world, faults->refuse_writes)) refuse_writes(world);
     if (chance(world, faults->poison)) poison(world);
-    if (faults->roll_back && (!world->has_before || world->now_ms - world->before_at_ms > 2000)) {
-        world->before = world->redis.store;
-        world->before_at_ms = world->now_ms;
-        world->has_before = true;
-    }
-    if (world->has_before && chance(world, faults->roll_back)) {
-        world->happened[WORLD_ROLLED_BACK]++;
-        if (!knows_all_ledgers(&world->before, &world->redis.store)) world->happened[WORLD_UNBORN]++;
-        redis_down(world, between(world, 0, 500));
-        world->redis.store = world->before;
-    }
+    if (faults->roll_back || faults->fail_over) go_back_perhaps(world);
     if (chance(world, faults->wipe)) {
-        world->happened[WORLD_WIPED]++;
+        world_note(world, WORLD_WIPED, -1);
         redis_model_wipe(&world->redis);
-        world->has_before = false;
+        world->before_count = 0;
+    }
+    if (chance(world, faults->restart_empty)) {
+        world_note(world, WORLD_RESTARTED_EMPTY, -1);
+        redis_down(world, between(world, 0, 1500));
+        redis_model_wipe(&world->redis);
+        world->before_count = 0;
     }
     if (chance(world, faults->evict_ledgers)) {
-        world->happened[WORLD_EVICTED]++;
+        world_note(world, WORLD_EVICTED, -1);
         redis_model_delete_ledgers(&world->redis);
+    }
+    break_one_key(world);
+    if (chance(world, faults->step_clock)) {
+        world_note(world, WORLD_STEPPED_CLOCK, -1);
+        world->redis_skew_ms = between(world, -1500, 1500);
     }
 }
 
@@ -305,14 +415,26 @@ void world_init(struct world *world, uint64_t seed) {
     redis_model_init(&world->redis);
     world->now_ms = 1000000;
     world->wall_offset_ms = INT64_C(1700000000000) - world->now_ms;
-    for (int i = 0; i < WORLD_NODES; i++) world->nodes[i] = (struct world_node){.world = world, .index = i};
+    for (int i = 0; i < WORLD_NODES; i++) world->nodes[i] = (struct world_node){.world = world, .index = i, .life = i};
+    world->leap_max_ms = 40000;
+    world->base_ms = world_wall_ms(world);
 }
 
 void world_step(struct world *world) {
     world->now_ms += test_prng_chance(&world->prng, 1, 50) ? between(world, 20, 300) : between(world, 0, 5);
+    if (chance(world, world->faults.leap)) {
+        world_note(world, WORLD_LEAPT, -1);
+        world->now_ms += between(world, 1000, world->leap_max_ms);
+    }
     heal_what_is_over(world);
     break_something(world);
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) connection_step(world, &world->connections[i]);
+}
+
+void world_kill(struct world *world, int node, int life) {
+    world_note(world, WORLD_KILLED, node);
+    sim_close(&world->nodes[node]);
+    world->nodes[node].life = life;
 }
 
 void world_calm(struct world *world) {

@@ -27,9 +27,10 @@ struct world_pipe {
 };
 
 struct world_connection {
-    bool used;        /* the slot: until both ends are done with it */
-    bool client_open; /* the client has not closed it */
-    int node;
+    bool used;            /* the slot: until both ends are done with it */
+    bool client_open;     /* the client has not closed it */
+    int node;             /* the life it belongs to */
+    int index;            /* the node */
     int64_t up_at_ms;     /* connect() succeeds */
     int64_t broken_at_ms; /* the client is told; INT64_MAX: never */
     struct world_pipe to_redis, to_client;
@@ -39,15 +40,17 @@ struct world_connection {
 struct world_node {
     struct world *world;
     int index;
+    int life; /* whose books its batches go to: another one after the process was killed */
     struct world_connection *connection;
     char why[40];
 };
 
 /* Chances in 10,000, of one event each; zero all: a kind world. */
 struct world_faults {
-    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage,
-        slow; /* at each connect, send or reply */
-    uint32_t restart, flush_scripts, refuse_writes, roll_back, wipe, evict_ledgers, poison; /* at each step */
+    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow, run_twice,
+        cut_short; /* at each connect, send, run or reply */
+    uint32_t restart, flush_scripts, refuse_writes, roll_back, fail_over, wipe, restart_empty, evict_ledgers,
+        evict_counters, poison, persist, lose_marker, twin, step_clock, leap, kill; /* at each step */
 };
 
 enum world_fault {
@@ -57,31 +60,62 @@ enum world_fault {
     WORLD_CUT_REPLY,
     WORLD_GARBAGE,
     WORLD_LATE_EXECUTION,
+    WORLD_RUN_TWICE, /* a request is executed twice; one reply comes back */
+    WORLD_CUT_SHORT, /* a batch ends in its middle: its ledger written, some counters, not "done" */
     WORLD_RESTART,
     WORLD_FLUSHED_SCRIPTS,
     WORLD_REFUSED_WRITE,
     WORLD_ROLLED_BACK,
     WORLD_UNBORN, /* gone back to before a ledger was made */
+    WORLD_FAILED_OVER,
     WORLD_WIPED,
+    WORLD_RESTARTED_EMPTY,
     WORLD_EVICTED,
+    WORLD_EVICTED_COUNTER,
     WORLD_POISONED,
+    WORLD_PERSISTED, /* a key loses its expiry */
+    WORLD_LOST_MARKER,
+    WORLD_TWIN, /* another engine goes on under the identity of one of ours */
+    WORLD_STEPPED_CLOCK,
+    WORLD_LEAPT, /* everything but time stands still for a while: a machine suspended */
+    WORLD_KILLED,
     WORLD_FAULTS
 };
+
+/* What the oldest unsettled batch of a node is in when a fault strikes. */
+enum world_flight {
+    FLIGHT_IDLE,           /* there is none */
+    FLIGHT_FROZEN,         /* never sent under its number */
+    FLIGHT_SENT,           /* a copy on this connection, not executed */
+    FLIGHT_APPLIED,        /* executed, not answered */
+    FLIGHT_ADRIFT,         /* its connection is gone; not executed */
+    FLIGHT_ADRIFT_APPLIED, /* its connection is gone; executed */
+    FLIGHT_REPLAY,         /* Redis went back, and is being told again */
+    FLIGHT_OPENING,        /* number 0 is under way */
+    FLIGHTS
+};
+
+#define WORLD_SNAPSHOTS 6
 
 struct world {
     struct test_prng prng;
     struct redis_model redis;
     struct world_faults faults;
     uint64_t happened[WORLD_FAULTS];
-    int64_t now_ms;         /* monotonic */
-    int64_t wall_offset_ms; /* wall minus monotonic, of the nodes */
-    int64_t redis_skew_ms;  /* Redis's clock minus the nodes' */
-    int64_t down_until_ms;  /* Redis does not run until then */
+    uint64_t pairs[FLIGHTS][WORLD_FAULTS];
+    enum world_flight (*flight_of)(int node); /* NULL: pairs are not counted */
+    int64_t now_ms;                           /* monotonic */
+    int64_t wall_offset_ms;                   /* wall minus monotonic, of the nodes */
+    int64_t base_ms;                          /* windows are counted from there, on the nodes' wall clock */
+    int64_t redis_skew_ms;                    /* Redis's clock minus the nodes' */
+    int64_t down_until_ms;                    /* Redis does not run until then */
     int64_t refuses_until_ms;
     int64_t poison_until_ms;
-    struct model_store before; /* a snapshot to go back to */
+    int64_t leap_max_ms;
+    struct model_store before[WORLD_SNAPSHOTS]; /* to go back to: a ring, the newest last */
+    size_t before_count;
+    bool goes_back_to_known; /* never to before a ledger that is there now */
     int64_t before_at_ms;
-    bool has_before;
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
     struct twi_bytes scratch;
@@ -94,6 +128,10 @@ void world_init(struct world *world, uint64_t seed);
 void world_step(struct world *world);
 void world_calm(struct world *world); /* faults stop: what is broken stays broken until it is told, Redis runs */
 void world_free(struct world *world);
+/* The process of that node is gone: what it sent is under way. Its next life keeps other books. */
+void world_kill(struct world *world, int node, int life);
+void world_note(struct world *world, enum world_fault fault, int node); /* -1: it strikes all of them */
+extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);
 
 #endif

@@ -1,0 +1,139 @@
+/* hardships.h -- what one seed makes a world go through: which of the faults, how often, and how much is forgotten.
+ *
+ * Six kinds of hardship, because what may be demanded at the end depends on what Redis forgets: nothing (half of the seeds),
+ * its last seconds, more than the replay window holds, everything, the ledgers alone, or all of these mixed (where nothing
+ * may be doubled, and no more can be asked: what was given up and then forgotten is in nobody's books).
+ * For the programs of this folder that play whole seeds; included once, after play.h. */
+#ifndef TEST_HARDSHIPS_H
+#define TEST_HARDSHIPS_H
+
+#include "tests/sim/play.h"
+
+#define SEED_STEPS 1500 /* each some two turns of the three nodes */
+
+enum hardship { KEEPS, GOES_BACK, GOES_FAR_BACK, IS_WIPED, EVICTS, MIXED, HARDSHIPS };
+
+/* A fault is there in three of four worlds, in one of three strengths. */
+static uint32_t dose(struct test_prng *prng, uint32_t of_10000) {
+    if (test_prng_chance(prng, 1, 4)) return 0;
+    static const uint32_t halves[] = {1, 2, 4};
+    return (of_10000 * halves[test_prng_below(prng, 3)] + 1) / 2;
+}
+
+static enum hardship hardship_of(struct test_prng *prng) {
+    uint64_t draw = test_prng_below(prng, 12);
+    return draw < 5    ? KEEPS
+           : draw < 7  ? GOES_BACK
+           : draw < 8  ? GOES_FAR_BACK
+           : draw < 10 ? IS_WIPED
+           : draw < 11 ? EVICTS
+                       : MIXED;
+}
+
+/* What any network and any server may do. */
+static struct world_faults common_faults(struct test_prng *prng) {
+    return (struct world_faults){.refuse_connect = dose(prng, 700),
+                                 .black_hole = dose(prng, 300),
+                                 .cut_request = dose(prng, 200),
+                                 .cut_reply = dose(prng, 200),
+                                 .tell_nobody = dose(prng, 4000),
+                                 .garbage = dose(prng, 40),
+                                 .slow = dose(prng, 100),
+                                 .run_twice = dose(prng, 200),
+                                 .restart = dose(prng, 6),
+                                 .flush_scripts = dose(prng, 20),
+                                 .refuse_writes = dose(prng, 15),
+                                 .evict_counters = dose(prng, 8),
+                                 .poison = dose(prng, 8),
+                                 .persist = dose(prng, 10),
+                                 .kill = dose(prng, 6)};
+}
+
+static void add_hardship(struct world_faults *faults, enum hardship hardship, struct test_prng *prng) {
+    bool mixed = hardship == MIXED;
+    if (hardship == KEEPS) {
+        faults->lose_marker = dose(prng, 8);
+        faults->step_clock = dose(prng, 6);
+        faults->leap = dose(prng, 6);
+        if (test_prng_chance(prng, 1, 3)) faults->cut_short = dose(prng, 60);
+        if (test_prng_chance(prng, 1, 3)) faults->twin = dose(prng, 10);
+    }
+    if (hardship == GOES_BACK || hardship == GOES_FAR_BACK || mixed) {
+        faults->roll_back = dose(prng, 10);
+        faults->fail_over = faults->roll_back && test_prng_chance(prng, 1, 2) ? dose(prng, 10) : 10;
+    }
+    if (hardship == IS_WIPED || mixed) {
+        faults->wipe = dose(prng, 8);
+        faults->restart_empty = faults->wipe && test_prng_chance(prng, 1, 2) ? dose(prng, 6) : 6;
+    }
+    if (hardship == EVICTS || mixed) faults->evict_ledgers = 10;
+    /* With ledgers evicted or given up, a marker that is lost would be a wipe that was none: docs/SYNC.md, the edge. */
+    if (mixed && test_prng_chance(prng, 1, 3)) {
+        faults->lose_marker = 20;
+        faults->wipe = faults->restart_empty = faults->evict_ledgers = 0;
+    } else if (mixed) {
+        faults->twin = faults->step_clock = faults->leap = 4;
+        faults->cut_short = 40;
+    }
+}
+
+/* The world of that seed, nothing played yet. */
+static void hardship_make(const char *name, uint64_t seed, bool silent) {
+    struct test_prng prng;
+    test_prng_seed(&prng, seed ^ 0x5eed);
+    enum hardship hardship = hardship_of(&prng);
+    struct world_faults faults = common_faults(&prng);
+    add_hardship(&faults, hardship, &prng);
+    const char *policy = hardship == EVICTS || hardship == MIXED ? "volatile-lru" : "noeviction";
+    if (hardship == EVICTS && test_prng_chance(&prng, 1, 2)) { /* ledgers and marker alike */
+        policy = "allkeys-lru";
+        faults.lose_marker = 10;
+    }
+    sim_begin(seed, &faults, policy);
+    sim.name = name;
+    sim.silent = silent;
+    sim.mixed = hardship == MIXED;
+    sim.rolls_over = test_prng_chance(&prng, 3, 4);
+    /* What was lost beyond the window, or refused at its replay, and is told again because Redis went back to before all
+     * of it, stays counted as lost: docs/SYNC.md, the edge. */
+    sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (hardship == GOES_BACK && faults.poison);
+    sim.replay_ms = hardship == GOES_FAR_BACK ? 300 : 0;
+    if (test_prng_chance(&prng, 1, 8)) sim.world.leap_max_ms = 1800000; /* half an hour: windows end unsent */
+    for (int n = 0; n < WORLD_NODES; n++) node_make(n);
+}
+
+/* A lost expiry is given back to every key that is written, within the half minute in which each is looked at once. */
+static void check_expiries(void) {
+    int64_t until_ms = sim.world.now_ms + 36000;
+    while (sim.world.now_ms < until_ms) {
+        sim.world.now_ms += test_prng_between(&sim.world.prng, 50, 250);
+        for (int n = 0; n < WORLD_NODES; n++)
+            for (size_t i = 0; i < FAKE_CELLS; i += 5) fake_add(&sim.engines[n], i, 1);
+        for (int round = 0; round < 4; round++) {
+            world_step(&sim.world);
+            for (int n = 0; n < WORLD_NODES; n++) turn_node(n);
+        }
+    }
+    sim.world.redis.now_ms = world_wall_ms(&sim.world) + sim.world.redis_skew_ms;
+    for (size_t i = 0; i < FAKE_CELLS; i += 5) {
+        const struct twi_cell *cell = &sim.engines[0].cells[i];
+        if (world_wall_ms(&sim.world) > cell->expiry_ms - 60000) continue;
+        const struct model_key *key = redis_model_find(&sim.world.redis, cell->name);
+        if (key && key->type == MODEL_INTEGER && key->expiry_ms == 0)
+            note_failure("a key stays without its expiry", 0, cell);
+    }
+}
+
+static void hardship_play(void) {
+    bool persisted = sim.world.faults.persist != 0;
+    run(SEED_STEPS);
+    live();
+    if (persisted && sim.world.happened[WORLD_PERSISTED]) {
+        check_expiries();
+        live();
+    }
+    check_books();
+    check_dead();
+}
+
+#endif

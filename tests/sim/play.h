@@ -1,0 +1,402 @@
+/* play.h -- nodes with open books (fake_port.h) around the real sync code in a seeded world, and what must be true of them.
+ *
+ * Checked after every step (P2): of each node and key, what Redis holds is at least what was acknowledged and at most
+ * what was frozen and not taken back; a total that was taken never contains more of ours than was acknowledged (P3);
+ * nothing is reported as lost or uncertain without a cause, and nothing as late before its time (P7, P8). At the end faults
+ * stop, and everything must settle (liveness) and agree to the unit. For one program of this folder, which includes it once.
+ * Always true: everything follows from the seed. */
+#ifndef TEST_PLAY_H
+#define TEST_PLAY_H
+
+#include "tests/sim/fake_port.h"
+
+#include "sync/sync.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#define STEPS 4000
+#define LIVE_MS 120000 /* back-offs of 5 s and poison waits of 60 s are over by then */
+#define LIVES_DEAD (MODEL_NODES - WORLD_NODES)
+
+struct flush {
+    uint64_t ticket; /* 0: none */
+    uint64_t rolled_over;
+    int64_t local[FAKE_CELLS];
+};
+
+/* A process that was killed: what it had counted, and what it knew to be in Redis. */
+struct dead {
+    int life;
+    struct twi_cell cells[FAKE_CELLS];
+};
+
+struct sim {
+    struct world world;
+    struct dead dead[LIVES_DEAD];
+    size_t dead_count;
+    bool silent;     /* a failure ends the process */
+    bool certain;    /* there is no cause to be uncertain of anything */
+    bool mixed;      /* forgets in so many ways that the ends need not meet: nothing may be doubled, no more */
+    bool rolls_over; /* windows follow each other */
+    uint32_t timeout_ms, replay_ms;
+    struct twi_transport transport;
+    tw_engine engines[WORLD_NODES];
+    struct flush flushes[WORLD_NODES];
+    const char *name; /* of the list of seeds */
+    uint64_t seed;
+    bool forgets; /* Redis may go back, be wiped, or evict: then only the ends must meet */
+    uint64_t done, refused;
+};
+
+static struct sim sim;
+
+/* ---- allocations that fail --------------------------------------------------------------------------------------- */
+
+static bool in_turn;           /* only what sync asks for */
+static uint32_t fail_of_10000; /* the chance */
+static uint64_t failed_allocations;
+
+/* Sanitizers bring their own allocator: there nothing fails. */
+#if defined(__has_feature) /* clang's way of saying it */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_OWN_ALLOCATOR 1
+#endif
+#endif
+#if !defined(HAS_OWN_ALLOCATOR) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define CAN_FAIL 1
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static bool must_fail(void) {
+    if (!in_turn || !fail_of_10000 || !test_prng_chance(&sim.world.prng, fail_of_10000, 10000)) return false;
+    failed_allocations++;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    return must_fail() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    return must_fail() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size) {
+    return must_fail() ? NULL : __libc_realloc(old, size);
+}
+#else
+#define CAN_FAIL 0
+#endif
+
+static void note_failure(const char *what, int node, const struct twi_cell *cell) {
+    if (sim.silent) _exit(1);
+    test_seed_failed(sim.name, sim.seed);
+    const struct world_faults *faults = &sim.world.faults;
+    print_error("back %u over %u wipe %u empty %u evict %u twin %u short %u far %u mixed %d\n", faults->roll_back,
+                faults->fail_over, faults->wipe, faults->restart_empty, faults->evict_ledgers, faults->twin,
+                faults->cut_short, sim.replay_ms, sim.mixed);
+    print_error(
+        "%s: t %lld node %d key %s local %lld handed %lld acked %lld lost %lld unsure %lld base %lld applied %lld\n",
+        what, (long long)sim.world.now_ms, node, cell->name, (long long)cell->local, (long long)cell->handed,
+        (long long)cell->acked, (long long)cell->lost, (long long)cell->unsure, (long long)cell->base,
+        (long long)redis_model_applied(&sim.world.redis, cell->name, sim.world.nodes[node].life));
+    for (int n = 0; n < WORLD_NODES; n++)
+        for (size_t i = sim.engines[n].log_count > 16 ? sim.engines[n].log_count - 16 : 0; i < sim.engines[n].log_count;
+             i++)
+            print_error("  node %d: %s\n", n, sim.engines[n].log[i % 64]);
+    fail();
+}
+
+/* The world has all the memory it wants. */
+static ssize_t send_freely(void *ctx, const void *data, size_t size) {
+    bool was = in_turn;
+    in_turn = false;
+    ssize_t sent = world_transport.send(ctx, data, size);
+    in_turn = was;
+    return sent;
+}
+
+/* ---- making a world ---------------------------------------------------------------------------------------------- */
+
+static const char *const cell_kinds = "wesfn"; /* window, endless, short, from the first count, going down */
+
+static void cell_make(struct twi_cell *cell, const char *name, int64_t expiry_ms, bool from_first, int sign) {
+    snprintf(cell->name, sizeof cell->name, "%s", name);
+    cell->expiry_ms = expiry_ms;
+    cell->from_first = from_first;
+    cell->sign = sign;
+}
+
+static void cells_make(tw_engine *engine) {
+    int64_t base_ms = engine->world->base_ms;
+    char name[16];
+    for (size_t i = 0; i < FAKE_CELLS; i++) {
+        struct twi_cell *cell = &engine->cells[i];
+        snprintf(name, sizeof name, "%c:%zu", cell_kinds[i % 5], i);
+        switch (i % 5) {
+        case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the poisoned one */
+        case 1: cell_make(cell, name, 0, false, 1); break;
+        /* Over in mid-run; but where Redis forgets, a replay would come too late for them, and that is no loss. */
+        case 2:
+        case 3:
+            cell_make(cell, name, base_ms + 3600000, i % 5 == 3, 1);
+            if (!sim.forgets) cell->expiry_ms = base_ms + (i % 5 == 2 ? 1000 : 4000) * (int64_t)i;
+            if (!sim.forgets && sim.rolls_over) cell->period_ms = 2000 + 500 * (int64_t)i;
+            break;
+        default: cell_make(cell, name, 0, false, -1); break;
+        }
+        fake_cell_begin(engine, i);
+    }
+}
+
+static void node_make(int index) {
+    tw_engine *engine = &sim.engines[index];
+    tw_options options = {.size = sizeof options, .redis_url = "redis://sim", .sync_interval_ms = 20};
+    options.redis_timeout_ms = sim.timeout_ms;
+    options.replay_ms = sim.replay_ms;
+    memset(engine, 0, sizeof *engine);
+    engine->world = &sim.world;
+    engine->family.engine = engine;
+    engine->adds_between = sim.rolls_over;
+    engine->clock_lies = sim.world.faults.step_clock != 0;
+    test_prng_seed(&engine->prng, sim.seed + 77 * (uint64_t)sim.world.nodes[index].life + 1);
+    cells_make(engine);
+    assert_int_equal(
+        twi_driver_find()->create(engine, &options, &sim.transport, &sim.world.nodes[index], &engine->sync), TW_OK);
+}
+
+/* What the oldest unsettled batch of a node is in. */
+static enum world_flight flight_of(int node) {
+    const struct twi_sync *sync = sim.engines[node].sync;
+    if (sync->opening) return FLIGHT_OPENING;
+    if (twi_ledger_is_replaying(&sync->ledger)) return FLIGHT_REPLAY;
+    const struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
+    if (!batch) return FLIGHT_IDLE;
+    if (!batch->copies_open) return FLIGHT_FROZEN;
+    bool applied = redis_model_number(&sim.world.redis, sync->ledger.name) >= batch->number;
+    if (sync->sent_number >= batch->number && sync->phase == TWI_UP) return applied ? FLIGHT_APPLIED : FLIGHT_SENT;
+    return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
+}
+
+static void sim_begin(uint64_t seed, const struct world_faults *faults, const char *policy) {
+    memset(&sim, 0, sizeof sim);
+    world_init(&sim.world, seed);
+    sim.name = "sync_faults";
+    sim.seed = seed;
+    sim.timeout_ms = 100;
+    sim.world.faults = *faults;
+    sim.world.redis.policy = policy;
+    sim.world.flight_of = flight_of;
+    sim.forgets =
+        faults->roll_back || faults->fail_over || faults->wipe || faults->restart_empty || faults->evict_ledgers;
+    sim.certain = !sim.forgets && !faults->twin && !faults->cut_short;
+    sim.world.redis_skew_ms = test_prng_between(&sim.world.prng, -300, 300);
+    sim.transport = world_transport;
+    sim.transport.send = send_freely;
+    in_turn = false;
+    fail_of_10000 = 0;
+}
+
+/* Called before a node's figures are thrown away. */
+static void (*play_note)(const tw_engine *engine);
+
+static void play_note_node(int node) {
+    if (play_note) play_note(&sim.engines[node]);
+}
+
+static void sim_free(void) {
+    for (int i = 0; i < WORLD_NODES; i++) {
+        play_note_node(i);
+        twi_driver_find()->destroy(sim.engines[i].sync);
+        assert_i64_equal(sim.engines[i].outstanding, 0);
+    }
+    world_free(&sim.world);
+}
+
+/* ---- what must be true ------------------------------------------------------------------------------------------- */
+
+static void check_node(int node) {
+    tw_engine *engine = &sim.engines[node];
+    for (size_t i = 0; i < FAKE_CELLS; i++) {
+        struct twi_cell *cell = &engine->cells[i];
+        int64_t applied = redis_model_applied(&sim.world.redis, cell->name, sim.world.nodes[node].life) * cell->sign;
+        int64_t acked = cell->acked * cell->sign, handed = cell->handed * cell->sign;
+        if (applied > handed - cell->lost * cell->sign) note_failure("counted twice", node, cell);
+        if (acked + (cell->lost + cell->unsure) * cell->sign > handed) note_failure("settled twice", node, cell);
+        if (sim.certain && cell->unsure) note_failure("uncertain without a cause", node, cell);
+        if (!sim.forgets && cell->expiry_ms == 0 && cell->lost) note_failure("lost without a cause", node, cell);
+        if (sim.forgets) continue;
+        if (applied < acked) note_failure("acknowledged, and not in Redis", node, cell);
+        if (!cell->has_base || (cell->expiry_ms && !cell->from_first && cell->sign > 0 && i % 5 == 2)) continue;
+        /* Dead in Redis, by its clock or soon. */
+        if (cell->expiry_ms && cell->expiry_ms < world_wall_ms(&sim.world) + 5000) continue;
+        if (sim.world.faults.evict_counters || sim.world.happened[WORLD_EVICTED_COUNTER]) continue;
+        int64_t others = 0;
+        for (size_t d = 0; d < sim.dead_count; d++) others += sim.dead[d].cells[i].local * cell->sign;
+        for (int n = 0; n < WORLD_NODES; n++)
+            if (n != node) others += sim.engines[n].cells[i].local * cell->sign;
+        if (!cell->from_first && cell->unsure == 0 && (cell->base * cell->sign < 0 || cell->base * cell->sign > others))
+            note_failure("a total that contains too much or too little of ours", node, cell);
+    }
+    if (sim.certain && fake_stat_of(engine, uncertain))
+        note_failure("uncertain without a cause", node, &engine->cells[0]);
+    if (!sim.forgets && fake_stat_of(engine, lost)) note_failure("lost without a cause", node, &engine->cells[0]);
+    if (engine->outstanding > 20 * FAKE_CELLS) note_failure("batches pile up", node, &engine->cells[0]);
+}
+
+/* P2 of processes that were killed: never above what they had counted, and below it by no more than they had not heard
+ * of. */
+static void check_dead(void) {
+    for (size_t d = 0; d < sim.dead_count; d++) {
+        for (size_t i = 0; i < FAKE_CELLS; i++) {
+            const struct twi_cell *cell = &sim.dead[d].cells[i];
+            int64_t applied = redis_model_applied(&sim.world.redis, cell->name, sim.dead[d].life) * cell->sign;
+            bool twice = applied > (cell->local - cell->lost) * cell->sign;
+            bool gone = !sim.forgets && applied < cell->acked * cell->sign;
+            if (twice || gone)
+                note_failure(twice ? "counted twice by the dead" : "a dead one's counts are gone", 0, cell);
+        }
+    }
+}
+
+static void kill_node(int node) {
+    struct dead *dead = &sim.dead[sim.dead_count];
+    dead->life = sim.world.nodes[node].life;
+    memcpy(dead->cells, sim.engines[node].cells, sizeof dead->cells);
+    sim.dead_count++;
+    world_kill(&sim.world, node, (int)(WORLD_NODES + sim.dead_count - 1));
+    twi_driver_find()->abandon(sim.engines[node].sync);
+    memset(&sim.flushes[node], 0, sizeof sim.flushes[node]);
+    play_note_node(node);
+    node_make(node);
+}
+
+/* A flush that says DONE means it. */
+static void check_flush(int node) {
+    struct flush *flush = &sim.flushes[node];
+    if (!flush->ticket) return;
+    enum twi_ticket state = twi_driver_find()->ticket_state(sim.engines[node].sync, flush->ticket);
+    if (state == TWI_TICKET_OPEN) return;
+    flush->ticket = 0;
+    if (state == TWI_TICKET_REFUSED) {
+        sim.refused++;
+        return;
+    }
+    sim.done++;
+    for (size_t i = 0; i < FAKE_CELLS; i++) {
+        struct twi_cell *cell = &sim.engines[node].cells[i];
+        if (cell->period_ms && flush->rolled_over != sim.engines[node].rolled_over) continue; /* the next window's */
+        /* What was given up before the call is no business of this flush. */
+        if ((cell->acked + cell->lost + cell->unsure) * cell->sign < flush->local[i] * cell->sign)
+            note_failure("flushed, not acknowledged", node, cell);
+    }
+}
+
+static void maybe_flush(int node) {
+    struct flush *flush = &sim.flushes[node];
+    if (flush->ticket || !test_prng_chance(&sim.world.prng, 1, 100)) return;
+    for (size_t i = 0; i < FAKE_CELLS; i++) flush->local[i] = sim.engines[node].cells[i].local;
+    flush->rolled_over = sim.engines[node].rolled_over;
+    flush->ticket = twi_driver_find()->ticket_take(sim.engines[node].sync);
+}
+
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
+
+static void add_something(tw_engine *engine) {
+    for (uint64_t n = test_prng_below(&sim.world.prng, 4); n > 0; n--) {
+        size_t i = test_prng_below(&sim.world.prng, FAKE_CELLS);
+        struct twi_cell *cell = &engine->cells[i];
+        if (cell->expiry_ms && world_wall_ms(&sim.world) >= cell->expiry_ms) continue; /* the engine would refuse it */
+        if (test_prng_chance(&sim.world.prng, 1, 10))
+            cell->marked = true; /* only asks */
+        else
+            fake_add(engine, i, test_prng_between(&sim.world.prng, 1, 1000));
+    }
+}
+
+static void turn_node(int node) {
+    in_turn = true;
+    twi_driver_find()->turn(sim.engines[node].sync);
+    in_turn = false;
+    sim.engines[node].turns++;
+    sim.engines[node].breaker_seen[sim.engines[node].sync->breaker.state]++;
+    assert_true(twi_ledger_is_valid(&sim.engines[node].sync->ledger) || !sim.engines[node].sync->is_open);
+    check_node(node);
+    check_flush(node);
+}
+
+static void play_step(void) {
+    world_step(&sim.world);
+    int first = (int)test_prng_below(&sim.world.prng, WORLD_NODES);
+    for (int i = 0; i < WORLD_NODES; i++) {
+        int n = (first + i) % WORLD_NODES;
+        check_node(n);
+        for (size_t cell = 0; cell < FAKE_CELLS; cell++) fake_roll_over(&sim.engines[n], cell);
+        add_something(&sim.engines[n]);
+        if (!test_prng_chance(&sim.world.prng, 1, 3)) turn_node(n);
+        maybe_flush(n);
+        if (sim.dead_count < LIVES_DEAD && sim.world.faults.kill &&
+            test_prng_chance(&sim.world.prng, sim.world.faults.kill, 10000))
+            kill_node(n);
+    }
+    if (sim.dead_count) check_dead();
+}
+
+static void run(uint64_t steps) {
+    for (uint64_t step = 0; step < steps; step++) play_step();
+}
+
+static bool is_settled(int node) {
+    tw_engine *engine = &sim.engines[node];
+    if (engine->outstanding || sim.flushes[node].ticket || twi_ledger_is_replaying(&engine->sync->ledger)) return false;
+    for (size_t i = 0; i < FAKE_CELLS; i++)
+        if (engine->cells[i].handed != engine->cells[i].local) return false;
+    return true;
+}
+
+/* Faults stop: everything settles within a bound, and without a storm of messages. */
+static void live(void) {
+    world_calm(&sim.world);
+    int64_t until_ms = sim.world.now_ms + LIVE_MS;
+    for (bool settled = false; !settled;) {
+        world_step(&sim.world);
+        settled = true;
+        for (int n = 0; n < WORLD_NODES; n++) {
+            turn_node(n);
+            settled = settled && is_settled(n);
+        }
+        if (sim.world.now_ms > until_ms)
+            for (int n = 0; n < WORLD_NODES; n++)
+                if (!is_settled(n)) note_failure("not settled after the faults stopped", n, &sim.engines[n].cells[0]);
+    }
+}
+
+/* Each node's local = Redis + what was reported: to the unit for each key, or, where Redis forgot, in the sum. */
+static void check_books(void) {
+    for (int n = 0; n < WORLD_NODES; n++) {
+        tw_engine *engine = &sim.engines[n];
+        int64_t missing = 0, unsure = 0;
+        int life = sim.world.nodes[n].life;
+        for (size_t i = 0; i < FAKE_CELLS; i++) {
+            struct twi_cell *cell = &engine->cells[i];
+            int64_t applied = redis_model_applied(&sim.world.redis, cell->name, life);
+            int64_t gap = (cell->local - applied - cell->lost) * cell->sign;
+            if (sim.mixed) continue;
+            if (!sim.forgets && (gap < 0 || gap > cell->unsure * cell->sign))
+                note_failure("the books do not close", n, cell);
+            missing += gap;
+            unsure += cell->unsure * cell->sign;
+        }
+        int64_t lost = fake_stat_of(engine, lost); /* of the fake port: only what Redis forgot */
+        unsure += fake_stat_of(engine, uncertain);
+        if (sim.forgets && !sim.mixed && (missing < lost || missing > lost + unsure)) {
+            print_error("missing %lld lost %lld unsure %lld\n", (long long)missing, (long long)lost, (long long)unsure);
+            note_failure("the sums do not close", n, &engine->cells[0]);
+        }
+    }
+}
+
+#endif
