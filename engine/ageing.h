@@ -12,9 +12,6 @@ TWI_INLINE uint64_t twi_ageing_share(uint64_t keys_max) {
 
 /* ---- callers, inside a section ---- */
 
-/* The cell that takes the key's adds: of the current generation, or of the previous one. False: there is none; then
- * place->aged is the frozen cell in the previous one that still shows the count, or NULL. */
-bool twi_ageing_find(const struct twi_call *call, struct twi_place *place);
 /* Makes the key's cell, as twi_place_make(). What a frozen cell of the key knew goes with it. */
 tw_status twi_ageing_make(struct twi_call *call, struct twi_place *place);
 /* What of the key still has to reach Redis from the cell that this one took over from. */

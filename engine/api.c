@@ -179,6 +179,7 @@ static bool may_take_interest(const struct twi_call *call) {
 }
 
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
+    place->aged = NULL;
     bool found = twi_place_find(call, place);
     if (!call->family->synced) return found;
     if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {

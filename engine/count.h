@@ -52,7 +52,8 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
 /* The live cell of families from first: this generation's, or the one before's, or a later life (table.h). */
 bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);
 
-/* ageing.h */
+/* ageing.c: the cell that takes the key's adds, of the current generation or of the previous one. False: there is none; then
+ * place->aged is the frozen cell in the previous one that still shows the count, or NULL. */
 bool twi_ageing_find(const struct twi_call *call, struct twi_place *place);
 
 /* The key's cell in the call's window, or false. place->generation is the window's, or NULL if it is not held. */

@@ -118,6 +118,7 @@ struct twi_generation {
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
     _Atomic uint64_t pieces;                       /* entry of the newest index piece */
+    _Atomic uint64_t heirs;                        /* ageing families: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
     _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
     _Atomic uint32_t marked;                       /* newest marked chunk */
@@ -127,7 +128,6 @@ struct twi_generation {
     _Atomic uint8_t overflow_marked;
     _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
     _Atomic uint32_t packed;  /* line of its packed form, which has taken the table's place (history.c); 0: none */
-    _Atomic uint64_t heirs;   /* ageing families: keys that went on in the next generation */
     _Atomic uint32_t table_readers; /* tw_each() under way in the table: not given back meanwhile */
     /* the turn's own */
     uint32_t outstanding;  /* items in batches or waiting to be collected again */
@@ -146,20 +146,22 @@ struct twi_generation {
     bool unpacking;        /* what was built of a packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
-    bool listed_restore;   /* it is to be walked */
-    bool has_given_up;     /* of a counter in it something was given up and is noted */
-    bool over;             /* by Redis's clock */
-    bool has_negative;     /* something was taken away: its totals may fall */
-    bool unrestorable;     /* it cannot be told any more what of it Redis had */
-    uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
-    int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
-    int64_t sealed_mono_ms;
-    uint64_t retired;      /* epoch stamp of its unlinking */
-    int64_t pack_after_ms; /* monotonic: when memory was short, it is tried again then */
+    bool listed_restore; /* it is to be walked */
+    bool has_given_up;   /* of a counter in it something was given up and is noted */
+    bool over;           /* by Redis's clock */
+    bool has_negative;   /* something was taken away: its totals may fall */
+    bool unrestorable;   /* it cannot be told any more what of it Redis had */
+    uint64_t retired;    /* epoch stamp of its unlinking */
     /* the overflow counter, and its cold part behind it */
     struct twi_cell overflow;
     struct twi_cold overflow_cold;
+    /* the turn's own, and here because the line has room */
+    uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
+    int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
+    int64_t sealed_mono_ms;
+    int64_t pack_after_ms; /* monotonic: when memory was short, it is tried again then */
 };
+static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
 
 enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEALED, TWI_CLOCK_MOVED };
 

@@ -171,8 +171,8 @@ step_arm64() {
 }
 
 # Each program of tests/models weakens the labelled orderings one by one. Every label of docs/CONCURRENCY.md's table is to
-# be among them, but for those named here.
-labels_not_modelled='S1 S2 S3 S4 S5 S6'
+# be among them, but for those named here: the era of ageing families stands for a clock, which the models have as one word.
+labels_not_modelled='G5 G6'
 step_models() {
     mkdir -p "$out/models"
     if ! g++ -E -x c++ - >/dev/null 2>&1 <<'END'
