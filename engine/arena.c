@@ -175,9 +175,12 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
 
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
-    for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096)
-        /* a write that changes nothing: the page becomes ours */
-        (void)twi_or_relaxed((_Atomic uint8_t *)(piece + at), 0);
+    for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
+        /* A fresh page reads 0, and 0 is stored there: the page becomes ours; on any other, nothing changes. Not an atomic "or
+         * 0", which a compiler may turn into a load (clang does): that maps the page of zeroes, and the taker's write faults. */
+        uint8_t untouched = 0;
+        (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
+    }
 }
 
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
