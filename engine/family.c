@@ -32,6 +32,9 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->week_start != b->week_start) return "week_start";
     if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
     if ((a->on_full == TW_FULL_EVICT_IDLE) != (b->on_full == TW_FULL_EVICT_IDLE)) return "on_full";
+    if (a->kind != b->kind) return "kind";
+    if (a->limit_mode != b->limit_mode) return "limit_mode";
+    if (a->limit_shape != b->limit_shape) return "limit_shape";
     return NULL;
 }
 
@@ -48,6 +51,11 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->idle_ms != b->idle_ms) return "idle_ms";
     if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
     if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
+    if (a->closed_by != b->closed_by) return "closed_by";
+    if (a->burst != b->burst) return "burst";
+    if (a->on_outage != b->on_outage) return "on_outage";
+    if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
+    if (a->shadow != b->shadow) return "shadow";
     return NULL;
 }
 

@@ -256,6 +256,31 @@ static tw_status check_hook(const tw_family_options *in) {
     return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
 }
 
+/* What is asked of limits, before anything is said of what goes together. */
+static tw_status check_limit_values(const tw_family_options *in) {
+    if (in->kind > TW_DISTINCT) return refuse(in, "kind: %u is no TW_ value of this field", in->kind);
+    if (in->closed_by > TW_CLOSED_BY_ONE) return refuse(in, "closed_by: %u is no TW_CLOSED_BY_ value", in->closed_by);
+    if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is no TW_LIMIT_ value", in->limit_mode);
+    if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is no TW_SHAPE_ value", in->limit_shape);
+    if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is no TW_OUTAGE_ value", in->on_outage);
+    if (in->burst < 0 || in->burst > TW_DELTA_MAX) return refuse(in, "burst: not within 0..TW_DELTA_MAX");
+    if (in->burst != 0 && in->limit_shape != TW_SHAPE_GCRA) return refuse(in, "burst: belongs to TW_SHAPE_GCRA");
+    if (in->outage_grace_ms > 86400000) return refuse(in, "outage_grace_ms: more than a day");
+    return TW_OK;
+}
+
+/* What this version does not do yet. */
+static tw_status check_limit_built(const tw_family_options *in) {
+    if (in->kind != TW_COUNTER) return refuse(in, "kind: only TW_COUNTER in this version");
+    if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: only TW_LIMIT_SOFT in this version");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
+    if (in->on_outage != TW_OUTAGE_LOCAL) return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
+    if (in->outage_grace_ms != 0) return refuse(in, "outage_grace_ms: only 0 in this version");
+    if (in->shadow) return refuse(in, "shadow: not in this version");
+    return TW_OK;
+}
+
 static void fill_family_defaults(tw_family_options *options) {
     struct twi_window_rule rule = twi_options_rule(options);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
@@ -296,6 +321,8 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_memory_policy(&options, context);
     if (status == TW_OK) status = check_ageing(&options, context);
     if (status == TW_OK) status = check_hook(&options);
+    if (status == TW_OK) status = check_limit_values(&options);
+    if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);
     *out = options;

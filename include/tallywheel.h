@@ -272,6 +272,12 @@ enum {
 enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1, TW_FULL_EVICT_IDLE = 2 }; /* tw_family_options.on_full */
 enum { TW_ADMIT = 0, TW_DENY = 1 };                                        /* tw_family_options.on_full_limit */
 enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 };                       /* flags of on_window_closed */
+enum { TW_CLOSED_BY_EACH = 0, TW_CLOSED_BY_ONE = 1 };                      /* tw_family_options.closed_by */
+enum { TW_COUNTER = 0, TW_GAUGE = 1, TW_DISTINCT = 2 };                    /* tw_family_options.kind */
+enum { TW_LIMIT_SOFT = 0, TW_LIMIT_HARD = 1, TW_LIMIT_STRICT = 2 };        /* tw_family_options.limit_mode */
+enum { TW_SHAPE_FIXED = 0, TW_SHAPE_SLIDING = 1, TW_SHAPE_GCRA = 2 };      /* tw_family_options.limit_shape */
+/** tw_family_options.on_outage */
+enum { TW_OUTAGE_LOCAL = 0, TW_OUTAGE_OPEN = 1, TW_OUTAGE_CLOSED = 2, TW_OUTAGE_SHARE = 3 };
 
 /** How a family is made. Fill with tw_family_options_init(), then set what you need; zero always means the default.
  *  Strings are copied. */
@@ -332,6 +338,18 @@ typedef struct tw_family_options {
      * tw_acquire() decides on that and says TW_BY_OUTAGE. Such a family's totals are not restored to a Redis that lost
      * everything; they count as lost. */
     int64_t idle_ms;
+
+    uint32_t kind; /* TW_COUNTER (default) */
+    uint32_t
+        closed_by; /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, with what it knows */
+
+    /* Limits */
+    uint32_t limit_mode;      /* TW_LIMIT_SOFT (default) */
+    uint32_t limit_shape;     /* TW_SHAPE_FIXED (default) */
+    int64_t burst;            /* TW_SHAPE_GCRA */
+    uint32_t on_outage;       /* TW_OUTAGE_LOCAL (default): on what is known here */
+    uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0 */
+    bool shadow;              /* decide and count, never deny */
 } tw_family_options;
 
 #define tw_family_options_init(options) tw_family_options_init_sized((options), sizeof *(options))

@@ -18,9 +18,9 @@
 
 static bool bytes_make_room(struct twi_bytes *bytes, size_t size) {
     if (bytes->failed) return false;
-    if (bytes->room - bytes->size >= size) return true;
+    if (bytes->room - bytes->size > size) return true;
     size_t room = bytes->room ? bytes->room * 2 : 512;
-    while (room - bytes->size < size) room *= 2;
+    while (room - bytes->size <= size) room *= 2;
     char *data = realloc(bytes->data, room);
     if (!data) {
         bytes->failed = true;
@@ -35,6 +35,7 @@ void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size) {
     if (size == 0 || !bytes_make_room(bytes, size)) return;
     memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
+    bytes->data[bytes->size] = '\0'; /* whoever reads a number in it stops at the end */
 }
 
 void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size) {

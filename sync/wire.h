@@ -12,7 +12,8 @@
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
-/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. */
+/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. Behind its bytes, if
+ * it ever had any, stands a NUL. */
 struct twi_bytes {
     char *data;
     size_t size, room;

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <strings.h>
 #include <sys/random.h>
 #include <time.h>
@@ -31,15 +32,19 @@ static bool seed_of_environment(uint64_t *seed) {
     return true;
 }
 
-uint64_t test_seed(void) {
-    static uint64_t seed;
-    static bool drawn;
-    if (drawn) return seed;
-    if (!seed_of_environment(&seed) && getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) seed = 1;
-    drawn = true;
-    printf("# seed 0x%" PRIx64 "\n", seed);
+static uint64_t the_seed;
+
+static void draw_seed(void) {
+    if (!seed_of_environment(&the_seed) && getrandom(&the_seed, sizeof the_seed, 0) != (ssize_t)sizeof the_seed)
+        the_seed = 1;
+    printf("# seed 0x%" PRIx64 "\n", the_seed);
     fflush(stdout);
-    return seed;
+}
+
+uint64_t test_seed(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, draw_seed);
+    return the_seed;
 }
 
 static FILE *seed_file_open(const char *name) {
