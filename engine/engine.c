@@ -75,6 +75,8 @@ static void plan_next(tw_engine *engine) {
     /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
     if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
+    int64_t book_ms = twi_load_relaxed(&engine->book.next_ms);
+    if (book_ms < next_ms) next_ms = book_ms;
     if (engine->sync != NULL) {
         int64_t wake_ms = engine->driver->wake_ms(engine->sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
@@ -89,6 +91,7 @@ void twi_engine_turn(tw_engine *engine) {
     twi_arena_watch(&engine->arena, engine->turn_mono_ms);
     twi_wheel_turn(engine);
     twi_stripes_turn(engine);
+    twi_book_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     twi_wheel_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
@@ -229,6 +232,7 @@ static void renew(tw_engine *engine) {
     uint64_t bytes_max = engine->arena.bytes_max;
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
+    twi_book_renew(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
     bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
@@ -257,6 +261,7 @@ static void free_engine(tw_engine *engine) {
     free((void *)(uintptr_t)engine->options.redis_url);
     free(engine->delayed);
     twi_restore_free(&engine->restore);
+    twi_book_unmake(engine);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->text_lock);
@@ -299,6 +304,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->host_driven);
     engine->epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
+    twi_book_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     return twi_arena_make(&engine->arena, bytes) ? TW_OK : TW_ERR_MEMORY;

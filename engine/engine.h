@@ -13,6 +13,7 @@
 #include "engine/hash.h"
 #include "engine/port.h"
 #include "engine/reclaim.h"
+#include "engine/reserve.h"
 #include "engine/restore.h"
 #include "engine/signal.h"
 #include "engine/table.h"
@@ -84,6 +85,7 @@ struct tw_engine {
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
     struct twi_restore restore;
+    struct twi_book book; /* under its own lock */
     int64_t
         forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
     uint32_t retired;   /* unlinked generations, by next_all */

@@ -244,7 +244,9 @@ tw_status tw_family_close(tw_family *family) {
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->lock);
     twi_check(family->opened != 0);
-    if (--family->opened == 0) twi_store_release(&family->close_asked, true); /* the turn does the rest */
+    bool last = --family->opened == 0;
+    if (last) twi_book_forget(engine, family);
+    if (last) twi_store_release(&family->close_asked, true); /* the turn does the rest */
     pthread_mutex_unlock(&engine->lock);
     return TW_OK;
 }

@@ -73,6 +73,7 @@ typedef struct tw_key {
 #define TW_UNBOUNDED INT64_MAX /* a time or a bound without end */
 #define TW_NONE INT64_C(-1)    /* history_ms: keep none */
 #define TW_NOW INT64_MIN       /* tw_each(): the window that is open now */
+#define TW_TOKEN_SIZE 64       /* of tokens, with their NUL */
 
 static inline tw_key tw_bytes(const void *data, size_t size) {
     tw_key key;
@@ -453,7 +454,7 @@ TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void 
  * ----------------------------------------------------------------------------------- */
 
 /** tw_verdict.decided_by */
-enum { TW_BY_LOCAL = 0, TW_BY_VIEW = 1, TW_BY_LEASE = 2, TW_BY_REDIS = 3, TW_BY_OUTAGE = 4, TW_BY_FULL = 5 };
+enum { TW_BY_LOCAL = 0, TW_BY_VIEW = 1, TW_BY_LEASE = 2, TW_BY_REDIS = 3, TW_BY_OUTAGE = 4, TW_BY_FULL = 5, TW_BY_BUYER = 6 };
 
 /** Filled on every return, errors included. */
 typedef struct tw_verdict {
@@ -462,7 +463,7 @@ typedef struct tw_verdict {
     int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms;
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
-       TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. */
+       TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. TW_BY_BUYER: tw_reserve(). */
     uint32_t decided_by;
     uint16_t claim;
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
@@ -488,6 +489,59 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
  *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family
  *  with Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
+
+/** Reserves `n` units of a stock of `limit` for `hold_ms`: nobody else can have them meanwhile, and unless tw_confirm() says
+ *  that they are sold they return by themselves. The stock is the count of `key` in the window that is open: units sold and
+ *  held together, which never pass `limit`. `token` names the reservation; with Redis any process may confirm or cancel it.
+ *  `buyer` (size 0: anybody) gets one reservation for each key and window: who holds one, or has bought, is denied before
+ *  anything is deducted; a cancelled one, or one whose time was over, does not count.
+ *
+ *      char token[TW_TOKEN_SIZE];
+ *      if (tw_reserve(sale, tw_str("sku:7"), 1, 500, 15 * 60000, tw_str(user), token, NULL) == TW_OK)
+ *          ...  // pay; then, here or in any other process:
+ *          sold = tw_confirm(engine, token) == TW_OK;
+ *
+ *  Without Redis: exact, and the hold's end goes by the monotonic clock. With Redis: one script decides for all processes, by
+ *  Redis's clock; the call waits for it, 100 ms at most; what is reserved shows in tw_get() with the next sync. What was
+ *  added to the key by tw_add() or tw_acquire() counts as sold, once Redis has it.
+ *  Families: counters, soft or strict, of TW_SHAPE_FIXED, not TW_FROM_FIRST, not TW_FULL_EVICT_IDLE, not `shadow`.
+ *  A reservation costs some 128 bytes until it is over; sold ones as long as their answers are repeated (a day after the hold's
+ *  end) and their buyer is remembered (to the end of the window; in an endless family for ever).
+ *  Answers: TW_OK. TW_DENIED: verdict->decided_by is TW_BY_BUYER, or the stock is out: retry_after_ms says when some may come
+ *  back, and with Redis `final` that nothing can: all of it is sold. TW_ERR_RANGE (n < 1, hold_ms 0, out of range), TW_ERR_KEY
+ *  (key or buyer), TW_ERR_FULL (no memory left), TW_ERR_MODE (the family; with Redis also: a host-driven engine, a hook,
+ *  tw_enter), TW_ERR_STORE (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
+ *  TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps reserved; `token` may be cancelled, else the units return by
+ *  themselves. Else an answer that is not TW_OK leaves `token` empty. */
+TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t hold_ms, tw_key buyer,
+                            char token[TW_TOKEN_SIZE], tw_verdict *verdict);
+/** The units are sold. From any thread; with Redis from any process with the same Redis and prefix. Repeatable.
+ *  Answers: TW_OK (sold, now or by an earlier call); TW_ERR_LATE (returned: cancelled, or its time was over; for ever);
+ *  TW_ERR_UNKNOWN_TOKEN (malformed; of another engine or Redis; older than a day after its hold's end); TW_ERR_STORE,
+ *  TW_ERR_MODE, TW_ERR_CLOSED, TW_ERR_FORKED as tw_reserve(); TW_ERR_TIMEOUT: perhaps done, ask again. */
+TW_API tw_status tw_confirm(tw_engine *engine, const char *token);
+/** The units go back. As tw_confirm(). Answers: TW_OK (returned: now, by an earlier call, or by itself); TW_ERR_LATE (sold: what
+ *  is sold goes back by tw_add() of a negative delta); the others as tw_confirm(). */
+TW_API tw_status tw_cancel(tw_engine *engine, const char *token);
+
+/** One more in flight under `key`, if there are then at most `limit`: connections, running jobs. Ended by tw_release(). Endless
+ *  families (TW_FOREVER) only.
+ *
+ *      if (tw_hold(downloads, tw_str(user), 3, NULL) != TW_OK) return busy();
+ *      ...
+ *      tw_release(downloads, tw_str(user));
+ *
+ *  Without Redis: a count of this process, as tw_acquire(). With Redis: one script decides for all processes, and the call waits
+ *  for it, 100 ms at most. What a process holds is said again every few seconds while it lives: after kill -9 it is free
+ *  within 15 s; a process that was stopped for longer says anew what it holds, and until then others may have had its place. tw_get() does
+ *  not show it there; verdict->used does. Redis away: on_outage decides: TW_OUTAGE_LOCAL on what this process holds.
+ *  Answers: TW_OK, TW_DENIED; TW_ERR_RANGE (limit < 0 or out of range), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (the family;
+ *  with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_STORE (Redis refused), TW_ERR_MEMORY, TW_ERR_CLOSED,
+ *  TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps held for some seconds, not to be released. */
+TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
+/** One less. Answers: TW_OK (with Redis away, too: it is free there within 15 s); TW_ERR_RANGE (this process holds none: nothing
+ *  changed, so the count is never below 0); TW_ERR_KEY, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_release(tw_family *family, tw_key key);
 
 /* ---- seeing what goes on
  * ------------------------------------------------------------------------------------------- */
@@ -537,6 +591,8 @@ TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
     X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
     X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
+    X(reservations_held, gauge, "reservations made here and not yet confirmed, cancelled or over; without Redis") \
+    X(reservations_expired, counter, "reservations whose hold was over before they were confirmed; without Redis") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 

@@ -1,0 +1,70 @@
+/* hold.c -- tw_hold and tw_release: at most so many in flight.
+ * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
+ */
+#include "engine/count.h"
+#include "engine/stock.h"
+
+static tw_status check_hold(const tw_family *family, tw_key key) {
+    const tw_family_options *options = &family->options;
+    bool may = options->window == TW_FOREVER && !family->ages && options->limit_mode != TW_LIMIT_HARD &&
+               options->limit_shape == TW_SHAPE_FIXED && !options->shadow;
+    return may ? twi_call_check_key(family, key) : TW_ERR_MODE;
+}
+
+tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_verdict unasked;
+    twi_check(family != NULL);
+    if (verdict == NULL) verdict = &unasked;
+    twi_stock_verdict(verdict, family, limit);
+    tw_status status = check_hold(family, key);
+    if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX)) status = TW_ERR_RANGE;
+    if (status != TW_OK) return status;
+    if (family->synced) return TW_ERR_STORE;
+    status = tw_acquire(family, key, 1, limit, verdict);
+    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
+    verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
+    return TW_ERR_FULL;
+}
+
+/* One less in a cell of its own: by compare-and-swap from above 0. Else as twi_place_add() says. */
+static enum twi_added take_one(const struct twi_call *call, const struct twi_place *place) {
+    uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
+    do {
+        if ((word & TWI_FROZEN) != 0) break;
+        if (twi_word_value(word) <= 0) return TWI_ADD_RANGE;
+        after = word - (UINT64_C(1) << TWI_COUNT_SHIFT);
+    } while (!twi_cas_weak_acqrel(&place->cell->local, &word, after));
+    if ((word & TWI_FROZEN) == 0) return TWI_ADDED;
+    /* Striped, or sealed. Of stripes no one word says that there is one: who releases more than it holds at the very moment when
+     * others do is not found out. */
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2 */
+    int64_t local;
+    if (twi_cell_local(place->cell, meta) <= 0) return TWI_ADD_RANGE;
+    struct twi_place striped = *place;
+    striped.meta = meta;
+    return twi_place_add(call, &striped, -1, &local);
+}
+
+static tw_status release_locally(tw_family *family, tw_key key) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    call.blind = true;
+    do {
+        struct twi_place place;
+        status = twi_call_now(&call);
+        if (status != TW_OK) break;
+        enum twi_added added = twi_place_find(&call, &place) ? take_one(&call, &place) : TWI_ADD_RANGE;
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+    } while (status == TW_PENDING);
+    twi_call_end(&call);
+    return status;
+}
+
+tw_status tw_release(tw_family *family, tw_key key) {
+    twi_check(family != NULL);
+    tw_status status = check_hold(family, key);
+    if (status != TW_OK) return status;
+    if (family->synced) return TW_ERR_STORE;
+    return release_locally(family, key);
+}

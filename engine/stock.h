@@ -1,0 +1,14 @@
+/* stock.h -- what tw_reserve(), tw_confirm() and tw_cancel() have in common, wherever the reservations are kept.
+ * Always true: a verdict is filled whatever is answered; a token is a token upon TW_OK (and where it is not known whether the
+ * units were reserved), else empty. */
+#ifndef TWI_STOCK_H
+#define TWI_STOCK_H
+
+#include "engine/reserve.h"
+
+/* A verdict that says nothing but what was asked for. */
+void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
+/* Families whose counters add up over fixed windows. */
+bool twi_stock_may(const tw_family *family);
+
+#endif
