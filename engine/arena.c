@@ -14,7 +14,7 @@
 #define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
 
 static const uint16_t small_lines[TWI_ARENA_SMALL_CLASSES] = {1,  2,  3,  4,   6,   8,   12,  16,  24,  32,
-                                                              48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+                                                              48, 64, 96, 128, 192, 256, 341, 512, 768, 1024};
 
 static uint32_t bin_of(uint32_t lines) {
     for (uint32_t bin = 0; bin < TWI_ARENA_SMALL_CLASSES; bin++)

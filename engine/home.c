@@ -15,7 +15,7 @@ static uint32_t group_lines(bool synced) {
     return synced ? TWI_HOME_GROUP / 2 * 3 : TWI_HOME_GROUP;
 }
 static uint32_t chunk_lines_max(bool synced) {
-    return synced ? TWI_CHUNK_MARKS * 64 / 2 * 3 : TWI_SEGMENT_LINES;
+    return synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
 }
 static uint32_t tag_lines(uint32_t groups) {
     return (groups * TWI_HOME_GROUP + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
@@ -121,7 +121,7 @@ bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, 
     bool synced = generation->synced;
     *plan = (struct twi_home_plan){0};
     if (keys_expected < TWI_HOME_KEYS_MIN) return false;
-    uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 50);
+    uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 400);
     uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_HOME_GROUP;
     uint64_t chunks = (cells + per_chunk - 1) / per_chunk, records = (cells + chunks - 1) / chunks;
     uint32_t lines = 1 + (uint32_t)(records + TWI_HOME_GROUP - 1) / TWI_HOME_GROUP * group_lines(synced);

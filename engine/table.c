@@ -61,7 +61,7 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
     uint64_t keys = twi_load_relaxed(&generation->keys);
     uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
     uint32_t lines = 1 + record_lines(kind, synced, wanted);
-    uint32_t most = synced ? 384 : 1024; /* with marks, at most 4 * 64 records */
+    uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
     lines = twi_arena_round(lines > most ? most : lines);
     uint32_t line = twi_piece_take(arena, generation, lines);
     if (line == 0 && wanted > 1) { /* little is left: a chunk of one record may still fit */
@@ -221,6 +221,8 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             }
         }
         if (claim_slot(insert, leaf, at, record)) {
+            if (twi_kind_for(insert->wanted.key.size, generation->synced) != 0)
+                (void)twi_add_relaxed(&generation->long_keys, 1);
             *cell = record;
             return TWI_INSERTED;
         }

@@ -72,7 +72,10 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
               "pieces tell what they are");
 
 /* Records of one kind, with the marks of those that owe Redis something. One line, then the records. */
-#define TWI_CHUNK_MARKS 4u
+#define TWI_CHUNK_MARKS 4u /* so a chunk with marks has at most 4 * 64 records */
+/* The largest chunk: a segment, or, with marks, as many as fit thrice into one (the arena has a class of that size). */
+#define TWI_CHUNK_LINES 1024u
+#define TWI_CHUNK_LINES_SYNCED 341u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
 #define TWI_CHUNK_CROWDED (UINT32_C(1) << 31) /* in `used`: a home chunk without a free record (home.h) */
 struct twi_chunk {
@@ -120,6 +123,7 @@ struct twi_generation {
     _Atomic uint64_t pieces;                       /* entry of the newest index piece */
     _Atomic uint64_t heirs;                        /* ageing families: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
+    _Atomic uint64_t long_keys;                    /* those of them that no home takes (home.h) */
     _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
     _Atomic uint32_t marked;                       /* newest marked chunk */
     uint32_t next_marked;                          /* next generation on the engine's list */

@@ -269,7 +269,14 @@ static void abandon_prepared(struct wheel *wheel) {
     family->held++;
 }
 
-static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast) {
+/* How many of them will have a home, if they are as long as those of `now`. */
+static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
+    uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
+    if (longer == 0 || keys == 0) return forecast;
+    return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
+}
+
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t homes) {
     struct twi_arena *arena = &family->engine->arena;
     family->prepared = twi_window_make(family, span, 0);
     family->prepared_leaves = 0;
@@ -278,7 +285,7 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     if (family->prepared == NULL) return;
     family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
     if (family->from_first) return;
-    (void)twi_home_begin(arena, family->prepared, forecast, &family->prepared_home);
+    (void)twi_home_begin(arena, family->prepared, homes, &family->prepared_home);
     family->prepared_home.ahead = true;
 }
 
@@ -299,7 +306,8 @@ static void prepare(struct wheel *wheel) {
     if (family->keys_last > forecast) forecast = family->keys_last;
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     if (expected > forecast) forecast = expected;
-    if (family->prepared == NULL) begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast);
+    if (family->prepared == NULL)
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, at_home(now, forecast));
     bool filled = false;
     if (family->prepared_root != 0) {
         filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
@@ -313,8 +321,8 @@ static void prepare(struct wheel *wheel) {
         return look(wheel, 0);
     uint64_t records = forecast / 1000 + 1;
     if (!has_home && filled && forecast > 1000 &&
-        twi_arena_stock(&engine->arena, family->synced ? 384 : 1024, records > 65536 ? 65536 : (uint32_t)records,
-                        &wheel->work) &&
+        twi_arena_stock(&engine->arena, family->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+                        records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
         wheel->work < TWI_SEGMENT_LINES)
         return look(wheel, 0);
     family->prepared_start_ms = span.end_ms;

@@ -316,6 +316,36 @@ static void windows_with_homes_count_as_windows_do(void **state) {
     check_windows(100000);
 }
 
+/* Goal: what no home takes is not given one: a family of long keys prepares an index and records, no tags and groups.
+ * Method: a window of so many long keys and so many short ones; the next, once prepared, has a home for the short ones. */
+static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
+    (void)state;
+    static const struct { uint32_t count_short, count_long; } cases[] = {{2000, 0}, {0, 2000}, {1500, 4500}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct rig rig;
+        rig_init(&rig);
+        rig_start(&rig);
+        tw_family *family = rig_family(&rig, "mixed", TW_ALIGNED, TW_MINUTE);
+        char key[64];
+        for (uint32_t i = 0; i < cases[c].count_short + cases[c].count_long; i++) {
+            const char *form = i < cases[c].count_short ? "key:%07u" : "a key of more than thirty-two bytes, no. %07u";
+            int size = snprintf(key, sizeof key, form, i);
+            assert_status(tw_add(family, tw_bytes(key, (size_t)size), 1, NULL), TW_OK);
+        }
+        int64_t next_ms = twi_calendar_span(&family->rule, rig_now(&rig)).end_ms;
+        for (int i = 0; i < 58; i++) {
+            fake_clock_advance_ms(&rig.clock, rig_now(&rig) + 1000 < next_ms ? 1000 : 0);
+            rig_turn(&rig);
+        }
+        struct twi_generation *next = twi_window_find(family, next_ms);
+        assert_non_null(next);
+        uint64_t records = (uint64_t)next->home.chunks * next->home.groups * TWI_HOME_GROUP;
+        assert_true(records >= cases[c].count_short);
+        assert_true(records <= 2 * cases[c].count_short);
+        rig_close(&rig);
+    }
+}
+
 int main(void) {
     test_prng_seed(&prng, test_seed());
     const struct CMUnitTest tests[] = {
@@ -324,6 +354,7 @@ int main(void) {
         cmocka_unit_test(a_match_leaves_no_record_out),
         cmocka_unit_test(a_home_is_built_in_steps_or_not_at_all),
         cmocka_unit_test(windows_with_homes_count_as_windows_do),
+        cmocka_unit_test(a_forecast_gives_homes_to_short_keys_alone),
     };
     return cmocka_run_group_tests_name("home", tests, NULL, NULL);
 }
