@@ -14,7 +14,8 @@
  * `base` = total - acked, one store by the turn; view = local + base. In a family without Redis nothing needs a base,
  * and its word is where `final` goes.
  * A counter that threads contend for counts elsewhere (stripe.h): STRIPED, `local` frozen with its count in `final`, and
- * the way to its stripes in the word where families from first, which have none, keep the end of a life.
+ * the way to its stripes in the word where families from first, which have none, keep the end of a life. Nor have hard families
+ * with Redis: there the word leads to the counter's lease (lease.h).
  * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay
  * within +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
 #ifndef TWI_CELL_H

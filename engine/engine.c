@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "engine/family.h"
+#include "engine/lease.h"
 #include "engine/options.h"
 #include "engine/random.h"
 #include "engine/stats.h"
@@ -225,6 +226,7 @@ static void renew(tw_engine *engine) {
     engine->collect_asked = engine->collect_running = false;
     twi_restore_forget(&engine->restore);
     engine->forgot_mono_ms = 0;
+    twi_leases_begin(engine);
     twi_signal_make(&engine->turned);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
          family = twi_load_relaxed(&family->next))
@@ -307,6 +309,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_book_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
+    twi_leases_begin(engine);
     return twi_arena_make(&engine->arena, bytes) ? TW_OK : TW_ERR_MEMORY;
 }
 
@@ -435,7 +438,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     engine->closing = true;
     for (;;) {
         twi_engine_turn(engine);
-        if (twi_wheel_is_done(engine)) return true;
+        if (twi_wheel_is_done(engine) && twi_leases_are_over(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
         int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);

@@ -11,6 +11,7 @@
 #include "engine/arena.h"
 #include "engine/clock.h"
 #include "engine/hash.h"
+#include "engine/leases.h"
 #include "engine/port.h"
 #include "engine/reclaim.h"
 #include "engine/reserve.h"
@@ -106,6 +107,8 @@ struct tw_engine {
     const struct twi_transport *transport; /* a simulator's */
     void *transport_ctx;
     _Atomic uint64_t random_state; /* 0: the system's */
+
+    struct twi_leases leases; /* of hard limits (lease.h) */
 
     /* the background thread */
     struct twi_auditor auditor;

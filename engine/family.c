@@ -7,6 +7,7 @@
 #include "engine/ageing.h"
 
 #include "engine/hash_aes.h"
+#include "engine/lease.h"
 #include "engine/limit.h"
 #include "engine/options.h"
 
@@ -73,6 +74,8 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->retention_ms, options->retention_ms);
     twi_store_relaxed(&family->on_full, options->on_full);
     twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
+    twi_store_relaxed(&family->on_outage, options->on_outage);
+    twi_store_relaxed(&family->outage_grace_ms, options->outage_grace_ms);
     twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->idle_ms, options->idle_ms);
     twi_store_relaxed(&family->keys_expected, options->keys_expected);
@@ -98,6 +101,7 @@ static void choose_hot_path(struct tw_family *family) {
         family->hot_group = NULL;
         family->hot_acquire = twi_acquire_slow;
     }
+    if (family->is_hard && synced) family->hot_acquire = twi_lease_acquire;
 }
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
@@ -112,6 +116,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_FROM_FIRST;
     family->ages = options->on_full == TW_FULL_EVICT_IDLE;
+    family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
@@ -184,7 +189,7 @@ static void open_first_window(struct tw_family *family) {
 }
 
 static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
-    struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max};
+    struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max, engine->options.merge};
     return twi_family_options_check(options, checked, &context);
 }
 

@@ -18,6 +18,7 @@ struct tw_family {
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
     bool ages; /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
+    bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
                              tw_verdict *verdict); /* hot_acquire.h */
@@ -28,6 +29,7 @@ struct tw_family {
     /* policies: tw_family_set() changes them one by one */
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
     _Atomic uint32_t on_full, on_full_limit;
+    _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic int64_t idle_ms;
     _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;

@@ -269,14 +269,33 @@ static tw_status check_limit_values(const tw_family_options *in) {
     return TW_OK;
 }
 
+/* What TW_LIMIT_HARD goes with. */
+static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD knows only TW_SHAPE_FIXED");
+    /* Trap L8: both would sell beside what is leased. */
+    if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_CLOSED)
+        return refuse(in, "on_outage: TW_LIMIT_HARD knows only TW_OUTAGE_LOCAL and TW_OUTAGE_CLOSED");
+    if (!context->has_redis) return TW_OK;
+    if (in->window == TW_FROM_FIRST)
+        return refuse(in, "limit_mode: with Redis, TW_LIMIT_HARD is not for TW_FROM_FIRST: leases are of windows");
+    if (in->on_full == TW_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: TW_LIMIT_HARD is not for TW_FULL_EVICT_IDLE: a lease may not leave memory");
+    if (context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "limit_mode: with Redis, TW_LIMIT_HARD needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     if (in->kind != TW_COUNTER) return refuse(in, "kind: only TW_COUNTER in this version");
     if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
-    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: only TW_LIMIT_SOFT in this version");
+    if (in->limit_mode == TW_LIMIT_STRICT) return refuse(in, "limit_mode: no TW_LIMIT_STRICT in this version");
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
-    if (in->on_outage != TW_OUTAGE_LOCAL) return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
-    if (in->outage_grace_ms != 0) return refuse(in, "outage_grace_ms: only 0 in this version");
+    bool is_hard = in->limit_mode == TW_LIMIT_HARD;
+    if (in->on_outage != TW_OUTAGE_LOCAL && !is_hard)
+        return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
+    if (in->outage_grace_ms != 0 && !is_hard) return refuse(in, "outage_grace_ms: only 0 in this version");
     if (in->shadow) return refuse(in, "shadow: not in this version");
     return TW_OK;
 }
@@ -322,6 +341,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_ageing(&options, context);
     if (status == TW_OK) status = check_hook(&options);
     if (status == TW_OK) status = check_limit_values(&options);
+    if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);

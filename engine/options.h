@@ -26,6 +26,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out);
 struct twi_options_context {
     bool has_redis;
     uint64_t memory_bytes_max; /* of the engine */
+    uint32_t merge;            /* TW_MERGE_* of the engine */
 };
 
 /* In `out`: earliness_ms may be TW_UNBOUNDED, lateness_ms and history_ms too; history_ms is 0 where none is kept

@@ -79,6 +79,54 @@ void twi_port_forgotten(tw_engine *engine);
 uint64_t twi_port_restore(tw_engine *engine);
 bool twi_port_restore_some(tw_engine *engine);
 
+/* ---- hard limits: what is said of leases (engine/lease.h, sync/lease.c) ---- */
+
+/* An epoch is the time in which Redis has surely forgotten no grant: ended by another server or an empty store. */
+struct twi_lease_epoch {
+    char instance[33]; /* who we are in it */
+    char id[33];       /* "": none known */
+    char run[41];      /* the run_id of the server it was begun in; "": not known */
+    char said[33];     /* the epoch in which we have said everything again */
+};
+
+struct twi_lease;
+/* One thing to say. Absolute numbers: saying it again is harmless. */
+struct twi_lease_ask {
+    struct twi_lease *lease; /* NULL: of the epoch (leases.lua) */
+    struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
+    int64_t limit, granted, target, need, returned, spent, spent_all;
+    bool look, restate;
+    bool leaves;              /* of the epoch: nothing is held any more */
+    int64_t wanted_since_ms;  /* of the epoch */
+    char epoch[33], said[33]; /* as they were when this was said */
+};
+/* What Redis said to it. */
+enum twi_lease_kind {
+    TWI_LEASE_TOLD,    /* the numbers are there */
+    TWI_LEASE_AGAIN,   /* refused, or of unknown outcome: it is said again */
+    TWI_LEASE_ENDED,   /* another epoch: nothing was done */
+    TWI_LEASE_TOO_LATE /* the window is dead by Redis's clock */
+};
+struct twi_lease_answer {
+    enum twi_lease_kind kind;
+    bool refused; /* AGAIN: by Redis; it will hardly think better of it at once */
+    int64_t redis_ms;
+    bool open;                                         /* grants may be given */
+    int64_t granted, total, spent_all, stranded, risk; /* of a lease; stranded -1: not told */
+    const char *id, *run;                              /* of the epoch */
+};
+/* Up to `count_max` things to say on the connection of that serial number (which rises with each connection). Each is answered
+ * exactly once by twi_port_lease_told(), at the latest when that connection is lost; until then its window stays. */
+size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max);
+void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer);
+/* Before the answer of an epoch: the lease of the counter with that Redis key (without the prefix) is wanted by others. */
+void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size);
+const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine);
+/* Monotonic ms at which there will be something to say of leases; INT64_MAX: nothing is known of. */
+int64_t twi_port_lease_due(tw_engine *engine);
+/* Since when Redis has failed to answer (monotonic ms; 0: it answers, or was never tried). */
+void twi_port_lease_away(tw_engine *engine, int64_t since_ms);
+
 /* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out; not where start-up
  * checks have found something). */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)

@@ -219,6 +219,7 @@ bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, stru
     struct twi_arena *arena = &engine->arena;
     /* First: where it is sealed, its records may have been given back already. */
     if (generation->family->from_first || generation->family->ages) return false;
+    if (generation->family->is_hard && generation->synced) return false; /* the word leads to its lease */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;

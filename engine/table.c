@@ -381,7 +381,7 @@ bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, 
 }
 
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (!twi_table_shed(arena, generation, work)) return false;
+    if (!twi_leases_give(arena, generation, work) || !twi_table_shed(arena, generation, work)) return false;
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     twi_arena_give(arena, twi_arena_line(arena, generation), lines);

@@ -120,6 +120,7 @@ struct twi_generation {
     _Atomic uint32_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
+    _Atomic uint32_t leases;                       /* newest lease (lease.h) */
     _Atomic uint64_t pieces;                       /* entry of the newest index piece */
     _Atomic uint64_t heirs;                        /* ageing families: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
@@ -312,6 +313,8 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
                                       bool synced);
 /* stripe.c: gives back what its stripes took. */
 bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
+/* lease.c: the same of its leases. */
+bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 /* A generation whose packed form has taken the table's place: its records and its index are, or soon will be, gone. */
 TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
     return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */

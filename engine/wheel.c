@@ -9,6 +9,7 @@
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/ageing.h"
+#include "engine/lease.h"
 
 #include <stdlib.h>
 
@@ -116,6 +117,7 @@ static void seal(struct wheel *wheel, struct twi_generation *generation) {
     enter_phase(generation, TWI_SEALED);
     generation->sealed_mono_ms = wheel->engine->turn_mono_ms;
     wheel->family->keys_last = twi_load_relaxed(&generation->keys);
+    if (wheel->engine->turn_ms >= generation->end_ms) twi_leases_end(wheel->engine, generation);
     if (has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
 }
 
@@ -419,6 +421,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
     twi_stripes_forget(engine, generation);
+    twi_leases_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;

@@ -485,6 +485,13 @@ typedef struct tw_verdict {
  *  TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
+/** Hard families: asks Redis for a first lease of `key` under that limit, before the sale opens, and keeps it until it is
+ *  spent from or others want it. Does not wait: the units come some turns later (tw_acquire() with n = 0 tells nothing of
+ *  them). Without Redis there is nothing to do. Cost: as a tw_acquire() of a new key.
+ *  Answers: TW_OK; TW_ERR_MODE (no hard family), TW_ERR_RANGE (limit), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED,
+ *  TW_ERR_FORKED. */
+TW_API tw_status tw_warm(tw_family *family, tw_key key, int64_t limit);
+
 /** True in `*first` for exactly one caller per key and window. The key's count becomes 1. Without Redis only.
  *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family
  *  with Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
@@ -593,6 +600,10 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
     X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
     X(reservations_held, gauge, "reservations made here and not yet confirmed, cancelled or over; without Redis") \
     X(reservations_expired, counter, "reservations whose hold was over before they were confirmed; without Redis") \
+    X(lease_draws, counter, "times units of a hard limit were drawn from Redis") \
+    X(lease_returned, counter, "units of hard limits that were given back unspent") \
+    X(lease_stranded, gauge, "units of hard limits that are seen in leases of engines that are gone, windows still open") \
+    X(limit_at_risk, counter, "units that this engine was granted beyond a hard limit, because Redis forgot grants") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 

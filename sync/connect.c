@@ -48,6 +48,8 @@ static void put_word(struct twi_sync *sync, enum twi_command command, const char
 
 static void greet(struct twi_sync *sync, int64_t now_ms) {
     sync->phase = TWI_GREETING;
+    sync->serial++;
+    sync->run[0] = '\0';
     sync->out_sent = 0;
     sync->out_moved_ms = sync->reply_ms = now_ms;
     sync->reader = twi_reader_create(&reply_limits);
@@ -116,6 +118,7 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "redis_version", value, sizeof value);
     sync->is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
+    info_value(info, "run_id", sync->run, sizeof sync->run);
     info_value(info, "role", value, sizeof value);
     if (strcmp(value, "slave") == 0)
         log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
@@ -265,6 +268,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why) {
     bool was_up = sync->phase == TWI_UP;
     twi_plain_dropped(sync);
+    twi_lease_dropped(sync);
     sync->transport->close(sync->transport_ctx);
     sync->phase = TWI_DOWN;
     sync->pending_count = 0;

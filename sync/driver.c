@@ -134,6 +134,7 @@ static void driver_own(const struct twi_sync *sync, struct twi_audit_own *own) {
 
 static void driver_destroy(struct twi_sync *sync) {
     twi_plain_dropped(sync);
+    twi_lease_dropped(sync);
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     sync->transport->close(sync->transport_ctx);

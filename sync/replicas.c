@@ -27,11 +27,15 @@ static uint64_t patience_ms(struct twi_sync *sync) {
     return is_short && long_ms > SHORT_MS ? SHORT_MS : long_ms;
 }
 
-void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
+void twi_replicas_put(struct twi_sync *sync) {
     twi_wire_begin(&sync->out, 3);
     twi_wire_put_text(&sync->out, "WAIT");
     twi_wire_put_u64(&sync->out, sync->wait_replicas);
     twi_wire_put_u64(&sync->out, patience_ms(sync));
+}
+
+void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
+    twi_replicas_put(sync);
     if (sync->out.failed) {
         twi_connect_drop(sync, now_ms, false, "no memory");
         return;
@@ -44,7 +48,8 @@ void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
 /* Something is acknowledged and not known to be on the replicas, and no answer about it is under way. */
 void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
     const struct twi_ledger *ledger = &sync->ledger;
-    if (sync->wait_replicas == 0 || ledger->replicated >= ledger->confirmed || sync->pending_count != 0) return;
+    if (sync->wait_replicas == 0 || ledger->replicated >= ledger->confirmed) return;
+    if (sync->pending_count != sync->leases.waiting) return;
     if (now_ms < sync->wait_at_ms || sync->breaker.state != TWI_BREAKER_CLOSED) return;
     if (sync->wrote_number != 0) {
         if (sync->out.size == 0) sync->out_moved_ms = now_ms;

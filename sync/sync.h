@@ -19,8 +19,10 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_PIPELINE_MAX 4u   /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_PENDING_MAX 16u   /* replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite */
+#define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
+#define TWI_LEASES_MAX 32u  /* words on leases in flight: each takes Redis some 20 microseconds */
+/* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; and leases, each with a WAIT at worst. */
+#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
 #define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
@@ -36,6 +38,8 @@ enum twi_command {
     TWI_REWRITE,
     TWI_TIME,
     TWI_WAIT,
+    TWI_LEASE,
+    TWI_LEASE_WAIT,
     TWI_OPEN,
     TWI_BATCH,
     TWI_PLAIN, /* a batch without a script, of many replies */
@@ -64,6 +68,20 @@ struct twi_plain {
     uint64_t out_begin; /* where it begins, counted in bytes of this connection */
     struct twi_bytes repairs;
     uint32_t repair_count;
+};
+
+/* What was said of leases and is not told yet: a ring, the oldest first (lease.c). */
+struct twi_lease_pending {
+    struct twi_lease_ask ask;
+    struct twi_lease_answer answer; /* of those that are held */
+    char id[33];                    /* what it names */
+};
+struct twi_lease_link {
+    struct twi_lease_pending ring[TWI_LEASES_MAX];
+    uint32_t first, count;
+    uint32_t held;    /* the first so many are answered, and wait for the replicas */
+    uint32_t waiting; /* replies under way */
+    bool use_eval[2]; /* the next one goes with its script */
 };
 
 struct twi_sync {
@@ -100,6 +118,10 @@ struct twi_sync {
     bool has_aof;           /* it keeps an append-only file, as far as it says */
     bool rewriting;         /* asked for; the answer is under way */
     uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
+
+    char run[41];    /* the server's run_id, as it says; "": it does not */
+    uint64_t serial; /* of this connection */
+    struct twi_lease_link leases;
 
     /* replicas */
     uint32_t wait_replicas; /* 0: nobody asks */
@@ -186,7 +208,15 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms);
 bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
 uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
 
+/* lease.c */
+void twi_lease_step(struct twi_sync *sync, int64_t now_ms);
+bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
+                     int64_t now_ms); /* false: the connection was dropped */
+void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer);
+void twi_lease_dropped(struct twi_sync *sync); /* what is under way will not be answered */
+
 /* replicas.c */
+void twi_replicas_put(struct twi_sync *sync); /* the question alone; whoever puts it awaits the answer */
 void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms);  /* behind what was just put into `out` */
 void twi_replicas_step(struct twi_sync *sync, int64_t now_ms); /* asks again, where nothing is under way */
 void twi_replicas_answered(struct twi_sync *sync, const struct twi_node *answer, int64_t now_ms);

@@ -70,7 +70,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         sync->sent_number = sync->ledger.confirmed;
     }
     uint32_t room = pipeline_room(sync, now_ms);
-    room += sync->rewriting + sync->waits; /* their answers are awaited beside those of batches */
+    room += sync->rewriting + sync->waits + sync->leases.waiting; /* their answers are awaited beside those of batches */
     uint64_t before = sync->sent_number;
     struct twi_batch *batch = sync->ledger.head;
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
@@ -120,6 +120,8 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 
 static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
+    if (pending->command == TWI_LEASE) return twi_lease_reply(sync, nodes, count, now_ms);
+    if (pending->command == TWI_LEASE_WAIT) twi_lease_replicated(sync, nodes);
     if (pending->command >= TWI_PLAIN) return twi_plain_reply(sync, pending, nodes, count, now_ms);
     if (pending->command >= TWI_OPEN) return twi_settle_reply(sync, pending, nodes, count, now_ms);
     if (pending->command == TWI_TIME) twi_plain_time(sync, pending, nodes, count, now_ms);
@@ -179,7 +181,8 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     int64_t since_ms = sync->pending[sync->pending_first].sent_ms;
     if (sync->reply_ms > since_ms) since_ms = sync->reply_ms;
     int64_t reply_ms = since_ms + sync->timeout_ms;
-    if (sync->pending[sync->pending_first].command == TWI_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
+    enum twi_command command = sync->pending[sync->pending_first].command;
+    if (command == TWI_WAIT || command == TWI_LEASE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
     return reply_ms < out_ms ? reply_ms : out_ms;
 }
 
@@ -204,6 +207,9 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_CONNECTING) /* 10 ms: a look-up has no descriptor; else: the next address's turn */
         return earlier(now_ms + (fd < 0 ? 10 : sync->timeout_ms), sync->phase_deadline_ms);
     int64_t wake_ms = deadline_of(sync);
+    if (sync->phase == TWI_UP && !sync->rewind && sync->leases.count < TWI_LEASES_MAX &&
+        breaker->state == TWI_BREAKER_CLOSED)
+        wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
     if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
         return wake_ms;
@@ -230,6 +236,7 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms);
     if (away && since_ms == 0) since_ms = now_ms ? now_ms : 1;
     twi_store_relaxed(&sync->outage_since_ms, away ? since_ms : 0);
+    twi_port_lease_away(sync->engine, away && sync->breaker.failures != 0 ? since_ms : 0);
     twi_store_relaxed(&sync->breaker_state, sync->breaker.state);
     twi_store_relaxed(&sync->wake_ms, wake_at(sync, now_ms, fd));
 }
@@ -248,6 +255,9 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
         twi_replicas_step(sync, now_ms);
         twi_collect(sync, now_ms);
         send_batches(sync, now_ms);
+    }
+    if (sync->phase == TWI_UP) {
+        twi_lease_step(sync, now_ms);
     }
     if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
     twi_check_full(twi_ledger_is_valid(&sync->ledger) || sync->phase == TWI_DOWN);

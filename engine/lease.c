@@ -1,0 +1,238 @@
+/* lease.c -- tw_acquire() where the limit is hard: units are spent from a lease, the part of the limit that Redis has given to
+ * this engine. The callers' half; the turn's is lease_turn.c.
+ *
+ * A caller takes n units out of the lease by one compare-and-swap (never by add and undo, trap E36), and counts them in the
+ * cell. Where the lease has too little it leaves a word for the turn, which comes within some milliseconds by itself, and
+ * answers TW_PENDING; or, once Redis has said that so many units are spent that no n are left, TW_DENIED (trap L4).
+ * Always true: no system call is made and nobody is waited for; units of a lease are spent in its own window alone; a unit is
+ * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
+#include "engine/lease.h"
+
+#define REASK_MS 1000 /* how old "sold out" becomes before it is asked for anew: others may have refunded */
+
+static bool is_bad(int64_t n, int64_t limit) {
+    return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
+}
+
+/* ---- the lease of a cell ---- */
+
+static void enlist(const struct twi_arena *arena, struct twi_generation *generation, struct twi_lease *lease) {
+    uint32_t line = twi_arena_line(arena, lease), head = twi_load_relaxed(&generation->leases);
+    do {
+        lease->older = head;
+    } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* H3, pairs with H4 */
+}
+
+/* The cell's lease, made if there is none. NULL: no memory. Lock-free. */
+static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
+    struct twi_lease *lease = twi_lease_of(place->cell);
+    if (twi_likely(lease != NULL)) return lease;
+    struct twi_arena *arena = &call->engine->arena;
+    uint32_t line = twi_piece_take(arena, place->generation, TWI_LEASE_LINES);
+    if (line == 0) return NULL;
+    lease = twi_arena_at(arena, line);
+    lease->generation = twi_arena_line(arena, place->generation);
+    lease->cell = twi_arena_line(arena, place->cell);
+    int64_t none = 0;
+    TWI_RACE_POINT(lease_made_not_entered);
+    if (twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell)) { /* H1, pairs with H2 */
+        enlist(arena, place->generation, lease);
+        twi_store_relaxed(&call->engine->leases.exist, true); /* a hint for the turn; it is listed right after this */
+        return lease;
+    }
+    twi_piece_give(arena, place->generation, line, TWI_LEASE_LINES); /* nobody has seen it */
+    return twi_lease_of(place->cell);
+}
+
+bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint32_t line = twi_load_acquire(&generation->leases); /* H4 */
+    while (line != 0) {
+        struct twi_lease *lease = twi_arena_at(arena, line);
+        uint32_t older = lease->older;
+        if (*work < TWI_LEASE_LINES) return false;
+        *work -= TWI_LEASE_LINES;
+        twi_store_relaxed(&generation->leases, older);
+        twi_piece_give(arena, generation, line, TWI_LEASE_LINES);
+        line = older;
+    }
+    return true;
+}
+
+/* ---- asking ---- */
+
+void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
+    /* H5, pairs with H6: what was asked before is seen by whoever clears it, else it lists the lease again */
+    if (twi_load_relaxed(&lease->listed) != 0 || twi_swap_acqrel(&lease->listed, 1) != 0) return;
+    uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.asked);
+    do {
+        twi_store_relaxed(&lease->next_asked, head);
+    } while (!twi_cas_weak_acqrel(&engine->leases.asked, &head, line)); /* H7, pairs with H8 */
+}
+
+static void ask(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    int64_t asked = twi_load_relaxed(&lease->asked);
+    while ((asked == 0 || n < asked) && !twi_cas_weak_acqrel(&lease->asked, &asked, n)) {}
+    TWI_RACE_POINT(asked_not_listed);
+    twi_lease_list(engine, lease);
+}
+
+/* ---- spending ---- */
+
+struct hard {
+    struct twi_decision decision;
+    bool final; /* Redis says that the limit is used up */
+};
+
+static bool is_away(const struct twi_call *call) {
+    int64_t since_ms = twi_load_relaxed(&call->engine->leases.away_since_ms);
+    if (since_ms == 0) return false;
+    return twi_clock_mono_ms(&call->engine->clock) - since_ms >= twi_load_relaxed(&call->family->outage_grace_ms);
+}
+
+/* The lease has too little: does anybody have n units yet? */
+static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
+                            struct hard *hard) {
+    if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
+    int64_t told_ms = twi_load_acquire(&lease->told_ms); /* H9, pairs with H10 */
+    int64_t unsold = limit - twi_load_relaxed(&lease->told_spent);
+    if (told_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
+        ask(call->engine, lease, n);
+        return is_away(call) ? TW_DENIED : TW_PENDING;
+    }
+    hard->final = unsold <= 0;
+    if (twi_clock_mono_ms(&call->engine->clock) - (told_ms >> 1) >= REASK_MS) ask(call->engine, lease, n);
+    return TW_DENIED;
+}
+
+static tw_status count_units(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
+                             int64_t n, struct hard *hard) {
+    int64_t local = 0;
+    TWI_RACE_POINT(unit_taken_not_counted);
+    enum twi_added added = twi_place_add(call, place, n, &local);
+    if (twi_likely(added == TWI_ADDED)) {
+        hard->decision.view = twi_view_of(place->cell, place->meta, local);
+        return TW_OK;
+    }
+    /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
+    (void)twi_add_acqrel(&lease->left, n); /* H11 */
+    return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+}
+
+/* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE. *again: the window was sealed, decide anew. */
+static tw_status spend(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                       struct hard *hard, bool *again) {
+    hard->decision.view = twi_cell_view(place->cell, place->meta);
+    if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
+    if (n > limit) return TW_DENIED;
+    if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_CLOSED && is_away(call)) return TW_DENIED;
+    struct twi_lease *lease = lease_of(call, place);
+    if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
+    int64_t left = twi_load_acquire(&lease->left); /* H12, pairs with H11, H13: `drawn` is that of these units */
+    do {
+        if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* H11 */
+    tw_status status = count_units(call, place, lease, n, hard);
+    if (left - n < twi_load_relaxed(&lease->low)) {
+        if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
+        twi_lease_list(call->engine, lease);
+    }
+    *again = status == TW_PENDING;
+    return status;
+}
+
+/* A key that nobody has counted in this window. */
+static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
+                           struct hard *hard) {
+    struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
+    hard->decision.view = 0;
+    hard->decision.start_ms = span.start_ms;
+    hard->decision.end_ms = span.end_ms;
+    if (n > limit) return TW_DENIED;
+    tw_status status = twi_place_make(call, place);
+    hard->decision.full = status == TW_ERR_FULL;
+    return status;
+}
+
+static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct hard *hard, bool *again) {
+    struct twi_place place;
+    bool found = twi_place_find(call, &place);
+    tw_status status = found ? TW_OK : begin_key(call, &place, n, limit, hard);
+    *again = status == TW_PENDING;
+    if (status != TW_OK) return status;
+    hard->decision.start_ms = place.generation->start_ms;
+    hard->decision.end_ms = place.generation->end_ms;
+    status = spend(call, &place, n, limit, hard, again);
+    hard->decision.full = status == TW_ERR_FULL;
+    return status;
+}
+
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct hard *hard) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    bool again = false;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = acquire_once(&call, n, limit, hard, &again);
+    } while (again);
+    hard->decision.now_ms = call.now_ms;
+    if (status == TW_OK && n != 0) twi_count_increments(call.engine, call.self, 1);
+    twi_call_end(&call);
+    return status;
+}
+
+/* What is known of the count is what Redis told and what was counted here since; the truth lies between that and the limit,
+ * refunds under way apart. */
+static void tell(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
+                 tw_verdict *verdict) {
+    twi_limit_tell(verdict, true, status, n, limit, &hard->decision);
+    verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
+    verdict->error_bound = verdict->remaining;
+    verdict->final = hard->final;
+    if (status == TW_PENDING) verdict->retry_after_ms = family->engine->options.sync_interval_ms / 4 + 1;
+}
+
+tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct hard hard = {0};
+    tw_status status = is_bad(n, limit) ? TW_ERR_RANGE : acquire(family, key, n, limit, &hard);
+    if (verdict != NULL) tell(family, status, n, limit, &hard, verdict);
+    return status;
+}
+
+/* ---- before the sale, and after it ---- */
+
+static tw_status warm(struct twi_call *call, int64_t limit) {
+    struct twi_place place;
+    tw_status status = TW_OK;
+    if (!twi_place_find(call, &place)) status = twi_place_make(call, &place);
+    if (status != TW_OK) return status;
+    struct twi_lease *lease = lease_of(call, &place);
+    if (lease == NULL) return TW_ERR_FULL;
+    twi_store_relaxed(&lease->limit, limit);
+    twi_store_relaxed(&lease->warm, 1);
+    if (twi_load_relaxed(&lease->left) == 0 && limit != 0) ask(call->engine, lease, 1);
+    return TW_OK;
+}
+
+tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
+    twi_check(family != NULL);
+    if (!family->is_hard) return TW_ERR_MODE;
+    if (is_bad(0, limit)) return TW_ERR_RANGE;
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK && family->synced) status = warm(&call, limit); /* without Redis all of it is in hand */
+    } while (status == TW_PENDING);
+    twi_call_end(&call);
+    return status;
+}
+
+bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n) {
+    struct twi_lease *lease = lease_of(call, place);
+    if (lease == NULL) return false;
+    (void)twi_add_acqrel(&lease->left, n); /* H11 */
+    twi_lease_list(call->engine, lease);
+    return true;
+}

@@ -1,0 +1,68 @@
+/* lease.h -- leases: the parts of a hard limit that Redis has given to this engine to spend (TW_LIMIT_HARD).
+ *
+ *   Redis ──granted──▶ left ──tw_acquire()──▶ spent (counted in the cell, sent by batches)
+ *     ◀──returned────  left ◀──tw_refund()──
+ * Callers take units out of `left` by compare-and-swap and then count them in the cell (lease.c). The turn says to Redis what
+ * it was granted, has returned and has spent, all of it cumulative and absolute (port.h, lease_turn.c).
+ * Always true: granted - returned - spent == left, for `spent` is reckoned from the other three; a unit that is returned has
+ * left `left` before Redis is told, and never comes back into it (trap L6); a lease lives as long as its generation. */
+#ifndef TWI_LEASE_H
+#define TWI_LEASE_H
+
+#include "engine/count.h"
+#include "engine/limit.h"
+
+struct twi_lease {
+    /* callers; the first word is also the arena's link while the piece is free */
+    alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; below 0: never */
+    _Atomic int64_t low;                          /* with less than this the turn is told: it draws ahead of need */
+    _Atomic int64_t asked;                        /* the smallest n that waits for units; 0: nobody waits */
+    _Atomic int64_t limit;                        /* named last */
+    _Atomic int64_t drawn;      /* the greatest limit under which units in hand were drawn (trap L9) */
+    _Atomic int64_t told_spent; /* what Redis last said: of all instances */
+    _Atomic int64_t told_ms;    /* monotonic, of that, << 1 | 1; 0: nothing yet */
+    _Atomic uint32_t next_asked;
+    _Atomic uint8_t listed; /* on the engine's list of leases that the turn is to look at */
+    _Atomic uint8_t warm;   /* tw_warm(): kept although idle, until it is spent from */
+    /* the turn's own */
+    int64_t granted, returned;            /* cumulative: as Redis told, as we say */
+    int64_t said_returned, said_spent;    /* as Redis has acknowledged */
+    int64_t lot;                          /* how much is drawn at once */
+    int64_t spent_then, lately;           /* at measured_ms; in the interval before it */
+    int64_t measured_ms, used_ms, dry_ms; /* monotonic; dry: when units that ran out within an interval had come */
+    int64_t retry_ms, said_ms, looked_ms;
+    int64_t risk;             /* granted beyond the limit, as Redis reckons it */
+    _Atomic int64_t stranded; /* in leases of engines that are gone; callers read it */
+    uint64_t name_hash;
+    uint32_t generation, cell; /* lines */
+    uint32_t older;            /* of the generation; set before it is shared */
+    uint32_t next_active;
+    bool active, in_flight, owes, restate, wanted;
+};
+#define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
+
+/* lease.c: tw_acquire() of a hard family with Redis. */
+twi_hot_acquire twi_lease_acquire;
+/* tw_refund(), after the count was lowered, inside the call's section: the units go back into the lease of that window. False:
+ * no memory for a lease. */
+bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n);
+
+/* lease_turn.c. A fresh instance; also in a forked child. */
+void twi_leases_begin(tw_engine *engine);
+/* Nobody can reach this generation any more: its leases leave all lists. By the turn. */
+void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
+/* Closing: every unit in hand was returned, and Redis has acknowledged that. */
+bool twi_leases_are_home(tw_engine *engine);
+/* The same, and it was said that this engine takes part no more; or it never did. */
+bool twi_leases_are_over(tw_engine *engine);
+/* The window has ended: what is stranded in it is free. By the turn. */
+void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
+
+TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
+    int64_t lines = twi_load_acquire(&cell->stripes); /* H2, pairs with H1: the lease is complete */
+    return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
+}
+/* Has the turn look at a lease. Any thread, inside a section; no system call: the turn comes by itself. */
+void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
+
+#endif

@@ -1,0 +1,57 @@
+/* hard_support.h -- families with hard limits, and buyers, for hard.c and hard_crowd.c.
+ * Always true: who buys here asks again for as long as the answer is TW_PENDING. */
+#ifndef TEST_HARD_SUPPORT_H
+#define TEST_HARD_SUPPORT_H
+
+#include "tests/redis/sync_support.h"
+
+static inline tw_family *hard_family_of(tw_engine *engine, const char *name, uint32_t window, int64_t window_ms,
+                                        uint32_t on_outage) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    char error[256] = "";
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window = window;
+    options.window_ms = window_ms;
+    options.limit_mode = TW_LIMIT_HARD;
+    options.on_outage = on_outage;
+    options.error_text = error;
+    options.error_size = sizeof error;
+    tw_status status = tw_family_open(engine, &options, &family);
+    if (status != TW_OK) print_error("%s\n", error);
+    assert_status(status, TW_OK);
+    return family;
+}
+
+static inline tw_family *hard_family(tw_engine *engine, const char *name) {
+    return hard_family_of(engine, name, TW_FOREVER, 0, TW_OUTAGE_LOCAL);
+}
+
+/* Asks until the answer is another one than "pending", or the time is up. */
+static inline tw_status buy(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t timeout_ms,
+                            tw_verdict *verdict) {
+    int64_t until_ms = test_mono_ms() + timeout_ms;
+    tw_status status;
+    while ((status = tw_acquire(family, key, n, limit, verdict)) == TW_PENDING && test_mono_ms() < until_ms)
+        test_sleep_ms(1);
+    return status;
+}
+
+/* Buys n at a time until that is denied (or pending for so long); how many units. */
+static inline int64_t sell(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t timeout_ms,
+                           tw_verdict *verdict) {
+    int64_t sold = 0;
+    while (buy(family, key, n, limit, timeout_ms, verdict) == TW_OK) sold += n;
+    return sold;
+}
+
+/* Buys so many, one by one; how many it got. */
+static inline int64_t sell_some(tw_family *family, tw_key key, int64_t count, int64_t limit, int64_t timeout_ms) {
+    tw_verdict verdict;
+    int64_t sold = 0;
+    while (sold < count && buy(family, key, 1, limit, timeout_ms, &verdict) == TW_OK) sold++;
+    return sold;
+}
+
+#endif
