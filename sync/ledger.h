@@ -67,6 +67,7 @@ uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above);
 /* Takes one batch out of the list and hands it over. */
 void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch);
 void twi_ledger_free(struct twi_ledger *ledger);
+/* Of an identity that Redis knows. Traps where it is not. */
 bool twi_ledger_is_valid(const struct twi_ledger *ledger);
 
 #endif
