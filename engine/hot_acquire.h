@@ -62,8 +62,13 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     uint64_t word = twi_load_acquire(&cell->local), after; /* C2 */
     for (;;) {
         int64_t value = twi_word_value(word);
-        if (twi_unlikely((word & TWI_FROZEN) != 0))
-            return hot_take_striped(engine, generation, cell, n, limit, self, decision);
+        if (twi_unlikely((word & TWI_FROZEN) != 0)) {
+            struct twi_decision told = {0}; /* its own: a decision whose address goes nowhere stays in registers */
+            tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &told);
+            decision->view = told.view;
+            decision->bound = told.bound;
+            return status;
+        }
         decision->view = TWI_HOT_SYNCED ? twi_saturated_sum(value, base) : value;
         if (twi_saturated_sum(decision->view, n) > limit) return TW_DENIED;
         if (twi_unlikely(n == 0)) return TW_OK;

@@ -5,6 +5,10 @@
 
 #include "engine/family.h"
 
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
 struct twi_decision {
     int64_t view;  /* after the call */
     int64_t bound; /* how far off that may be, what Redis knows apart */
@@ -13,6 +17,22 @@ struct twi_decision {
     bool full;
     bool unknown; /* a key that has come (back), in a family that ages: Redis has not told its total */
 };
+
+/* The last four fields before the tail, by one store where their places in a word are known: each store of a verdict stands
+ * in the queue that the next call's atomic operation waits for. */
+TWI_INLINE void twi_limit_tell_how(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
+    const size_t at = offsetof(tw_verdict, decided_by);
+    static_assert(offsetof(tw_verdict, allowed) == offsetof(tw_verdict, decided_by) + 6, "the shift below");
+    static_assert(offsetof(tw_verdict, reserved) == offsetof(tw_verdict, decided_by) + 8, "the whole word");
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t word = decided_by | (uint64_t)allowed << 48;
+    memcpy((unsigned char *)verdict + at, &word, sizeof word);
+#else
+    memset((unsigned char *)verdict + at, 0, 8);
+    verdict->decided_by = decided_by;
+    verdict->allowed = allowed;
+#endif
+}
 
 TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
                                const struct twi_decision *decision) {
@@ -26,13 +46,12 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
     verdict->retry_after_ms = status != TW_DENIED ? 0 : n > limit ? -1 : left_ms;
     verdict->error_bound = synced || decision->full ? TW_UNBOUNDED : decision->bound;
     verdict->window_start_ms = decision->start_ms;
-    verdict->decided_by = decision->full      ? TW_BY_FULL
-                          : decision->unknown ? TW_BY_OUTAGE
-                          : synced            ? TW_BY_VIEW
-                                              : TW_BY_LOCAL;
-    verdict->claim = 0;
-    verdict->allowed = status == TW_OK;
-    verdict->final = 0;
+    twi_limit_tell_how(verdict,
+                       decision->full      ? TW_BY_FULL
+                       : decision->unknown ? TW_BY_OUTAGE
+                       : synced            ? TW_BY_VIEW
+                                           : TW_BY_LOCAL,
+                       status == TW_OK);
     uint64_t *rest = verdict->reserved;
     rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
 }
