@@ -11,8 +11,7 @@ static void hex(const uint8_t *bytes, size_t count, char *out) {
     for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Numbers follow each other from 1; sums start at 0 with them. */
-static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     uint64_t settled = 0;
     ledger->plus_sum = ledger->minus_sum = ledger->last = 0;
     for (struct twi_batch *batch = ledger->head; batch; batch = batch->next) {
@@ -23,7 +22,6 @@ static void number_anew(struct twi_ledger *ledger, void (*random)(void *ctx, voi
         batch->is_step = false;
         batch->plus_sum = ledger->plus_sum += batch->plus;
         batch->minus_sum = ledger->minus_sum += batch->minus;
-        random(ctx, &batch->nonce, sizeof batch->nonce);
     }
     ledger->acked = settled;
     ledger->confirmed = ledger->replicated = 0;
@@ -44,7 +42,9 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
     hex(id, sizeof id, marker_text);
     snprintf(ledger->marker, sizeof ledger->marker, "%s", marker_text);
     ledger->marker_known = false;
-    number_anew(ledger, random, ctx);
+    twi_ledger_close_ranks(ledger);
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next)
+        random(ctx, &batch->nonce, sizeof batch->nonce);
 }
 
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {

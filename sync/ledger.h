@@ -42,6 +42,9 @@ struct twi_ledger {
  * are numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx);
+/* The identity is lost, and batches were taken out, perhaps in the midst of others: those that are left are numbered from
+ * 1, and sums start at 0 with them. Nothing may be sent under these numbers before twi_ledger_identify(). */
+void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL: not held */
@@ -67,7 +70,7 @@ uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above);
 /* Takes one batch out of the list and hands it over. */
 void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch);
 void twi_ledger_free(struct twi_ledger *ledger);
-/* Of an identity that Redis knows. Traps where it is not. */
+/* With an identity or without one. Traps where it is not. */
 bool twi_ledger_is_valid(const struct twi_ledger *ledger);
 
 #endif

@@ -284,7 +284,9 @@ static void close_copies_in_flight(struct twi_sync *sync) {
     }
 }
 
-/* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. */
+/* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. They need not be the first
+ * ones: one may have been refused and the answer to the next be lost. (That one was not applied either, if the ledger was
+ * ours alone. Where two engines wrote it, the other one's batch may have stood before ours: so it is given up.) */
 static void give_up_uncertain(struct twi_sync *sync) {
     for (struct twi_batch *batch = sync->ledger.head, *next; batch; batch = next) {
         next = batch->next;
@@ -300,6 +302,7 @@ static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why
     uint64_t open = twi_ledger_window_drop(&sync->ledger, sync->ledger.confirmed);
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync);
+    twi_ledger_close_ranks(&sync->ledger);
     sync->is_open = false;
     sync->has_former = true;
     twi_port_forgotten(sync->engine);

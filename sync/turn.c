@@ -260,8 +260,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
         twi_lease_step(sync, now_ms);
     }
     if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
-    /* Without an identity there may be gaps: what was uncertain is gone, and the rest is not yet numbered anew. */
-    twi_check_full(!sync->is_open || twi_ledger_is_valid(&sync->ledger));
+    twi_check_full(twi_ledger_is_valid(&sync->ledger));
 }
 
 void twi_sync_turn(struct twi_sync *sync) {

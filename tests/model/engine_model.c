@@ -709,6 +709,7 @@ static void run_seed(uint64_t seed) {
     struct model *model = calloc(1, sizeof *model);
     running = model;
     seed_running = seed;
+    test_seed_begins("engine_model", seed);
     model->doing = "open";
     test_prng_seed(&model->prng, seed);
     fake_clock_init(&model->clock, START_MS + (int64_t)draw(model, 400 * TW_DAY));
@@ -736,6 +737,7 @@ static void run_seed(uint64_t seed) {
     check_statistics(model);
     end_run(model);
     free(model);
+    test_seed_ends();
 }
 
 static void an_engine_answers_as_its_twin(void **state) {

@@ -22,6 +22,7 @@ struct node {
 struct sim {
     struct world world;
     struct node nodes[WORLD_NODES];
+    const char *name; /* of the list of seeds */
     uint64_t seed;
     bool forgets; /* Redis may be wiped: what is acknowledged may be gone for a while */
 };
@@ -34,7 +35,7 @@ static int64_t clock_now_ns(void *ctx, int kind) {
 }
 
 static void note_failure(const char *what, int node, int key) {
-    test_seed_failed("engine_faults", sim.seed);
+    test_seed_failed(sim.name, sim.seed);
     print_error("%s: t %lld node %d key %d added %lld lost %lld\n", what, (long long)sim.world.now_ms, node, key,
                 (long long)sim.nodes[node].added[key], (long long)sim.nodes[node].lost[key]);
     fail();
@@ -169,8 +170,10 @@ static bool all_sent(int n) {
     return test_stat_of(sim.nodes[n].engine, redis_connected) == 1;
 }
 
-static void run_seed(uint64_t seed, const struct world_faults *faults) {
+static void run_seed(const char *name, uint64_t seed, const struct world_faults *faults) {
+    test_seed_begins(name, seed);
     memset(&sim, 0, sizeof sim);
+    sim.name = name;
     sim.seed = seed;
     world_init(&sim.world, seed);
     sim.world.faults = *faults;
@@ -192,6 +195,7 @@ static void run_seed(uint64_t seed, const struct world_faults *faults) {
         assert_books_close(n);
     }
     world_free(&sim.world);
+    test_seed_ends();
 }
 
 /* Goal: P2, P3, P8 for callers of the real engine on a lying network. Method: see above; every seed many faults. */
@@ -209,7 +213,7 @@ static void what_callers_added_is_in_redis_or_reported(void **state) {
                                                .refuse_writes = 10};
     uint64_t seeds[10000];
     size_t count = test_seeds("engine_faults", test_scale(60), seeds, 10000);
-    for (size_t i = 0; i < count; i++) run_seed(seeds[i], &faults);
+    for (size_t i = 0; i < count; i++) run_seed("engine_faults", seeds[i], &faults);
 }
 
 /* Goal: a wiped Redis is told again all that the counters of live windows had told it, once, whatever else fails
@@ -228,7 +232,7 @@ static void what_a_wiped_redis_had_is_told_again(void **state) {
                                                .wipe = 20};
     uint64_t seeds[10000];
     size_t count = test_seeds("engine_wipe", test_scale(60), seeds, 10000);
-    for (size_t i = 0; i < count; i++) run_seed(seeds[i], &faults);
+    for (size_t i = 0; i < count; i++) run_seed("engine_wipe", seeds[i], &faults);
 }
 
 int main(void) {

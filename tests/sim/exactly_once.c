@@ -22,6 +22,7 @@ static void note_node(const tw_engine *engine) {
 }
 
 static void play(const char *name, uint64_t seed) {
+    test_seed_begins(name, seed);
     hardship_make(name, seed, false);
     int64_t start_ms = sim.world.now_ms;
     play_note = note_node;
@@ -32,6 +33,7 @@ static void play(const char *name, uint64_t seed) {
     coverage.events[SAW_FLUSH_REFUSED] += sim.refused;
     coverage_add_world(&coverage, &sim.world);
     sim_free();
+    test_seed_ends();
 }
 
 /* Goal: P2, P3, P7, P8 through all that may go wrong, at once; and a table that shows that it did go wrong.

@@ -95,24 +95,30 @@ bool twi_mutant_probe(const struct twi_sync *sync) {
 
 /* ---- the test -------------------------------------------------------------------------------------------------------- */
 
-/* In a process of its own: plays until something is caught. `*played` counts the seeds. */
-static void play_until_caught(uint64_t seed, size_t seeds, _Atomic uint64_t *played) {
+/* What a process that plays tells the one that waits for it. */
+struct played {
+    _Atomic uint64_t count, seed; /* of the last one begun */
+};
+
+/* In a process of its own: plays until something is caught. */
+static void play_until_caught(uint64_t seed, size_t seeds, struct played *played) {
     struct test_prng prng;
     test_prng_seed(&prng, seed);
     if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(3);
     alarm(MUTANT_SECONDS);
     for (size_t i = 0; i < seeds; i++) {
-        (*played)++;
-        hardship_make("mutants", test_prng_next(&prng), true);
+        played->count++;
+        played->seed = test_prng_next(&prng);
+        hardship_make("mutants", played->seed, true);
         hardship_play();
         sim_free();
     }
     _exit(0);
 }
 
-/* Whether it was caught; and by which seed. */
-static bool is_caught(enum twi_mutant mutant, size_t seeds, uint64_t *seed_count) {
-    _Atomic uint64_t *played = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+/* Whether it was caught; by the how manieth seed, and which. */
+static bool is_caught(enum twi_mutant mutant, size_t seeds, uint64_t *seed_count, uint64_t *by) {
+    struct played *played = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(played != MAP_FAILED);
     uint64_t seed = test_seed() + (uint64_t)mutant;
     fflush(stdout);
@@ -125,7 +131,8 @@ static bool is_caught(enum twi_mutant mutant, size_t seeds, uint64_t *seed_count
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
-    *seed_count = *played;
+    *seed_count = played->count;
+    *by = played->seed;
     munmap(played, 4096);
     bool out_of_time = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
     return !out_of_time && (WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
@@ -134,9 +141,9 @@ static bool is_caught(enum twi_mutant mutant, size_t seeds, uint64_t *seed_count
 /* Goal: the simulator sees what it is there to see. Method: as above, all mutants; the seeds differ from run to run. */
 static void every_mutant_is_caught(void **state) {
     (void)state;
-    uint64_t seeds = 0, survivors = 0;
+    uint64_t seeds = 0, by = 0, survivors = 0;
     for (int mutant = TWI_MUTANT_NONE + 1; mutant < TWI_MUTANTS_END; mutant++) {
-        bool caught = is_caught((enum twi_mutant)mutant, SEEDS_UNTIL_CAUGHT, &seeds);
+        bool caught = is_caught((enum twi_mutant)mutant, SEEDS_UNTIL_CAUGHT, &seeds, &by);
         printf("# %-40s %s by seed %d\n", names[mutant], caught ? "caught" : "NOT CAUGHT", (int)seeds);
         survivors += !caught;
     }
@@ -146,8 +153,10 @@ static void every_mutant_is_caught(void **state) {
 /* Goal: it sees nothing where there is nothing. */
 static void the_code_as_it_is_survives(void **state) {
     (void)state;
-    uint64_t seeds = 0;
-    assert_false(is_caught(TWI_MUTANT_NONE, test_scale(SEEDS_OF_THE_SOUND), &seeds));
+    uint64_t seeds = 0, by = 0;
+    bool fell = is_caught(TWI_MUTANT_NONE, test_scale(SEEDS_OF_THE_SOUND), &seeds, &by);
+    if (fell) test_seed_failed("exactly_once", by); /* the same worlds */
+    assert_false(fell);
 }
 
 int main(void) {

@@ -19,6 +19,7 @@ static void assert_happened(size_t runs, enum world_fault first, enum world_faul
 }
 
 static void run_seed(const char *name, uint64_t seed, const struct world_faults *faults, const char *policy) {
+    test_seed_begins(name, seed);
     sim_make(seed, faults, policy, 100);
     sim.name = name;
     run(STEPS);
@@ -33,6 +34,7 @@ static void run_seed(const char *name, uint64_t seed, const struct world_faults 
         seen_poison += fake_stat_of(&sim.engines[n], poison_keys);
     }
     sim_free();
+    test_seed_ends();
 }
 
 static size_t run_seeds(const char *name, size_t fresh, const struct world_faults *faults, const char *policy) {
@@ -134,13 +136,16 @@ static void without_memory_nothing_is_lost_or_doubled(void **state) {
     size_t count = test_seeds("sync_memory", test_scale(30), seeds, 1000);
     failed_allocations = 0;
     for (size_t i = 0; i < count; i++) {
+        test_seed_begins("sync_memory", seeds[i]);
         sim_make(seeds[i], &faults, "noeviction", 100);
+        sim.name = "sync_memory";
         fail_of_10000 = 500;
         run(STEPS);
         fail_of_10000 = 0;
         live();
         check_books();
         sim_free();
+        test_seed_ends();
     }
     if (CAN_FAIL) assert_true(failed_allocations > 0);
 }

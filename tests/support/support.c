@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <strings.h>
 #include <sys/random.h>
 #include <time.h>
@@ -81,9 +82,54 @@ size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_
     return count;
 }
 
-void test_seed_failed(const char *name, uint64_t seed) {
-    printf("# %s failed; to repeat: TW_SEED=0x%" PRIx64 "; then keep it in tests/seeds/%s.txt\n", name, seed, name);
+/* The line of the seed that runs, made before it runs, so that a signal handler has nothing to do but write it. */
+static char seed_line[256];
+static volatile sig_atomic_t seed_runs;
+static const int deadly[] = {SIGILL, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGTERM, SIGALRM};
+#define DEADLY (sizeof deadly / sizeof *deadly)
+static struct sigaction before_us[DEADLY];
+
+static void seed_line_make(const char *name, uint64_t seed) {
+    snprintf(seed_line, sizeof seed_line,
+             "# %s failed; to repeat: TW_SEED=0x%" PRIx64 "; then keep it in tests/seeds/%s.txt\n", name, seed, name);
+}
+
+static void seed_line_print(void) {
+    if (!seed_runs) return;
+    seed_runs = 0;
+    printf("%s", seed_line);
     fflush(stdout);
+}
+
+void test_seed_failed(const char *name, uint64_t seed) {
+    seed_line_make(name, seed);
+    seed_runs = 1;
+    seed_line_print();
+}
+
+/* Writes the line and leaves the rest to whoever was there before: the signal comes again, and to them. */
+static void seed_died(int signal_number) {
+    if (seed_runs) (void)!write(STDOUT_FILENO, seed_line, strlen(seed_line));
+    seed_runs = 0;
+    for (size_t i = 0; i < DEADLY; i++) sigaction(deadly[i], &before_us[i], NULL);
+    if (signal_number == SIGTERM || signal_number == SIGALRM) raise(signal_number); /* the others come by themselves */
+}
+
+void test_seed_begins(const char *name, uint64_t seed) {
+    static bool is_known;
+    seed_line_make(name, seed);
+    seed_runs = 1;
+    if (!is_known) atexit(seed_line_print);
+    is_known = true;
+    fflush(stdout); /* what comes before it should stand before it */
+    struct sigaction now, ours = {.sa_handler = seed_died};
+    for (size_t i = 0; i < DEADLY; i++) /* cmocka puts its own there for each test */
+        if (sigaction(deadly[i], NULL, &now) == 0 && now.sa_handler != seed_died)
+            sigaction(deadly[i], &ours, &before_us[i]);
+}
+
+void test_seed_ends(void) {
+    seed_runs = 0;
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

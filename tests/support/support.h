@@ -38,6 +38,10 @@ uint64_t test_seed(void);
 size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_max);
 /* Prints the line that repeats a failure. */
 void test_seed_failed(const char *name, uint64_t seed);
+/* From here to test_seed_ends() that line is printed by itself when the test fails in any way: an assertion, a trap, an
+ * abort, a signal that ends a test out of time. */
+void test_seed_begins(const char *name, uint64_t seed);
+void test_seed_ends(void);
 
 /* `n` times TW_SCALE percent; a tenth of it under ThreadSanitizer, AddressSanitizer or valgrind. At least 1. */
 uint64_t test_scale(uint64_t n);

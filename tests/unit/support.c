@@ -1,7 +1,10 @@
 /* support.c -- the tests' own tools keep their word: seeds repeat a run, the fake clock moves as told. */
 #include "tests/support/support.h"
 
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Goal: one seed, one run. Method: two generators of one seed side by side, and one of another. */
 static void one_seed_gives_one_sequence(void **state) {
@@ -67,6 +70,57 @@ static void seeds_that_failed_run_first_and_a_given_one_alone(void **state) {
     remove(folder);
 }
 
+enum end { BY_TRAP, BY_ABORT, BY_ALARM, BY_EXIT, IN_TIME };
+
+static void end_somehow(enum end end) {
+    test_seed_begins("sample", 0x51c3);
+    switch (end) {
+    case BY_TRAP: __builtin_trap();
+    case BY_ABORT: abort();
+    case BY_ALARM: raise(SIGALRM); break;
+    case BY_EXIT: exit(1); /* what an assertion comes to */
+    case IN_TIME: test_seed_ends(); exit(0);
+    }
+}
+
+/* What a process that ends like that has said. */
+static void last_words(enum end end, char *said, size_t size) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    fflush(stdout);
+    fflush(stderr);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGILL, SIG_DFL); /* cmocka's would go on with its next test */
+        dup2(ends[1], STDOUT_FILENO);
+        end_somehow(end);
+        _exit(9); /* not reached */
+    }
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t got; (got = read(ends[0], said + used, size - 1 - used)) > 0;) used += (size_t)got;
+    said[used] = '\0';
+    close(ends[0]);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(end == IN_TIME ? status == 0 : end == BY_EXIT ? WEXITSTATUS(status) == 1 : WIFSIGNALED(status));
+}
+
+/* Goal: the log names the seed, once, however its run ends; and not that of one that went well. */
+static void the_seed_of_a_run_that_dies_is_named(void **state) {
+    (void)state;
+    char said[1024];
+    for (enum end end = BY_TRAP; end <= BY_EXIT; end++) {
+        last_words(end, said, sizeof said);
+        const char *line = strstr(said, "TW_SEED=0x51c3");
+        assert_non_null(line);
+        assert_null(strstr(line + 1, "TW_SEED="));
+    }
+    last_words(IN_TIME, said, sizeof said);
+    assert_null(strstr(said, "TW_SEED="));
+}
+
 static void a_step_of_the_wall_clock_leaves_the_monotonic_one_alone(void **state) {
     (void)state;
     struct fake_clock clock;
@@ -97,6 +151,7 @@ int main(void) {
         cmocka_unit_test(one_seed_gives_one_sequence),
         cmocka_unit_test(ranges_include_both_ends),
         cmocka_unit_test(seeds_that_failed_run_first_and_a_given_one_alone),
+        cmocka_unit_test(the_seed_of_a_run_that_dies_is_named),
         cmocka_unit_test(a_step_of_the_wall_clock_leaves_the_monotonic_one_alone),
         cmocka_unit_test(what_the_process_holds_is_seen),
     };
