@@ -93,6 +93,7 @@ void twi_engine_turn(tw_engine *engine) {
     twi_wheel_turn(engine);
     twi_stripes_turn(engine);
     twi_book_turn(engine);
+    twi_gauge_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     twi_wheel_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
@@ -235,6 +236,7 @@ static void renew(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
     twi_book_renew(engine);
+    twi_holds_make(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
     bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
@@ -264,6 +266,7 @@ static void free_engine(tw_engine *engine) {
     free(engine->delayed);
     twi_restore_free(&engine->restore);
     twi_book_unmake(engine);
+    twi_holds_unmake(engine);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->text_lock);
@@ -307,6 +310,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
     twi_book_make(engine);
+    twi_holds_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     twi_leases_begin(engine);

@@ -11,6 +11,7 @@
 #include "engine/arena.h"
 #include "engine/clock.h"
 #include "engine/hash.h"
+#include "engine/hold.h"
 #include "engine/leases.h"
 #include "engine/port.h"
 #include "engine/reclaim.h"
@@ -86,7 +87,8 @@ struct tw_engine {
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
     struct twi_restore restore;
-    struct twi_book book; /* under its own lock */
+    struct twi_book book;   /* under its own lock */
+    struct twi_holds holds; /* under its own lock */
     int64_t
         forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
     uint32_t retired;   /* unlinked generations, by next_all */

@@ -117,6 +117,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->from_first = options->window == TW_FROM_FIRST;
     family->ages = options->on_full == TW_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
+    family->gauge = options->kind == TW_GAUGE && engine->has_redis;
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
@@ -251,6 +252,7 @@ tw_status tw_family_close(tw_family *family) {
     twi_check(family->opened != 0);
     bool last = --family->opened == 0;
     if (last) twi_book_forget(engine, family);
+    if (last) twi_holds_forget(engine, family);
     if (last) twi_store_release(&family->close_asked, true); /* the turn does the rest */
     pthread_mutex_unlock(&engine->lock);
     return TW_OK;

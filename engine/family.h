@@ -17,8 +17,9 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
-    bool ages; /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
+    bool ages;    /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
     bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
+    bool gauge;   /* TW_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
                              tw_verdict *verdict); /* hot_acquire.h */
@@ -51,14 +52,17 @@ struct tw_family {
     uint64_t prepared_root;
     uint32_t prepared_leaves;
     struct twi_home_plan prepared_home;
-    int64_t prepared_start_ms; /* the last window that was prepared for */
-    uint32_t held;             /* generations in memory, retired ones included */
-    uint32_t packing;          /* the generation being packed; 0: none */
-    uint32_t to_pack;          /* those that wait for it, by next_to_pack */
-    int64_t pack_mono_ms;      /* monotonic time at which packing goes on */
-    _Atomic bool changed;      /* tw_family_set(): every window is looked at again */
-    _Atomic bool close_asked;  /* tw_family_close(): drains, then goes */
-    _Atomic bool close_seen;   /* the turn has begun with that */
+    int64_t prepared_start_ms;     /* the last window that was prepared for */
+    uint32_t held;                 /* generations in memory, retired ones included */
+    uint32_t packing;              /* the generation being packed; 0: none */
+    uint32_t to_pack;              /* those that wait for it, by next_to_pack */
+    int64_t pack_mono_ms;          /* monotonic time at which packing goes on */
+    struct twi_cursor part_cursor; /* gauges: how far what is present has been said again */
+    bool parts_run;                /* it is being said */
+    int64_t parts_ms;              /* monotonic: when it last had been */
+    _Atomic bool changed;          /* tw_family_set(): every window is looked at again */
+    _Atomic bool close_asked;      /* tw_family_close(): drains, then goes */
+    _Atomic bool close_seen;       /* the turn has begun with that */
 
     /* under the engine's lock */
     tw_family_options options; /* strings are ours */
@@ -131,6 +135,12 @@ uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
 /* A generation of that span that nobody can reach yet. */
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
+
+/* gauge.c, by the turn: says again what is present, where it is time. */
+void twi_gauge_turn(tw_engine *engine);
+/* Nothing is present here any more: the engine or the family is being closed. */
+bool twi_gauge_leaves(const struct tw_family *family);
+int64_t twi_part_again_ms(void); /* how often */
 
 /* history.c: a window that is over and stays readable for a while is to be packed. By the turn. */
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation);

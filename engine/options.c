@@ -286,9 +286,21 @@ static tw_status check_hard(const tw_family_options *in, const struct twi_option
     return TW_OK;
 }
 
+/* What is present has no window, is never evicted, and is no stock. */
+static tw_status check_gauge(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->kind != TW_GAUGE) return TW_OK;
+    if (in->window != TW_FOREVER) return refuse(in, "kind: TW_GAUGE needs window = TW_FOREVER");
+    if (in->on_full == TW_FULL_EVICT_IDLE) return refuse(in, "on_full: TW_FULL_EVICT_IDLE is not for TW_GAUGE");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_GAUGE knows TW_LIMIT_SOFT only");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_GAUGE knows TW_SHAPE_FIXED only");
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "kind: with Redis, TW_GAUGE needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
-    if (in->kind != TW_COUNTER) return refuse(in, "kind: only TW_COUNTER in this version");
+    if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
     if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
     if (in->limit_mode == TW_LIMIT_STRICT) return refuse(in, "limit_mode: no TW_LIMIT_STRICT in this version");
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
@@ -342,6 +354,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_hook(&options);
     if (status == TW_OK) status = check_limit_values(&options);
     if (status == TW_OK) status = check_hard(&options, context);
+    if (status == TW_OK) status = check_gauge(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);

@@ -97,8 +97,10 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     bool sealed = (word & TWI_FROZEN) != 0;
     int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
+    bool part = generation->family->gauge;
+    if (part && twi_gauge_leaves(generation->family)) value = 0;
     int64_t delta = value - twi_load_relaxed(&cold->handed);
-    if (delta == 0 && (sealed || cell == &generation->overflow)) return false;
+    if (delta == 0 && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
@@ -111,6 +113,10 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     }
     if (twi_load_relaxed(&cold->asked) == 0) item->flags |= TWI_ITEM_FIRST;
     if ((meta & TWI_META_OVERFLOW) != 0) item->flags |= TWI_ITEM_OVERFLOW;
+    if (part) {
+        item->flags |= TWI_ITEM_PART;
+        item->units = value;
+    }
     generation->outstanding++;
     (void)engine;
     return true;
@@ -259,6 +265,10 @@ size_t twi_port_render(const struct twi_item *item, char *out) {
         return twi_template_render_overflow(&item->family->template, start_ms, out);
     return twi_template_render(&item->family->template, twi_port_key(item), start_ms, out);
 }
+size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {
+    char name[TWI_REDIS_KEY_MAX];
+    return twi_template_own(&item->family->template, what, name, twi_port_render(item, name), out);
+}
 tw_key twi_port_key(const struct twi_item *item) {
     return tw_bytes(item->cell->key, twi_load_relaxed(&item->cell->meta) & TWI_META_SIZE);
 }
@@ -299,8 +309,12 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
-    item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
-    if (answer->has_total && item->family->ages) {
+    if ((item->flags & TWI_ITEM_PART) == 0) /* parts are said again, not restored */
+        item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
+    if (answer->has_total && (item->flags & TWI_ITEM_PART) != 0) {
+        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
+        twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
+    } else if (answer->has_total && item->family->ages) {
         twi_ageing_told(item, answer->total, acked);
     } else if (answer->has_total) {
         watch_for_regression(item, cold, answer->total, acked);
@@ -376,6 +390,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = cold_of(generation, cell);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
+    if (generation->family->gauge) return true; /* a part ends by itself */
     twi_port_report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
                          twi_generation_start_ms(generation), delta, TW_LOST_CLOSED);
     return true;

@@ -23,7 +23,8 @@ enum {
     /* this engine has not yet had this counter acknowledged: its expiry must be looked after */
     TWI_ITEM_FIRST = 1,
     TWI_ITEM_FROM_FIRST = 2, /* the key's life: expiry_ms is where we think it ends; Redis's answer decides (adopted) */
-    TWI_ITEM_OVERFLOW = 4
+    TWI_ITEM_OVERFLOW = 4,
+    TWI_ITEM_PART = 8 /* of a gauge (gauge.c): not for a batch. `units` is all that this engine counts */
 };
 
 /* One counter's share of a batch. Plain data: copied freely, frozen by whoever holds it. */
@@ -34,6 +35,7 @@ struct twi_item {
     int64_t delta;     /* 0: only the total is asked for */
     int64_t expiry_ms; /* absolute Unix ms by Redis's clock at which the key dies in Redis; 0: never */
     uint32_t flags;    /* TWI_ITEM_* */
+    int64_t units;     /* TWI_ITEM_PART */
 };
 
 /* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
@@ -52,6 +54,10 @@ bool twi_port_collect_is_done(tw_engine *engine);
 bool twi_port_is_dirty(tw_engine *engine);
 /* The Redis key of an item (prefix and template rendered), not terminated. Returns its size, <= TWI_REDIS_KEY_MAX. */
 size_t twi_port_render(const struct twi_item *item, char *out);
+/* The name of what we keep beside that key: "tw:", `what`, ":" in front of it, behind the prefix. `what` has at most 8 letters; `out`
+ * has room for TWI_OWN_NAME_MAX bytes. */
+size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out);
+#define TWI_OWN_NAME_MAX (TWI_REDIS_KEY_MAX + 16)
 /* The user's key, and the window, for reports. */
 tw_key twi_port_key(const struct twi_item *item);
 int64_t twi_port_start_ms(const struct twi_item *item);
@@ -69,6 +75,18 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
 void twi_port_return(const struct twi_item *item, uint32_t after_ms);
 /* It will not be sent again: settled, and reported to on_lost with TW_LOST_* (and to the statistics). */
 void twi_port_give_up(const struct twi_item *item, int reason);
+
+/* Gauges, and what tw_hold() holds: everything is to be said again, now (a connection was lost, Redis may have forgotten). */
+void twi_port_parts_again(tw_engine *engine);
+/* One of tw_hold()'s holds that is to be said again. False: none is. Any thread. */
+struct twi_hold_part {
+    char name[TWI_OWN_NAME_MAX]; /* of the set in Redis */
+    size_t name_size;
+    char member[56];
+};
+bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part);
+/* How long a part lives in Redis unless it is said again; tests shorten it. */
+extern _Atomic int64_t twi_part_life_ms;
 
 /* Redis was found to have forgotten: that a total is lower than it was is explained. */
 void twi_port_forgotten(tw_engine *engine);

@@ -223,6 +223,17 @@ size_t twi_template_render(const struct twi_template *pattern, tw_key key, int64
     return size;
 }
 
+size_t twi_template_own(const struct twi_template *pattern, const char *what, const char *name, size_t size,
+                        char *out) {
+    size_t prefix = pattern->prefix_size, word = strlen(what);
+    memcpy(out, name, prefix);
+    memcpy(out + prefix, "tw:", 3);
+    memcpy(out + prefix + 3, what, word);
+    out[prefix + 3 + word] = ':';
+    memcpy(out + prefix + word + 4, name + prefix, size - prefix);
+    return size + word + 4;
+}
+
 size_t twi_template_render_overflow(const struct twi_template *pattern, int64_t start_ms, char *out) {
     const size_t inserted = sizeof TWI_TEMPLATE_OVERFLOW - 1;
     char frame[TWI_TEMPLATE_FRAME_BYTES_MAX];

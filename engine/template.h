@@ -53,6 +53,10 @@ size_t twi_template_render_stamped(const struct twi_template *pattern, const cha
 /* The name of the window's overflow counter: prefix, "tw:overflow:", and the rest rendered with an empty key. */
 size_t twi_template_render_overflow(const struct twi_template *pattern, int64_t start_ms, char *out);
 
+/* From a name to that of what we keep beside it: "tw:", `what` and ":" inserted behind the prefix. `out` has room for 16 bytes more
+ * than the name. Returns the size. */
+size_t twi_template_own(const struct twi_template *pattern, const char *what, const char *name, size_t size, char *out);
+
 /* True: this key would be given one of the engine's own names (TW_ERR_KEY). Only possible where guard_reserved. */
 bool twi_template_key_is_reserved(const struct twi_template *pattern, tw_key key);
 

@@ -340,7 +340,11 @@ typedef struct tw_family_options {
      * everything; they count as lost. */
     int64_t idle_ms;
 
-    uint32_t kind; /* TW_COUNTER (default) */
+    /* TW_COUNTER (default). TW_GAUGE: what is present now (users online, connections in flight), counted up and down by tw_add();
+     * TW_FOREVER, with Redis TW_MERGE_SCRIPT. With Redis each engine's part is said whole every few seconds and ends by itself:
+     * an engine that was killed is gone from the sum within 15 s, one that was stopped for longer says all of it again, one that
+     * closes leaves at once. tw_get() shows the sum of all; a count below 0 of one engine counts while others are above. */
+    uint32_t kind;
     uint32_t
         closed_by; /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, with what it knows */
 
@@ -454,7 +458,15 @@ TW_API tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void 
  * ----------------------------------------------------------------------------------- */
 
 /** tw_verdict.decided_by */
-enum { TW_BY_LOCAL = 0, TW_BY_VIEW = 1, TW_BY_LEASE = 2, TW_BY_REDIS = 3, TW_BY_OUTAGE = 4, TW_BY_FULL = 5, TW_BY_BUYER = 6 };
+enum {
+    TW_BY_LOCAL = 0,
+    TW_BY_VIEW = 1,
+    TW_BY_LEASE = 2,
+    TW_BY_REDIS = 3,
+    TW_BY_OUTAGE = 4,
+    TW_BY_FULL = 5,
+    TW_BY_BUYER = 6
+};
 
 /** Filled on every return, errors included. */
 typedef struct tw_verdict {

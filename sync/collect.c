@@ -44,6 +44,25 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
     return true;
 }
 
+/* Gauges go another way than batches. False: no memory; everything went back. */
+static bool set_parts_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    struct twi_item *staging = sync->staging, part;
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if ((staging[i].flags & TWI_ITEM_PART) != 0) continue;
+        part = staging[kept];
+        staging[kept++] = staging[i];
+        staging[i] = part;
+    }
+    if (kept == *count || twi_parts_take(sync, staging + kept, *count - kept)) {
+        *count = kept;
+        return true;
+    }
+    for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
+    sync->collect_hold_ms = now_ms + sync->interval_ms;
+    return false;
+}
+
 /* Is it time, and for whom? A flush is not throttled by the interval. */
 static bool begin(struct twi_sync *sync, int64_t now_ms) {
     if (sync->begin_again || twi_ticket_begin(&sync->tickets)) {
@@ -61,6 +80,16 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
     return true;
 }
 
+/* A flush's collection is over when all of it is in batches, and what went beside them is told. */
+static void end_round(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    if (sync->collecting || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
+    if (parts->until == 0) parts->until = parts->taken + 1;
+    if (parts->told + 1 < parts->until) return;
+    parts->until = 0;
+    twi_ticket_collected(&sync->tickets, sync->ledger.last);
+}
+
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
     if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger))
@@ -72,10 +101,10 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         sync->collecting = true;
         return;
     }
-    if (twi_replicas_hold(sync)) return;
+    if (twi_replicas_hold(sync) || twi_parts_hold(&sync->parts)) return;
     if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
-    while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX) {
+    while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX && !twi_parts_are_full(&sync->parts)) {
         int64_t wait_ms = 0;
         size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
         if (room == 0) {
@@ -85,12 +114,11 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         size_t count = twi_port_collect(sync->engine, sync->staging, room);
         sync->collecting = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting);
-        if (!freeze(sync, count, now_ms)) {
+        if (!set_parts_aside(sync, &count, now_ms) || !freeze(sync, count, now_ms)) {
             sync->begin_again = twi_ticket_again(&sync->tickets); /* what went back is not in this round yet */
             return;
         }
     }
-    if (!sync->collecting && twi_port_collect_is_done(sync->engine))
-        twi_ticket_collected(&sync->tickets, sync->ledger.last);
+    end_round(sync);
     twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger)); /* there may have been nothing to send */
 }

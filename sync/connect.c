@@ -209,6 +209,7 @@ static bool greeting_refused(struct twi_sync *sync, enum twi_command command, co
 
 static void greeted(struct twi_sync *sync, int64_t now_ms) {
     twi_port_count(sync->engine, connects, 1);
+    twi_port_parts_again(sync->engine);
     sync->look_until_ms =
         now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
     sync->offset_at_ms = 0;
@@ -269,6 +270,7 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     bool was_up = sync->phase == TWI_UP;
     twi_plain_dropped(sync);
     twi_lease_dropped(sync);
+    twi_parts_dropped(sync);
     sync->transport->close(sync->transport_ctx);
     sync->phase = TWI_DOWN;
     sync->pending_count = 0;

@@ -14,6 +14,7 @@
 #include "sync/ledger.h"
 #include "sync/link.h"
 #include "sync/pace.h"
+#include "sync/parts.h"
 #include "sync/poison.h"
 #include "sync/ticket.h"
 #include "sync/url.h"
@@ -22,7 +23,7 @@
 #define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
 #define TWI_LEASES_MAX 32u  /* words on leases in flight: each takes Redis some 20 microseconds */
 /* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; and leases, each with a WAIT at worst. */
-#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX)
+#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
 #define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
@@ -40,6 +41,7 @@ enum twi_command {
     TWI_WAIT,
     TWI_LEASE,
     TWI_LEASE_WAIT,
+    TWI_PARTS_SAID,
     TWI_OPEN,
     TWI_BATCH,
     TWI_PLAIN, /* a batch without a script, of many replies */
@@ -122,6 +124,7 @@ struct twi_sync {
     char run[41];    /* the server's run_id, as it says; "": it does not */
     uint64_t serial; /* of this connection */
     struct twi_lease_link leases;
+    struct twi_parts parts;
 
     /* replicas */
     uint32_t wait_replicas; /* 0: nobody asks */
@@ -214,6 +217,15 @@ bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
                      int64_t now_ms); /* false: the connection was dropped */
 void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer);
 void twi_lease_dropped(struct twi_sync *sync); /* what is under way will not be answered */
+
+/* parts.c: gauges, and what is held */
+bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items,
+                    size_t count); /* false: no memory, none taken */
+void twi_parts_step(struct twi_sync *sync, int64_t now_ms);
+bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
+                     int64_t now_ms);          /* false: the connection was dropped */
+void twi_parts_dropped(struct twi_sync *sync); /* what is under way will not be answered */
+void twi_parts_free(struct twi_sync *sync);
 
 /* replicas.c */
 void twi_replicas_put(struct twi_sync *sync); /* the question alone; whoever puts it awaits the answer */

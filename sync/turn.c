@@ -70,7 +70,8 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         sync->sent_number = sync->ledger.confirmed;
     }
     uint32_t room = pipeline_room(sync, now_ms);
-    room += sync->rewriting + sync->waits + sync->leases.waiting; /* their answers are awaited beside those of batches */
+    room += sync->rewriting + sync->waits + sync->leases.waiting +
+            sync->parts.count; /* their answers are awaited beside those of batches */
     uint64_t before = sync->sent_number;
     struct twi_batch *batch = sync->ledger.head;
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
@@ -121,6 +122,7 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
     if (pending->command == TWI_LEASE) return twi_lease_reply(sync, nodes, count, now_ms);
+    if (pending->command == TWI_PARTS_SAID) return twi_parts_reply(sync, nodes, count, now_ms);
     if (pending->command == TWI_LEASE_WAIT) twi_lease_replicated(sync, nodes);
     if (pending->command >= TWI_PLAIN) return twi_plain_reply(sync, pending, nodes, count, now_ms);
     if (pending->command >= TWI_OPEN) return twi_settle_reply(sync, pending, nodes, count, now_ms);
@@ -210,6 +212,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_UP && !sync->rewind && sync->leases.count < TWI_LEASES_MAX &&
         breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
+    if (sync->phase == TWI_UP && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED) return now_ms;
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
     if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
         return wake_ms;
@@ -259,6 +262,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
     if (sync->phase == TWI_UP) {
         twi_lease_step(sync, now_ms);
     }
+    if (sync->phase == TWI_UP) twi_parts_step(sync, now_ms);
     if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
     twi_check_full(twi_ledger_is_valid(&sync->ledger));
 }

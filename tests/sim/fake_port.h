@@ -261,4 +261,22 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     snprintf(engine->last_error, sizeof engine->last_error, "%s", text);
 }
 
+/* ---- gauges, holds: there are none ---- */
+
+_Atomic int64_t twi_part_life_ms = 15000;
+
+void twi_port_parts_again(tw_engine *engine) {
+    (void)engine;
+}
+
+bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
+    (void)engine, (void)part;
+    return false;
+}
+
+size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {
+    (void)what;
+    return twi_port_render(item, out);
+}
+
 #endif

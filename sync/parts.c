@@ -1,0 +1,219 @@
+/* parts.c -- see parts.h. The scripts gauge.lua and hold.lua have the format. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/atomic.h"
+#include "engine/check.h"
+#include "sync/answer.h"
+#include "sync/sync.h"
+
+#include "gauge.lua.h"
+#include "gauge.lua.sha1.h"
+#include "hold.lua.h"
+#include "hold.lua.sha1.h"
+
+enum { GAUGES, HOLDS };
+
+#define REFUSED_MS 1000 /* Redis will hardly think better of it sooner */
+
+bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items, size_t count) {
+    struct twi_parts *parts = &sync->parts;
+    size_t waiting = parts->end - parts->at;
+    if (parts->at != 0) {
+        memmove(parts->waiting, parts->waiting + parts->at, waiting * sizeof *parts->waiting);
+        parts->at = 0;
+        parts->end = (uint32_t)waiting;
+    }
+    if (waiting + count > parts->room) {
+        size_t room = (waiting + count) * 2;
+        struct twi_item *more = realloc(parts->waiting, room * sizeof *more);
+        if (!more) return false;
+        parts->waiting = more;
+        parts->room = (uint32_t)room;
+    }
+    memcpy(parts->waiting + parts->end, items, count * sizeof *items);
+    parts->end += (uint32_t)count;
+    parts->taken += count;
+    return true;
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------------- */
+
+static void begin(struct twi_sync *sync, uint32_t script, size_t keys, size_t args) {
+    static const struct {
+        const char *text, *sha1;
+    } scripts[] = {
+        [GAUGES] = {twi_script_gauge, twi_script_gauge_sha1}, [HOLDS] = {twi_script_hold, twi_script_hold_sha1}};
+    bool eval = sync->parts.use_eval[script];
+    sync->parts.use_eval[script] = false;
+    twi_wire_begin(&sync->out, 3 + keys + args);
+    twi_wire_put_text(&sync->out, eval ? "EVAL" : "EVALSHA");
+    twi_wire_put_text(&sync->out, eval ? scripts[script].text : scripts[script].sha1);
+    twi_wire_put_u64(&sync->out, keys);
+}
+
+static int64_t life_ms(void) {
+    return twi_load_relaxed(&twi_part_life_ms);
+}
+
+static void await(struct twi_sync *sync, struct twi_item *items, uint32_t count) {
+    struct twi_parts *parts = &sync->parts;
+    parts->ring[(parts->first + parts->count++) % TWI_PARTS_MAX] = (struct twi_statement){items, count};
+    twi_sync_await(sync, TWI_PARTS_SAID, NULL, 1);
+}
+
+/* Which engine counts: random, and kept for its life, whatever becomes of the ledger's. */
+static const char *instance_of(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    if (parts->instance[0] == '\0')
+        snprintf(parts->instance, sizeof parts->instance, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
+                 (unsigned long long)twi_sync_random(sync));
+    return parts->instance;
+}
+
+static bool say_gauges(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    uint32_t count = parts->end - parts->at;
+    char name[TWI_OWN_NAME_MAX];
+    if (count > TWI_PARTS_KEYS_MAX) count = TWI_PARTS_KEYS_MAX;
+    struct twi_item *items = malloc(count * sizeof *items);
+    if (!items) return false; /* later */
+    memcpy(items, parts->waiting + parts->at, count * sizeof *items);
+    parts->at += count;
+    begin(sync, GAUGES, 2 * (size_t)count, 3 + (size_t)count);
+    for (uint32_t i = 0; i < count; i++) {
+        twi_wire_put(&sync->out, name, twi_port_render(&items[i], name));
+        twi_wire_put(&sync->out, name, twi_port_render_own(&items[i], "gauge", name));
+    }
+    twi_wire_put_text(&sync->out, instance_of(sync));
+    twi_wire_put_i64(&sync->out, life_ms());
+    twi_wire_put_u64(&sync->out, ++parts->number);
+    for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&sync->out, items[i].units);
+    await(sync, items, count);
+    return true;
+}
+
+static bool say_holds(struct twi_sync *sync) {
+    static const struct twi_hold_part none;
+    struct twi_bytes keys = {0}, members = {0};
+    uint32_t count = 0;
+    for (struct twi_hold_part part = none; count < TWI_PARTS_KEYS_MAX && twi_port_hold_due(sync->engine, &part);
+         count++) {
+        twi_wire_put(&keys, part.name, part.name_size);
+        twi_wire_put_text(&members, part.member);
+    }
+    if (count != 0 && !keys.failed &&
+        !members.failed) { /* without memory they come again when a third of their life is over */
+        begin(sync, HOLDS, count, 3 + (size_t)count);
+        twi_bytes_add(&sync->out, keys.data, keys.size);
+        twi_wire_put_text(&sync->out, "state");
+        twi_wire_put_i64(&sync->out, life_ms());
+        twi_wire_put_text(&sync->out, "0");
+        twi_bytes_add(&sync->out, members.data, members.size);
+        await(sync, NULL, count);
+    }
+    twi_bytes_free(&keys);
+    twi_bytes_free(&members);
+    return count != 0;
+}
+
+void twi_parts_step(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_parts *parts = &sync->parts;
+    /* A rewind waits for all answers that are under way. */
+    if (sync->rewind || sync->breaker.state != TWI_BREAKER_CLOSED || sync->merge != TW_MERGE_SCRIPT) return;
+    bool was_empty = sync->out.size == 0;
+    while (twi_parts_wait(parts) && say_gauges(sync)) continue;
+    while (parts->count < TWI_PARTS_MAX && say_holds(sync)) continue;
+    if (was_empty && sync->out.size != 0) sync->out_moved_ms = now_ms;
+    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
+}
+
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
+
+/* They go back to their counters, which know the whole by then; a flush begins its round anew. */
+static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
+    if (!statement->items) return;
+    for (uint32_t i = 0; i < statement->count; i++) twi_port_return(&statement->items[i], after_ms);
+    sync->parts.told += statement->count;
+    if (after_ms != 0) {
+        twi_ticket_refused(&sync->tickets);
+    } else if (twi_ticket_again(&sync->tickets)) {
+        sync->begin_again = true;
+        sync->parts.until = 0;
+    }
+}
+
+static struct twi_statement take_first(struct twi_parts *parts) {
+    struct twi_statement first = parts->ring[parts->first];
+    parts->first = (parts->first + 1) % TWI_PARTS_MAX;
+    parts->count--;
+    return first;
+}
+
+static void tell_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
+    struct twi_answer answer = {0};
+    answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
+    if (node->type == TWI_NODE_ERROR) {
+        twi_port_count(sync->engine, poison_keys, 1);
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses a gauge: %.100s", node->text);
+    }
+    twi_port_acknowledge(item, &answer); /* refused: it will be said again like the others */
+}
+
+/* False: the reply is not one of the script's. */
+static bool tell_gauges(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *nodes,
+                        size_t count) {
+    if (nodes->type != TWI_NODE_ARRAY || count != said->count + (size_t)1) return false;
+    for (uint32_t i = 1; i <= said->count; i++)
+        if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
+    for (uint32_t i = 0; i < said->count; i++) tell_gauge(sync, &said->items[i], &nodes[i + 1]);
+    sync->parts.told += said->count;
+    return true;
+}
+
+/* An error instead of an answer. False: perhaps done; that is for a new connection to say again. */
+static bool take_error(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *error) {
+    enum twi_answer_kind kind = twi_answer_error(error);
+    if (kind == TWI_ANSWER_NOSCRIPT) {
+        sync->parts.use_eval[said->items ? GAUGES : HOLDS] = true;
+        give_back(sync, said, 0);
+        if (!said->items) twi_port_parts_again(sync->engine);
+        return true;
+    }
+    twi_refused(sync, said->items ? "gauges" : "what is held", error);
+    give_back(sync, said, REFUSED_MS);
+    return kind != TWI_ANSWER_UNKNOWN;
+}
+
+bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_statement said = take_first(&sync->parts);
+    bool well = true;
+    if (nodes->type == TWI_NODE_ERROR) {
+        well = take_error(sync, &said, nodes);
+    } else if (said.items && !tell_gauges(sync, &said, nodes, count)) {
+        give_back(sync, &said, 0);
+        well = false;
+    }
+    free(said.items);
+    if (!well) twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
+    return well;
+}
+
+void twi_parts_dropped(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    while (parts->count != 0) {
+        struct twi_statement lost = take_first(parts);
+        give_back(sync, &lost, 0);
+        free(lost.items);
+    }
+    struct twi_statement waiting = {parts->waiting + parts->at, parts->end - parts->at};
+    if (waiting.count != 0) give_back(sync, &waiting, 0);
+    parts->at = parts->end = 0;
+}
+
+void twi_parts_free(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    while (parts->count != 0) free(take_first(parts).items);
+    free(parts->waiting);
+}

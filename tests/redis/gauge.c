@@ -1,0 +1,232 @@
+/* gauge.c -- what is present, over several processes and a real Redis: the sum is that of those who live; who is killed is gone
+ * within the life of its part; who was stopped says all of it again; nothing is left over.
+ * Method: parts live for 900 ms here in place of 15 s. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+#include "engine/port.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIFE_MS 900
+
+static struct redis_server server;
+
+static tw_family *gauge_of(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "online";
+    options.window = TW_FOREVER;
+    options.kind = TW_GAUGE;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+struct want {
+    tw_family *family;
+    const char *key;
+    int64_t view;
+};
+
+static bool shows(void *ctx) {
+    struct want *want = ctx;
+    int64_t view = INT64_MIN;
+    return tw_get(want->family, tw_str(want->key), &view) == TW_OK && view == want->view;
+}
+
+static void await_view(tw_family *family, const char *key, int64_t view, int64_t within_ms) {
+    struct want want = {family, key, view};
+    if (test_wait(shows, &want, within_ms)) return;
+    int64_t now = INT64_MIN;
+    (void)tw_get(family, tw_str(key), &now);
+    fail_msg("the view of %s is %lld after %lld ms, not %lld", key, (long long)now, (long long)within_ms,
+             (long long)view);
+}
+
+/* Goal: both engines see both parts; what leaves is gone at once, and the last one leaves nothing. */
+static void the_sum_is_that_of_all_engines(void **state) {
+    (void)state;
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
+    assert_status(tw_add(of_a, tw_str("room"), 5, NULL), TW_OK);
+    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "online:room"), 5);
+    assert_status(tw_add(of_b, tw_str("room"), 7, NULL), TW_OK);
+    assert_status(tw_add(of_b, tw_str("other"), 1, NULL), TW_OK);
+    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "online:room"), 12);
+    await_view(of_a, "room", 12, 2000);
+    await_view(of_b, "room", 12, 2000);
+    int64_t total;
+    tw_key room = tw_str("room");
+    assert_status(tw_fetch(of_a, &room, 1, &total, 5000), TW_OK);
+    assert_i64_equal(total, 12);
+    assert_status(tw_add(of_a, tw_str("room"), -4, NULL), TW_OK);
+    await_view(of_b, "room", 8, 2000);
+    test_sleep_ms(2 * LIFE_MS); /* said again all the time */
+    await_view(of_a, "room", 8, 0);
+    await_view(of_b, "room", 8, 0);
+    assert_i64_equal(redis_server_get(&server, "online:room"), 8);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "online:room"), 7);
+    assert_status(tw_add(of_b, tw_str("room"), -7, NULL), TW_OK);
+    assert_status(tw_flush(b, 5000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:room", "tw:gauge:online:room", NULL), "0");
+    assert_status(tw_close(b, 5000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:other", "tw:gauge:online:other", NULL), "0");
+}
+
+/* Goal: nothing is created by a decrement alone, and what is below 0 in sum shows as it is. */
+static void a_decrement_alone_leaves_nothing(void **state) {
+    (void)state;
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = gauge_of(engine);
+    assert_status(tw_add(family, tw_str("nobody"), -3, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:nobody", "tw:gauge:online:nobody", NULL), "0");
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
+struct page {
+    _Atomic int64_t present[8]; /* of each process */
+    _Atomic bool ready[8], stop;
+};
+
+static int be_present(struct page *page, int index, const char *url) {
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed() ^ (uint64_t)index);
+    tw_engine *engine = quick_engine(url, NULL);
+    tw_family *family = gauge_of(engine);
+    while (!atomic_load(&page->stop)) {
+        int64_t delta = test_prng_between(&prng, -2, 3);
+        if (atomic_load(&page->present[index]) + delta < 0) continue;
+        atomic_fetch_add(&page->present[index], delta);
+        if (tw_add(family, tw_str("hall"), delta, NULL) != TW_OK) return 2;
+        if (tw_flush(engine, 5000) != TW_OK) return 3;
+        atomic_store(&page->ready[index], true);
+        test_sleep_ms(1);
+        if (atomic_load(&page->present[index]) > 50) break;
+    }
+    while (!atomic_load(&page->stop)) test_sleep_ms(5);
+    return tw_close(engine, 5000) == TW_OK ? 0 : 4;
+}
+
+/* Goal: processes that are killed are gone within the life of their parts, to the unit; one that was stopped for longer comes back
+ * with all that it counts. */
+static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
+    (void)state;
+    enum { PROCESSES = 4 };
+    struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[PROCESSES];
+    (void)test_seed();
+    for (int i = 0; i < PROCESSES; i++) {
+        pids[i] = fork();
+        if (pids[i] != 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(be_present(page, i, server.url));
+    }
+    for (int i = 0; i < PROCESSES; i++)
+        for (int wait = 0; wait < 5000 && atomic_load(&page->present[i]) <= 50; wait++) test_sleep_ms(1);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = gauge_of(engine);
+    int64_t all = 0;
+    for (int i = 0; i < PROCESSES; i++) all += atomic_load(&page->present[i]);
+    await_view(family, "hall", all, 5000);
+    for (int i = 0; i < 2; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+        all -= atomic_load(&page->present[i]);
+    }
+    await_view(family, "hall", all, LIFE_MS + 1000);
+    kill(pids[2], SIGSTOP);
+    await_view(family, "hall", all - atomic_load(&page->present[2]), LIFE_MS + 1000);
+    kill(pids[2], SIGCONT);
+    await_view(family, "hall", all, 2000);
+    atomic_store(&page->stop, true);
+    for (int i = 2; i < PROCESSES; i++) {
+        int status;
+        waitpid(pids[i], &status, 0);
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    await_view(family, "hall", 0, 2000);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    munmap(page, sizeof *page);
+}
+
+/* Goal: lost replies, lost requests, cut connections, a flushed script, a wiped and a restarted Redis: the sum is right again soon,
+ * and a flush never says so before it is. */
+static void no_fault_leaves_a_wrong_sum(void **state) {
+    (void)state;
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    tw_engine *a = quick_engine(proxy_url(proxy), NULL), *b = quick_engine(server.url, NULL);
+    tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    int64_t present = 0;
+    proxy_chance(proxy, PROXY_DROP_REPLY, 700);
+    proxy_chance(proxy, PROXY_DROP_REQUEST, 700);
+    proxy_chance(proxy, PROXY_CUT_REPLY, 300);
+    proxy_chance(proxy, PROXY_TWICE, 200);
+    for (uint64_t step = 0; step < test_scale(60); step++) {
+        int64_t delta = test_prng_between(&prng, present > 5 ? -5 : 0, 9);
+        present += delta;
+        assert_status(tw_add(of_a, tw_str("x"), delta, NULL), TW_OK);
+        if (test_prng_chance(&prng, 1, 20)) redis_server_ask(&server, "SCRIPT", "FLUSH", NULL);
+        if (tw_flush(a, 10000) == TW_OK) assert_i64_equal(redis_server_get(&server, "online:x"), present);
+    }
+    for (int i = 0; i < PROXY_FAULTS; i++) proxy_chance(proxy, (enum proxy_fault)i, 0);
+    await_view(of_b, "x", present, 3000);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    await_view(of_b, "x", present, 3000);
+    redis_server_kill(&server);
+    assert_status(tw_add(of_a, tw_str("x"), 1, NULL), TW_OK);
+    redis_server_restart(&server);
+    await_view(of_b, "x", present + 1, 5000);
+    assert_status(tw_close(a, 5000), TW_OK);
+    await_view(of_b, "x", 0, 3000);
+    assert_status(tw_close(b, 5000), TW_OK);
+    proxy_stop(proxy);
+}
+
+/* Goal: many keys, more than one statement holds, in one flush; and all of them again in each life. */
+static void many_gauges_are_said_in_parts(void **state) {
+    (void)state;
+    enum { KEYS = 3000 };
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = gauge_of(engine);
+    char key[16];
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(tw_add(family, tw_str(key), i + 1, NULL), TW_OK);
+    }
+    assert_status(tw_flush(engine, 10000), TW_OK);
+    test_sleep_ms(LIFE_MS + LIFE_MS / 2);
+    for (int i = 0; i < KEYS; i += 97) {
+        snprintf(key, sizeof key, "online:k%d", i);
+        assert_i64_equal(redis_server_get(&server, key), i + 1);
+    }
+    assert_status(tw_close(engine, 10000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:k1", "online:k2999", NULL), "0");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_sum_is_that_of_all_engines),
+        cmocka_unit_test(a_decrement_alone_leaves_nothing),
+        cmocka_unit_test(killed_processes_are_gone_and_stopped_ones_return),
+        cmocka_unit_test(no_fault_leaves_a_wrong_sum),
+        cmocka_unit_test(many_gauges_are_said_in_parts),
+    };
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    redis_server_require();
+    atomic_store(&twi_part_life_ms, LIFE_MS);
+    redis_server_start(&server, durable);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    redis_server_destroy(&server);
+    return failed;
+}
