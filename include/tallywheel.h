@@ -614,7 +614,8 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
     X(reservations_expired, counter, "reservations whose hold was over before they were confirmed; without Redis") \
     X(lease_draws, counter, "times units of a hard limit were drawn from Redis") \
     X(lease_returned, counter, "units of hard limits that were given back unspent") \
-    X(lease_stranded, gauge, "units of hard limits that are seen in leases of engines that are gone, windows still open") \
+    X(lease_stranded, gauge, \
+      "units of hard limits that are seen in leases of engines that are gone, windows still open") \
     X(limit_at_risk, counter, "units that this engine was granted beyond a hard limit, because Redis forgot grants") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
