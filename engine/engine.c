@@ -425,6 +425,7 @@ tw_status tw_stop(tw_engine *engine) {
     (void)twi_thread_here(); /* in a forked child: makes the engine anew before it is stopped */
     twi_store_release(&engine->stopped, true);
     twi_store_release(&engine->gate, true);
+    if (engine->sync != NULL && engine->driver->ask_stop != NULL) engine->driver->ask_stop(engine->sync);
     return TW_OK;
 }
 

@@ -185,6 +185,38 @@ struct twi_audit {
     tw_audit_report *report;
 };
 
+/* ---- questions that a caller waits for (sync/ask.c): one run of a script over keys of one slot */
+
+enum twi_script { TWI_SCRIPT_STRICT, TWI_SCRIPTS };
+
+enum twi_asked {
+    TWI_ASKED_DONE,    /* `said` is Redis's answer */
+    TWI_ASKED_REFUSED, /* Redis would not have it: surely not executed */
+    TWI_ASKED_UNKNOWN, /* perhaps executed */
+    TWI_ASKED_AWAY     /* Redis could not be asked: surely not executed */
+};
+
+/* One element of an answer. */
+struct twi_said {
+    bool is_number, is_nil;
+    int64_t number; /* also of a text that spells one */
+    size_t size;
+    char text[80]; /* with a NUL */
+};
+#define TWI_SAID_MAX 8u
+
+struct twi_ask {
+    enum twi_script script;
+    const tw_key *keys, *args; /* args: from the script's ARGV[4] on; ask.h has the first three */
+    size_t key_count, arg_count;
+    int64_t deadline_ms; /* monotonic */
+    /* Upon TWI_ASKED_UNKNOWN the script is told "never mind" before anything else goes over the same connection: whatever it
+     * has charged for this call is taken back, once, and a copy of it that comes late does nothing. */
+    bool numbered;
+    struct twi_said said[TWI_SAID_MAX]; /* behind the number of the call */
+    size_t said_count;
+};
+
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };
 
 struct twi_driver {
@@ -206,6 +238,8 @@ struct twi_driver {
     void (*abandon)(struct twi_sync *sync);
     void (*own)(const struct twi_sync *sync, struct twi_audit_own *own); /* by the owner of the turn */
     tw_status (*audit)(const struct twi_audit *audit);                   /* without an engine; any thread; waits */
+    enum twi_asked (*ask)(struct twi_sync *sync, struct twi_ask *ask);   /* any thread; waits */
+    void (*ask_stop)(struct twi_sync *sync); /* whoever waits is answered at once, from now on. Any thread */
 };
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);

@@ -617,6 +617,17 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
     X(lease_stranded, gauge, \
       "units of hard limits that are seen in leases of engines that are gone, windows still open") \
     X(limit_at_risk, counter, "units that this engine was granted beyond a hard limit, because Redis forgot grants") \
+    X(ask_active, gauge, "calls that wait for Redis now (strict limits, locks)") \
+    X(ask_calls, counter, "calls that asked Redis and waited") \
+    X(ask_ms, counter, "how long they waited, all together") \
+    X(ask_connects, counter, "connections made for them") \
+    X(ask_timeouts, counter, "tries without an answer in time") \
+    X(ask_refused, counter, "tries that Redis refused") \
+    X(ask_dropped, counter, "tries whose connection failed") \
+    X(ask_away, counter, "calls that could not be asked: Redis was left alone, or all connections were in use") \
+    X(asked_again, counter, "tries after one whose answer was lost") \
+    X(asks_unknown, counter, "calls of which it is not known whether Redis executed them") \
+    X(asks_settled, counter, "of those, calls whose charge, if any, was taken back") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 

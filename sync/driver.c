@@ -34,6 +34,7 @@ static tw_status check_options(const tw_options *options) {
 }
 
 static void sync_free(struct twi_sync *sync) {
+    twi_asks_destroy(sync->asks);
     twi_ledger_free(&sync->ledger);
     twi_batch_free(sync->opening);
     twi_reader_free(sync->reader);
@@ -85,7 +86,9 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     sync->transport = transport ? transport : &twi_link_transport;
     if (!transport) sync->link = twi_link_create(&sync->url, options->threads == TW_OWN_THREAD);
     sync->transport_ctx = transport ? transport_ctx : sync->link;
-    if (!sync->staging || (!transport && !sync->link)) {
+    bool may_wait = !transport && options->threads == TW_OWN_THREAD;
+    if (may_wait) sync->asks = twi_asks_create(engine, &sync->url, options);
+    if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->asks)) {
         twi_link_destroy(sync->link);
         sync_free(sync);
         return TW_ERR_MEMORY;
@@ -144,8 +147,18 @@ static void driver_destroy(struct twi_sync *sync) {
     sync_free(sync);
 }
 
+static enum twi_asked driver_ask(struct twi_sync *sync, struct twi_ask *ask) {
+    return sync->asks ? twi_asks_ask(sync->asks, ask) : TWI_ASKED_AWAY;
+}
+
+static void driver_ask_stop(struct twi_sync *sync) {
+    if (sync->asks) twi_asks_stop(sync->asks);
+}
+
 static void driver_abandon(struct twi_sync *sync) {
     twi_link_abandon(sync->link);
+    twi_asks_abandon(sync->asks);
+    sync->asks = NULL;
     sync_free(sync);
 }
 
@@ -160,6 +173,8 @@ const struct twi_driver *twi_driver_find(void) {
         .stats = driver_stats,
         .own = driver_own,
         .audit = twi_audit_run,
+        .ask = driver_ask,
+        .ask_stop = driver_ask_stop,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

@@ -9,6 +9,7 @@
 #define TWI_SYNC_H
 
 #include "engine/port.h"
+#include "sync/ask.h"
 #include "sync/batch.h"
 #include "sync/breaker.h"
 #include "sync/ledger.h"
@@ -92,6 +93,7 @@ struct twi_sync {
     const struct twi_transport *transport;
     void *transport_ctx;
     struct twi_link *link; /* ours, when no transport was given */
+    struct twi_asks *asks; /* of those who wait; NULL: nobody may (host-driven, a transport was given) */
     struct twi_url url;
     int (*password)(void *ctx, char *out, size_t size);
     void *password_ctx;

@@ -1,0 +1,144 @@
+-- strict.lua -- decides one call of a strict limit, and charges it once however often it is asked. See sync/ask.h.
+--
+-- KEYS[1]  the calls of this counter (a hash): for each connection that asked, under its name: the number of its last call,
+--          and what that was given. It lives ten minutes after the last of them
+-- KEYS[2]  the counter, as batches count it
+-- KEYS[3]  the log, where the limit slides (a sorted set): a member for each call that was admitted, "name:number:units", at
+--          Redis's time in microseconds. And members whose score is a sum, negated, so that they stand before all times: "+" of
+--          the units in the log; "=start" of what calls of this window logged, which the counter has as well: what it has
+--          beyond that came another way (a fallback, a refund), and counts until the window's end
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 units,
+--          5 limit, 6 "1": as many as there are, 7 when the counter dies (absolute, ms; 0: never), 8 window in ms where its
+--          first count begins it (0: it does not), 9 window in ms where it slides, 10 the window's start
+-- Answers  {number, status, units given, used, ms until all is free, ms until these units are}: the last is 0 if they were
+--          given, -1 if they never will be
+--          OK, DENIED; LATE: the window is dead here; BAD: the counter is no number; STALE: a later call was heard already.
+--          Never mind: OK, and what was taken back. Nothing was done but after OK
+--
+-- Always true: what a call was given is noted before anything else is written, so asking again finds it; a call that is
+-- denied writes nothing, unless it asks again: only then a copy of it may yet come.
+local calls, name, log = KEYS[1], KEYS[2], KEYS[3]
+local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
+local n, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+local NOTE_MS = 600000
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
+local window_us = tonumber(ARGV[9] or '0') * 1000
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function say(status, taken, used, reset, retry)
+  return {serial, status, text(taken), text(used), text(reset), text(retry)}
+end
+
+local function note(taken)
+  redis.call('HSET', calls, who, serial .. ' ' .. text(taken))
+  redis.pcall('PEXPIRE', calls, NOTE_MS)
+end
+
+local function score(member)
+  return -tonumber(redis.call('ZSCORE', log, member) or '0')
+end
+
+local function put(member, sum)
+  redis.pcall('ZADD', log, text(-sum), member)
+end
+
+local last, given = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)$')
+if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
+local known = last == serial
+given = known and tonumber(given) or 0
+
+local value = redis.pcall('GET', name)
+local count = tonumber(type(value) == 'table' and 'x' or value or '0')
+local logged = '=' .. (ARGV[10] or '')
+
+if verb == '0' then
+  note(0)
+  if given == 0 then return say('OK', 0, 0, 0, 0) end
+  if count and count > 0 then redis.pcall('INCRBY', name, text(-math.min(given, count))) end
+  if log and redis.call('ZREM', log, who .. ':' .. serial .. ':' .. text(given)) == 1 then
+    put('+', score('+') - given)
+    if redis.call('ZSCORE', log, logged) then put(logged, score(logged) - given) end
+  end
+  return say('OK', given, 0, 0, 0)
+end
+
+if not count then return say('BAD', 0, 0, 0, 0) end
+local expiry = tonumber(ARGV[7])
+if expiry ~= 0 and expiry <= now then return say('LATE', 0, count, 0, 0) end
+
+local used, reset = count, 0
+if log then                              -- what has slid out leaves the log
+  local sum, page = score('+'), 500
+  repeat
+    local old = redis.call('ZRANGEBYSCORE', log, 1, text(now_us - window_us), 'LIMIT', 0, page)
+    for i = 1, #old do sum = sum - tonumber(string.match(old[i], '%d+$')) end
+    if #old > 0 then
+      redis.call('ZREM', log, unpack(old))
+      put('+', sum)
+    end
+  until #old < page
+  used = math.max(0, sum + count - score(logged))
+end
+
+local function all_free()
+  if log then
+    local newest = redis.call('ZREVRANGE', log, 0, 0, 'WITHSCORES')[2]
+    return newest and tonumber(newest) > 0 and math.ceil((newest + window_us - now_us) / 1000) or 0
+  end
+  local ttl = ARGV[8] ~= '0' and redis.call('PTTL', name) or -1
+  return ttl >= 0 and ttl or tonumber(ARGV[8])
+end
+
+local function these_free()              -- when enough of the oldest have slid out
+  if n > limit then return -1 end
+  if not log then return all_free() end
+  local missing, at, page = used + n - limit, 0, 200
+  repeat
+    local some = redis.call('ZRANGEBYSCORE', log, 1, '+inf', 'WITHSCORES', 'LIMIT', at, page)
+    for i = 1, #some, 2 do
+      missing = missing - tonumber(string.match(some[i], '%d+$'))
+      if missing <= 0 then return math.ceil((some[i + 1] + window_us - now_us) / 1000) end
+    end
+    at = at + page
+  until #some < 2 * page
+  return math.max(0, math.ceil((ARGV[10] * 1000 + window_us - now_us) / 1000))
+end
+
+if known then
+  local free = given > 0 or n == 0
+  return say(free and 'OK' or 'DENIED', given, used, all_free(), free and 0 or these_free())
+end
+
+local taken = used + n <= limit and n or ARGV[6] == '1' and math.max(0, math.min(n, limit - used)) or 0
+if taken == 0 then
+  if verb == '2' then note(0) end
+  local free = n == 0 and used <= limit
+  return say(free and 'OK' or 'DENIED', 0, used, all_free(), free and 0 or these_free())
+end
+
+note(taken)
+if type(redis.pcall('INCRBY', name, text(taken))) ~= 'number' then
+  note(0)
+  return say('BAD', 0, count, 0, 0)
+end
+if ARGV[8] ~= '0' then expiry = now + ARGV[8] end
+if expiry ~= 0 and redis.pcall('PTTL', name) == -1 then redis.pcall('PEXPIREAT', name, text(expiry)) end
+if log then
+  redis.pcall('ZADD', log, text(now_us), who .. ':' .. serial .. ':' .. text(taken))
+  put('+', score('+') + taken)
+  local before = redis.call('ZSCORE', log, logged)
+  put(logged, (before and -before or 0) + taken)
+  if not before then                     -- sums of windows that are long over
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', log, '-inf', 0)) do
+      local start = tonumber(string.match(member, '^=(%-?%d+)$') or '')
+      if start and start < ARGV[10] - 2 * ARGV[9] then redis.pcall('ZREM', log, member) end
+    end
+  end
+  redis.pcall('PEXPIRE', log, ARGV[9])
+end
+return say('OK', taken, used + taken, all_free(), 0)
