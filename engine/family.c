@@ -10,6 +10,7 @@
 #include "engine/lease.h"
 #include "engine/limit.h"
 #include "engine/options.h"
+#include "engine/strict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,7 @@ static void choose_hot_path(struct tw_family *family) {
         family->hot_acquire = twi_acquire_slow;
     }
     if (family->is_hard && synced) family->hot_acquire = twi_lease_acquire;
+    if (family->is_strict && synced) family->hot_acquire = twi_strict_acquire;
 }
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
@@ -118,6 +120,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->ages = options->on_full == TW_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     family->gauge = options->kind == TW_GAUGE && engine->has_redis;
+    family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;

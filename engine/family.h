@@ -25,6 +25,7 @@ struct tw_family {
                              tw_verdict *verdict); /* hot_acquire.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
+    bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
     struct twi_window_rule rule;
 
     /* policies: tw_family_set() changes them one by one */

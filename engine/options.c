@@ -298,14 +298,26 @@ static tw_status check_gauge(const tw_family_options *in, const struct twi_optio
     return TW_OK;
 }
 
+/* What TW_LIMIT_STRICT goes with. */
+static tw_status check_strict(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
+    if (in->limit_shape == TW_SHAPE_GCRA)
+        return refuse(in, "limit_shape: with Redis, TW_LIMIT_STRICT knows TW_SHAPE_FIXED and TW_SHAPE_SLIDING");
+    if (context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "limit_mode: with Redis, TW_LIMIT_STRICT needs TW_MERGE_SCRIPT");
+    if (in->limit_shape == TW_SHAPE_SLIDING && in->window != TW_ALIGNED)
+        return refuse(in, "limit_shape: with TW_LIMIT_STRICT, TW_SHAPE_SLIDING belongs to TW_ALIGNED windows");
+    return TW_OK;
+}
+
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
     if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
-    if (in->limit_mode == TW_LIMIT_STRICT) return refuse(in, "limit_mode: no TW_LIMIT_STRICT in this version");
-    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
-    bool is_hard = in->limit_mode == TW_LIMIT_HARD;
-    if (in->on_outage != TW_OUTAGE_LOCAL && !is_hard)
+    bool is_hard = in->limit_mode == TW_LIMIT_HARD, is_strict = in->limit_mode == TW_LIMIT_STRICT;
+    if (in->limit_shape != TW_SHAPE_FIXED && !is_strict)
+        return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
+    if (in->on_outage != TW_OUTAGE_LOCAL && !is_hard && (!is_strict || in->on_outage == TW_OUTAGE_SHARE))
         return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
     if (in->outage_grace_ms != 0 && !is_hard) return refuse(in, "outage_grace_ms: only 0 in this version");
     if (in->shadow) return refuse(in, "shadow: not in this version");
@@ -355,6 +367,10 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_limit_values(&options);
     if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_gauge(&options, context);
+    return TW_OK;
+}
+
+    if (status == TW_OK) status = check_strict(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);

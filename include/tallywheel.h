@@ -627,6 +627,7 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
     X(ask_away, counter, "calls that could not be asked: Redis was left alone, or all connections were in use") \
     X(asked_again, counter, "tries after one whose answer was lost") \
     X(asks_unknown, counter, "calls of which it is not known whether Redis executed them") \
+    X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \
     X(asks_settled, counter, "of those, calls whose charge, if any, was taken back") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")

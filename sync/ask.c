@@ -66,12 +66,13 @@ struct twi_asks {
 struct twi_asks *twi_asks_create(tw_engine *engine, const struct twi_url *url, const tw_options *options) {
     struct twi_asks *asks = calloc(1, sizeof *asks);
     if (asks == NULL) return NULL;
-    asks->rules = (struct twi_talk_rules){.engine = engine,
-                                          .url = *url,
-                                          .password = options->redis_password,
-                                          .password_ctx = options->redis_password_ctx,
-                                          .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
-                                          .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    asks->rules =
+        (struct twi_talk_rules){.engine = engine,
+                                .url = *url,
+                                .password = options->redis_password,
+                                .password_ctx = options->redis_password_ctx,
+                                .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
+                                .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     asks->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     pthread_mutex_init(&asks->rules.password_lock, NULL);
     pthread_mutex_init(&asks->lock, NULL);
@@ -321,8 +322,8 @@ static enum twi_asked go(struct twi_asks *asks, struct line *line, struct twi_as
         count_error(asks, done, twi_wait_left_ms(&part, engine) > 0);
         perhaps = perhaps || done == TWI_TALK_BROKEN;
         *slowly = done == TWI_TALK_TURNED_AWAY;
-        bool over = done == TWI_TALK_REFUSED || done == TWI_TALK_TURNED_AWAY ||
-                    twi_wait_left_ms(wait, engine) <= 0 || twi_load_relaxed(&asks->stopped);
+        bool over = done == TWI_TALK_REFUSED || done == TWI_TALK_TURNED_AWAY || twi_wait_left_ms(wait, engine) <= 0 ||
+                    twi_load_relaxed(&asks->stopped);
         if (!over) continue;
         if (perhaps) owe(asks, line, ask);
         if (perhaps) return TWI_ASKED_UNKNOWN;

@@ -151,8 +151,8 @@ static enum twi_talked dial(struct twi_talk *talk, struct twi_wait *wait) {
     if (talk->dial_deadline_ms == 0) talk->dial_deadline_ms = now_ms + 10 * (int64_t)talk->rules->timeout_ms;
     for (;;) {
         bool connecting = false;
-        int done = twi_link_transport.connect(talk->link, &talk->rules->url, twi_port_mono_ms(engine),
-                                              talk->dial_deadline_ms);
+        int done =
+            twi_link_transport.connect(talk->link, &talk->rules->url, twi_port_mono_ms(engine), talk->dial_deadline_ms);
         if (done > 0) return TWI_TALK_DONE;
         if (done < 0) return unsent(talk, twi_link_transport.why(talk->link));
         if (twi_wait_left_ms(wait, engine) <= 0) return TWI_TALK_UNSENT; /* goes on with the next call */

@@ -60,6 +60,7 @@ struct proxy {
     bool has_order;
     uint32_t chances[PROXY_FAULTS];
     char from[200], to[200];
+    char only[64];
     struct bytes faulted; /* the last batch that had a fault, from its number of keys on */
     struct pair pairs[PAIRS_MAX];
     struct proxy_seen seen;
@@ -254,7 +255,9 @@ static void take_requests(struct proxy *proxy, struct pair *pair) {
         size_t length, begins;
         const char *word = word_of(pair->in.data, size, 0, &length, &begins);
         static const struct plan plain = {0};
-        if (length >= 4 && memcmp(word, "EVAL", 4) == 0)
+        bool only_others =
+            proxy->only[0] != '\0' && memmem(pair->in.data, size, proxy->only, strlen(proxy->only)) == NULL;
+        if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others)
             take_batch(proxy, pair, pair->in.data, size);
         else
             forward(pair, pair->in.data, size, &plain);
@@ -538,6 +541,12 @@ void proxy_manner(struct proxy *proxy, enum proxy_manner manner) {
 void proxy_lead_to(struct proxy *proxy, const struct redis_server *server) {
     lock(proxy);
     snprintf(proxy->upstream, sizeof proxy->upstream, "%s", server->socket);
+    unlock(proxy);
+}
+
+void proxy_only(struct proxy *proxy, const char *text) {
+    lock(proxy);
+    snprintf(proxy->only, sizeof proxy->only, "%s", text != NULL ? text : "");
     unlock(proxy);
 }
 

@@ -67,6 +67,8 @@ void proxy_cut_all(struct proxy *proxy);                                    /* c
 void proxy_say(struct proxy *proxy, const char *text);                      /* unasked, to every client */
 /* From now on requests that name the ledger `from` name `to` (of equal length) instead; NULL: no more of it. */
 void proxy_impersonate(struct proxy *proxy, const char *from, const char *to);
+/* From now on only requests that contain this are batches, for orders, chances and what is seen; NULL: all. */
+void proxy_only(struct proxy *proxy, const char *text);
 struct proxy_seen proxy_look(struct proxy *proxy);
 
 #endif

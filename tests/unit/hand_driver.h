@@ -86,8 +86,16 @@ static void hand_abandon(struct twi_sync *sync) {
 }
 const struct twi_driver *twi_driver_find(void) {
     static const struct twi_driver driver = {
-        hand_create, hand_turn,    hand_fd,      hand_wake_ms, hand_ticket, hand_ticket_state,
-        hand_stats,  hand_destroy, hand_abandon, NULL,         NULL};
+        .create = hand_create,
+        .turn = hand_turn,
+        .fd = hand_fd,
+        .wake_ms = hand_wake_ms,
+        .ticket_take = hand_ticket,
+        .ticket_state = hand_ticket_state,
+        .stats = hand_stats,
+        .destroy = hand_destroy,
+        .abandon = hand_abandon,
+    };
     return &driver;
 }
 

@@ -1,0 +1,11 @@
+/* strict.h -- limits that ask Redis for every call (TW_LIMIT_STRICT, with Redis).
+ * Always true: a call is charged at most once, by Redis or by what decided in its place. */
+#ifndef TWI_STRICT_H
+#define TWI_STRICT_H
+
+#include "engine/limit.h"
+
+/* As tw_acquire(). */
+twi_hot_acquire twi_strict_acquire;
+
+#endif

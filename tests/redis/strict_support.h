@@ -1,0 +1,70 @@
+/* strict_support.h -- an engine with a strict family behind a proxy, in a few words.
+ * Always true: what a test orders from the proxy concerns the pool's questions alone, never batches. */
+#ifndef TEST_STRICT_SUPPORT_H
+#define TEST_STRICT_SUPPORT_H
+
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+struct strict {
+    struct redis_server server;
+    struct proxy *proxy;
+    tw_engine *engine;
+    tw_family *family;
+};
+
+static inline tw_family_options strict_options(const char *name) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window = TW_FOREVER;
+    options.limit_mode = TW_LIMIT_STRICT;
+    return options;
+}
+
+static inline tw_family *strict_family(tw_engine *engine, tw_family_options *options) {
+    tw_family *family = NULL;
+    char error[256] = "";
+    options->error_text = error;
+    options->error_size = sizeof error;
+    tw_status status = tw_family_open(engine, options, &family);
+    if (status != TW_OK) print_error("%s\n", error);
+    assert_status(status, TW_OK);
+    return family;
+}
+
+/* `timeout_ms`: of a call. The family "s" is endless and fixed; on_outage as given. */
+static inline void strict_begin(struct strict *strict, uint32_t timeout_ms, uint32_t on_outage) {
+    tw_options options;
+    redis_server_start(&strict->server, NULL);
+    strict->proxy = proxy_start(&strict->server, test_seed());
+    proxy_only(strict->proxy, "tw:calls:");
+    quick_options(&options, proxy_url(strict->proxy));
+    options.redis_timeout_ms = timeout_ms;
+    assert_status(tw_open(&options, &strict->engine), TW_OK);
+    tw_family_options family_options = strict_options("s");
+    family_options.on_outage = on_outage;
+    strict->family = strict_family(strict->engine, &family_options);
+}
+
+static inline void strict_end(struct strict *strict) {
+    assert_status(tw_close(strict->engine, 5000), TW_OK);
+    proxy_stop(strict->proxy);
+    redis_server_destroy(&strict->server);
+}
+
+static inline void strict_order(struct strict *strict, enum proxy_fault fault, uint32_t times) {
+    struct proxy_order order = {.fault = fault, .times = times};
+    proxy_order(strict->proxy, &order);
+}
+
+/* One call; which answer is expected. */
+static inline tw_verdict strict_take(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire(family, tw_str(key), n, limit, &verdict), want);
+    assert_int_equal(verdict.allowed, want == TW_OK);
+    return verdict;
+}
+
+#endif
