@@ -367,9 +367,6 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_limit_values(&options);
     if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_gauge(&options, context);
-    return TW_OK;
-}
-
     if (status == TW_OK) status = check_strict(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
