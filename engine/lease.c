@@ -37,7 +37,6 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
     TWI_RACE_POINT(lease_made_not_entered);
     if (twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell)) { /* H1, pairs with H2 */
         enlist(arena, place->generation, lease);
-        twi_store_relaxed(&call->engine->leases.exist, true); /* a hint for the turn; it is listed right after this */
         return lease;
     }
     twi_piece_give(arena, place->generation, line, TWI_LEASE_LINES); /* nobody has seen it */

@@ -276,6 +276,7 @@ static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *
     memcpy(ask->epoch, leases->epoch.id, sizeof ask->epoch);
     if (leases->restating == 0) memcpy(leases->epoch.said, leases->epoch.id, sizeof leases->epoch.said);
     memcpy(ask->said, leases->epoch.said, sizeof ask->said);
+    ask->tells = !leases->known || strcmp(leases->epoch.said, leases->epoch.id) != 0;
     leases->asking = true;
     return true;
 }
@@ -329,6 +330,21 @@ void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
     if (leases->wanted_count < TWI_LEASE_WANTED_MAX) leases->wanted[leases->wanted_count++] = hash_of(name, size);
 }
 
+void twi_port_lease_other(tw_engine *engine, const char *instance) {
+    struct twi_leases *leases = &engine->leases;
+    if (leases->other_count < TWI_LEASE_OTHERS_MAX)
+        (void)snprintf(leases->others[leases->other_count++], sizeof leases->others[0], "%s", instance);
+}
+
+/* Until everything is said again, what was known of others before is kept: Redis may have forgotten some. */
+static void take_others(struct twi_leases *leases, bool is_new) {
+    if (!is_new && strcmp(leases->epoch.said, leases->epoch.id) == 0) {
+        memcpy(leases->epoch.others, leases->others, sizeof leases->others);
+        leases->epoch.other_count = leases->other_count;
+    }
+    leases->other_count = 0;
+}
+
 /* Two names of one hash: a lease goes home that nobody wants. No harm. */
 static void mark_wanted(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
@@ -373,7 +389,7 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
     bool busy = leases->head != 0;
     leases->ask_at_ms = engine->turn_mono_ms + (busy ? busy_ms(engine) : EPOCH_MS);
     if (answer->kind != TWI_LEASE_TOLD) {
-        leases->wanted_count = 0;
+        leases->wanted_count = leases->other_count = 0;
         if (answer->refused) leases->ask_at_ms = engine->turn_mono_ms + REFUSED_MS;
         return;
     }
@@ -381,6 +397,7 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
     leases->wanted_since_ms = answer->redis_ms;
     leases->known = !ask->leaves;
     bool is_new = strcmp(leases->epoch.id, answer->id) != 0;
+    take_others(leases, is_new);
     if (is_new && !ask->leaves) begin_epoch(engine, answer);
     mark_wanted(engine);
     /* Its end is awaited, or what was said again is to be told. */
@@ -453,7 +470,9 @@ void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, con
 /* ---- beginning and end ---- */
 
 void twi_leases_begin(tw_engine *engine) {
+    bool exist = twi_load_relaxed(&engine->leases.exist); /* in a forked child its families do, still */
     memset((void *)&engine->leases, 0, sizeof engine->leases);
+    twi_store_relaxed(&engine->leases.exist, exist);
 }
 
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {

@@ -13,7 +13,7 @@
 
 struct twi_leases {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t asked; /* newest lease that the turn is to look at; any thread */
-    _Atomic bool exist;                             /* one was made; any thread */
+    _Atomic bool exist;                             /* a family has them; any thread */
     _Atomic int64_t away_since_ms;                  /* monotonic: Redis has failed to answer since; 0: it answers */
     /* the turn's own */
     uint32_t head, tail; /* those with something in hand or to say: a queue, by next_active */
@@ -25,6 +25,8 @@ struct twi_leases {
     int64_t ask_at_ms, walk_at_ms;
     int64_t wanted_since_ms; /* Redis's clock */
     struct twi_lease_epoch epoch;
+    char others[TWI_LEASE_OTHERS_MAX][33]; /* named in the answer that is being read */
+    uint32_t other_count;
     uint64_t wanted[TWI_LEASE_WANTED_MAX];
     uint32_t wanted_count;
 };

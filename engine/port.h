@@ -99,12 +99,15 @@ bool twi_port_restore_some(tw_engine *engine);
 
 /* ---- hard limits: what is said of leases (engine/lease.h, sync/lease.c) ---- */
 
+#define TWI_LEASE_OTHERS_MAX 100u
 /* An epoch is the time in which Redis has surely forgotten no grant: ended by another server or an empty store. */
 struct twi_lease_epoch {
-    char instance[33]; /* who we are in it */
-    char id[33];       /* "": none known */
-    char run[41];      /* the run_id of the server it was begun in; "": not known */
-    char said[33];     /* the epoch in which we have said everything again */
+    char instance[33];                     /* who we are in it */
+    char id[33];                           /* "": none known */
+    char run[41];                          /* the run_id of the server it was begun in; "": not known */
+    char said[33];                         /* the epoch in which we have said everything again */
+    char others[TWI_LEASE_OTHERS_MAX][33]; /* that take part, as far as we were told */
+    uint32_t other_count;
 };
 
 struct twi_lease;
@@ -115,6 +118,7 @@ struct twi_lease_ask {
     int64_t limit, granted, target, need, returned, spent, spent_all;
     bool look, restate;
     bool leaves;              /* of the epoch: nothing is held any more */
+    bool tells;               /* of the epoch: the others are named, too */
     int64_t wanted_since_ms;  /* of the epoch */
     char epoch[33], said[33]; /* as they were when this was said */
 };
@@ -138,6 +142,8 @@ struct twi_lease_answer {
 size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max);
 void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer);
 /* Before the answer of an epoch: the lease of the counter with that Redis key (without the prefix) is wanted by others. */
+/* Another engine that takes part. */
+void twi_port_lease_other(tw_engine *engine, const char *instance);
 void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine);
 /* Monotonic ms at which there will be something to say of leases; INT64_MAX: nothing is known of. */

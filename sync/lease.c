@@ -37,10 +37,10 @@ static void put_name(struct twi_sync *sync, const char *name) {
     twi_wire_put(&sync->out, text, (size_t)size);
 }
 
-static void begin(struct twi_sync *sync, uint32_t script) {
+static void begin(struct twi_sync *sync, uint32_t script, size_t more) {
     bool eval = sync->leases.use_eval[script];
     sync->leases.use_eval[script] = false;
-    twi_wire_begin(&sync->out, 3 + scripts[script].keys + scripts[script].args);
+    twi_wire_begin(&sync->out, 3 + scripts[script].keys + scripts[script].args + more);
     twi_wire_put_text(&sync->out, eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(&sync->out, eval ? scripts[script].text : scripts[script].sha1);
     twi_wire_put_u64(&sync->out, scripts[script].keys);
@@ -53,7 +53,8 @@ static void put_epoch_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     char fresh[33];
     snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
              (unsigned long long)twi_sync_random(sync));
-    begin(sync, SCRIPT_LEASES);
+    uint32_t others = ask->tells ? epoch->other_count : 0;
+    begin(sync, SCRIPT_LEASES, others);
     twi_wire_put_text(&sync->out, VERSION);
     twi_wire_put_text(&sync->out, sync->run);
     twi_wire_put_text(&sync->out, epoch->instance);
@@ -63,6 +64,7 @@ static void put_epoch_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     twi_wire_put_text(&sync->out, fresh);
     twi_wire_put_i64(&sync->out, ask->wanted_since_ms);
     twi_wire_put_text(&sync->out, ask->leaves ? "1" : "0");
+    for (uint32_t i = 0; i < others; i++) twi_wire_put_text(&sync->out, epoch->others[i]);
 }
 
 static void put_lease_name(struct twi_sync *sync, const struct twi_lease_ask *ask) {
@@ -76,7 +78,7 @@ static void put_lease_name(struct twi_sync *sync, const struct twi_lease_ask *as
 
 static void put_lease_ask(struct twi_sync *sync, const struct twi_lease_ask *ask) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
-    begin(sync, SCRIPT_LEASE);
+    begin(sync, SCRIPT_LEASE, 0);
     put_lease_name(sync, ask);
     twi_wire_put_text(&sync->out, VERSION);
     twi_wire_put_text(&sync->out, sync->run);
@@ -144,14 +146,19 @@ static void take_wanted(struct twi_sync *sync, const struct twi_node *name) {
 static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
                        struct twi_lease_answer *answer) {
     if (!twi_node_is(&nodes[1], "OK")) return true;
-    int64_t open;
-    if (count < 5 || nodes[3].type != TWI_NODE_STRING || nodes[3].size > 32 || !twi_node_i64(&nodes[4], &open))
+    int64_t open, others;
+    if (count < 6 || nodes[3].type != TWI_NODE_STRING || nodes[3].size > 32 || !twi_node_i64(&nodes[4], &open) ||
+        !twi_node_i64(&nodes[5], &others) || others < 0 || others > (int64_t)count - 6)
         return false;
     answer->kind = TWI_LEASE_TOLD;
     answer->open = open == 1;
     answer->id = nodes[3].text;
     answer->run = sync->run;
-    for (size_t i = 5; i < count; i++) take_wanted(sync, &nodes[i]);
+    size_t at = 6;
+    for (; others > 0; others--, at++)
+        if (nodes[at].type == TWI_NODE_STRING && nodes[at].size == 32)
+            twi_port_lease_other(sync->engine, nodes[at].text);
+    for (; at < count; at++) take_wanted(sync, &nodes[at]);
     return true;
 }
 

@@ -6,8 +6,8 @@
 -- KEYS[1]  the epoch (leases.lua)
 -- KEYS[2]  what is wanted (leases.lua)
 -- KEYS[3]  the lease (a hash beside the counter): t the units out, granted and not given back, of all instances; s those of
---          them that are known to be spent; l the limit that was named last; f what was surely spent before Redis forgot;
---          and for each instance "connection granted returned spent risk"
+--          them that are known to be spent; l the limit that was named last; e the epoch in which it was made; f what was
+--          surely spent before Redis forgot all; and for each instance "connection granted returned spent risk"
 -- ARGV     1 version, 2 run_id ("": not known), 3 the epoch, 4 instance, 5 the serial number of its connection, 6 the
 --          window's expiry (absolute, ms; 0: none), 7 limit, 8 granted as it was told, 9 what granted should become, 10 how
 --          many more units are of use at least (0: it only draws ahead), 11 returned, 12 spent, 13 the sum spent as it was
@@ -20,21 +20,22 @@
 -- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot, and that is
 -- added to its risk. The one write goes by redis.call, so Redis refuses all or nothing. Numbers are exact up to 2^53.
 local STRANDED_MS = 5000                 -- engines are heard of once a second
+local NEW_MS = 1200                      -- by then all others have been told of this engine: they ask once a second
 local function number(text) return tonumber(text or '0') or 0 end
 local function text(value) return string.format('%.0f', value) end
 
 if ARGV[1] ~= '1' then return {'CLASH', 0} end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = redis.call('HMGET', KEYS[1], 'id', 'run', 'open')
+local epoch = redis.call('HMGET', KEYS[1], 'id', 'run', 'open', 'b:' .. ARGV[4])
 if epoch[1] ~= ARGV[3] or (ARGV[2] ~= '' and epoch[2] ~= ARGV[2]) then return {'EPOCH', now} end
 local expiry = number(ARGV[6])
 if expiry ~= 0 and now >= expiry then return {'LATE', now} end
 
 local me, serial, limit = ARGV[4], number(ARGV[5]), number(ARGV[7])
-local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', me)
+local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', me)
 local total, spent_all, floor = number(had[1]), number(had[2]), number(had[3])
-local conn, granted, returned, spent, risk = string.match(had[5] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
+local conn, granted, returned, spent, risk = string.match(had[6] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
 if serial < conn then return {'STALE', now} end
 
@@ -49,25 +50,26 @@ local function beyond(limits)
   local used = math.max(total, floor)
   return used > limits and used - limits or 0
 end
-local open = epoch[3] == '1'
+local open = epoch[3] == '1' and epoch[4] and now - epoch[4] >= NEW_MS
 if number(ARGV[8]) > granted then        -- forgotten
   local limits = math.max(limit, number(had[4]))
   local before = beyond(limits)
   total = total + number(ARGV[8]) - granted
   granted = number(ARGV[8])
   risk = risk + beyond(limits) - before
-  if open then                           -- and nobody has noticed: all must say everything again
+  if epoch[3] == '1' then                -- and nobody has noticed: all must say everything again
     open = false
     redis.call('HSET', KEYS[1], 'id', '', 'open', '0')
   end
 end
-if number(ARGV[13]) > floor then floor = number(ARGV[13]) end
+-- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
+if number(ARGV[13]) > floor and (had[5] or ARGV[3]) == ARGV[3] then floor = number(ARGV[13]) end
 
 local want, need, failed = number(ARGV[9]) - granted, number(ARGV[10]), false
 if want > 0 and open then
   -- A share of what is left, so that lots shrink towards 1 at the end; holders: all who ever drew here.
   local left = limit - math.max(total, floor)
-  local holders = math.max(1, redis.call('HLEN', KEYS[3]) - (had[1] and (had[3] and 4 or 3) or 0) + (had[5] and 0 or 1))
+  local holders = math.max(1, redis.call('HLEN', KEYS[3]) - (had[1] and (had[3] and 5 or 4) or 0) + (had[6] and 0 or 1))
   local give = math.min(want, math.max(need, math.floor(left / (2 * holders))), left)
   if give < need or give < 0 then give = 0 end
   granted = granted + give
@@ -76,12 +78,13 @@ if want > 0 and open then
 end
 
 local mine = table.concat({text(serial), text(granted), text(returned), text(spent), text(risk)}, ' ')
-if mine ~= had[5] or text(limit) ~= had[4] or text(floor) ~= (had[3] or '0') then
+if mine ~= had[6] or text(limit) ~= had[4] or text(floor) ~= (had[3] or '0') then
+  local set = {'t', text(total), 's', text(spent_all), 'l', text(limit), 'e', had[5] or ARGV[3], me, mine}
   if floor > 0 then
-    redis.call('HSET', KEYS[3], 't', text(total), 's', text(spent_all), 'l', text(limit), me, mine, 'f', text(floor))
-  else
-    redis.call('HSET', KEYS[3], 't', text(total), 's', text(spent_all), 'l', text(limit), me, mine)
+    set[11] = 'f'
+    set[12] = text(floor)
   end
+  redis.call('HSET', KEYS[3], unpack(set))
 end
 if expiry ~= 0 and redis.pcall('PTTL', KEYS[3]) == -1 then redis.pcall('PEXPIREAT', KEYS[3], ARGV[6]) end
 

@@ -1,0 +1,444 @@
+/* leases.c -- hard limits under every fault at once: real engines, a store that means what the scripts mean (lease_store.h), and
+ * a network between them that loses, cuts, and runs old copies late.
+ *
+ * Method: host-driven engines on one clock that obeys; each has its connection, whose words and answers wait in a queue. In
+ * each step one thing happens: somebody buys, gives back or turns; a word is executed, an answer arrives, a connection is cut
+ * (copies of what was on it may be executed later), the store restarts, goes back, or is wiped; an engine stalls or dies.
+ * After every step: what was admitted does not pass the limit, but for what the engines say was at risk (P4); nobody was told
+ * "final" while units were unspent. At the end faults stop: everything is sold that no dead engine holds (P5). */
+#include "tests/support/support.h"
+
+#include "engine/engine.h"
+#include "engine/lease.h"
+#include "tests/model/lease_store.h"
+
+#define NODES 4
+#define KEYS 2
+#define IN_FLIGHT 48
+#define ADRIFT 64
+#define STEPS 3000
+#define INTERVAL_MS 50
+
+struct letter {
+    struct store_word word;
+    struct store_answer answer;
+    bool executed;
+};
+
+struct twi_sync { /* one node's */
+    tw_engine *engine;
+    tw_family *family;
+    uint64_t serial;
+    bool up, dead;
+    int64_t up_at_ms, stalls_until_ms;
+    struct letter letters[IN_FLIGHT];
+    size_t first, count;
+    int64_t admitted[KEYS];
+};
+
+struct sim {
+    struct fake_clock clock;
+    struct test_prng prng;
+    uint64_t seed;
+    struct store store, before;
+    int64_t before_ms;
+    uint64_t runs, words;
+    struct twi_sync nodes[NODES];
+    struct store_word adrift[ADRIFT];
+    size_t adrift_count;
+    int64_t limit[KEYS], limit_most[KEYS];
+    bool calm;
+    /* what may happen in this run */
+    bool forgets, kills, stalls, changes_limits;
+};
+
+static struct sim sim;
+static int next_node;
+
+static int64_t now_ms(void) {
+    return fake_clock_wall_ms(&sim.clock);
+}
+static bool chance(uint32_t of_10000) {
+    return !sim.calm && test_prng_chance(&sim.prng, of_10000, 10000);
+}
+static void run_name(char out[41]) {
+    snprintf(out, 41, "run%llu", (unsigned long long)sim.runs);
+}
+
+static void fail_run(const char *what, int key) {
+    test_seed_failed("leases", sim.seed);
+    print_error("%s: key %d limit %lld (most %lld) forgets %d kills %d stalls %d limits %d\n", what, key,
+                (long long)sim.limit[key], (long long)sim.limit_most[key], sim.forgets, sim.kills, sim.stalls,
+                sim.changes_limits);
+    for (int i = 0; i < NODES; i++)
+        print_error("  node %d: admitted %lld dead %d up %d\n", i, (long long)sim.nodes[i].admitted[key],
+                    sim.nodes[i].dead, sim.nodes[i].up);
+    fail();
+}
+
+/* ---- the driver: counts arrive at once, leases by letter ---- */
+
+static struct letter *letter_at(struct twi_sync *sync, size_t i) {
+    return &sync->letters[(sync->first + i) % IN_FLIGHT];
+}
+
+static void send(struct twi_sync *sync, const struct twi_lease_ask *ask) {
+    const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
+    struct letter *letter = letter_at(sync, sync->count++);
+    *letter = (struct letter){.word = {.ask = *ask, .serial = sync->serial}};
+    run_name(letter->word.run);
+    memcpy(letter->word.instance, epoch->instance, sizeof epoch->instance);
+    memcpy(letter->word.epoch_run, epoch->run, sizeof epoch->run);
+    memcpy(letter->word.epoch_id, epoch->id, sizeof epoch->id);
+    snprintf(letter->word.fresh, sizeof letter->word.fresh, "epoch%llu", (unsigned long long)++sim.words);
+    if (ask->lease == NULL) {
+        letter->word.other_count = ask->tells ? epoch->other_count : 0;
+        memcpy(letter->word.others, epoch->others, letter->word.other_count * sizeof epoch->others[0]);
+        return;
+    }
+    char name[TWI_REDIS_KEY_MAX];
+    size_t size = twi_port_render(&ask->item, name);
+    letter->word.key = name[size - 1] - '0';
+}
+
+static void take_counts(struct twi_sync *sync) {
+    struct twi_item items[64];
+    size_t count = twi_port_collect(sync->engine, items, 64);
+    struct twi_answer answer = {0};
+    for (size_t i = 0; i < count; i++) twi_port_acknowledge(&items[i], &answer);
+}
+
+static void node_turn(struct twi_sync *sync) {
+    take_counts(sync);
+    twi_port_lease_away(sync->engine, sync->up ? 0 : twi_port_mono_ms(sync->engine));
+    if (!sync->up) return;
+    struct twi_lease_ask asks[IN_FLIGHT];
+    size_t count = twi_port_leases(sync->engine, sync->serial, asks, IN_FLIGHT - sync->count);
+    for (size_t i = 0; i < count; i++) send(sync, &asks[i]);
+}
+
+static void tell(struct twi_sync *sync, struct letter *letter) {
+    if (letter->word.ask.lease == NULL && letter->answer.answer.kind == TWI_LEASE_TOLD) {
+        letter->answer.answer.id = letter->answer.id;
+        letter->answer.answer.run = letter->answer.run;
+        for (uint32_t i = 0; i < letter->answer.other_count; i++)
+            twi_port_lease_other(sync->engine, letter->answer.others[i]);
+        for (int key = 0; key < KEYS; key++) {
+            char name[16];
+            snprintf(name, sizeof name, "sale:k%d", key);
+            if (letter->answer.wanted[key]) twi_port_lease_wanted(sync->engine, name, strlen(name));
+        }
+    }
+    struct twi_lease_ask ask = letter->word.ask;
+    struct twi_lease_answer answer = letter->answer.answer;
+    twi_port_lease_told(sync->engine, &ask, &answer);
+}
+
+static void cut(struct twi_sync *sync) {
+    for (; sync->count != 0; sync->count--, sync->first = (sync->first + 1) % IN_FLIGHT) {
+        struct letter *letter = letter_at(sync, 0);
+        if (!letter->executed && sim.adrift_count < ADRIFT && chance(5000))
+            sim.adrift[sim.adrift_count++] = letter->word;
+        letter->answer.answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+        if (!sync->dead) tell(sync, letter);
+    }
+    sync->up = false;
+    sync->up_at_ms = now_ms() + (sim.calm ? 20 : (int64_t)test_prng_below(&sim.prng, 2000));
+}
+
+static tw_status node_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
+                             void *ctx, struct twi_sync **sync) {
+    (void)options, (void)transport, (void)ctx;
+    *sync = &sim.nodes[next_node];
+    (*sync)->engine = engine;
+    return TW_OK;
+}
+static int node_fd(const struct twi_sync *sync, bool *wants_write) {
+    (void)sync;
+    *wants_write = false;
+    return -1;
+}
+static int64_t node_wake_ms(const struct twi_sync *sync) {
+    return twi_port_lease_due(((struct twi_sync *)(uintptr_t)sync)->engine);
+}
+static uint64_t node_ticket(struct twi_sync *sync) {
+    (void)sync;
+    return 1;
+}
+static enum twi_ticket node_ticket_state(struct twi_sync *sync, uint64_t ticket) {
+    (void)sync, (void)ticket;
+    return TWI_TICKET_OPEN;
+}
+static void node_stats(const struct twi_sync *sync, tw_stats *stats) {
+    (void)sync, (void)stats;
+}
+static void node_destroy(struct twi_sync *sync) {
+    bool was = sync->dead;
+    sync->dead = false; /* everything that is held is told, so that memory is in order */
+    cut(sync);
+    sync->dead = was;
+}
+const struct twi_driver *twi_driver_find(void) {
+    static const struct twi_driver driver = {.create = node_create,
+                                             .turn = node_turn,
+                                             .fd = node_fd,
+                                             .wake_ms = node_wake_ms,
+                                             .ticket_take = node_ticket,
+                                             .ticket_state = node_ticket_state,
+                                             .stats = node_stats,
+                                             .destroy = node_destroy,
+                                             .abandon = node_destroy};
+    return &driver;
+}
+
+/* ---- what is always true ---- */
+
+static int64_t admitted(int key) {
+    int64_t sum = 0;
+    for (int i = 0; i < NODES; i++) sum += sim.nodes[i].admitted[key];
+    return sum;
+}
+
+static int64_t at_risk(void) {
+    int64_t sum = 0;
+    for (int i = 0; i < NODES; i++) sum += test_stat_of(sim.nodes[i].engine, limit_at_risk);
+    return sum;
+}
+
+/* What a dead engine was granted and the store forgot nobody can say again; what one that stalls was granted shows when it
+ * comes back. */
+static void check(bool at_end) {
+    if (sim.forgets && (sim.kills || (sim.stalls && !at_end))) return;
+    for (int key = 0; key < KEYS; key++)
+        if (admitted(key) > sim.limit_most[key] + at_risk()) fail_run("more than the limit", key);
+}
+
+static struct twi_lease *lease_of_key(struct twi_sync *sync, const char *key) {
+    struct twi_call call;
+    struct twi_place place;
+    assert_status(twi_call_begin(&call, sync->family, tw_str(key)), TW_OK);
+    assert_status(twi_call_now(&call), TW_OK);
+    struct twi_lease *lease = twi_place_find(&call, &place) ? twi_lease_of(place.cell) : NULL;
+    twi_call_end(&call);
+    return lease;
+}
+
+/* ---- what happens ---- */
+
+static tw_status buy(struct twi_sync *sync, int key, int64_t n) {
+    char name[8];
+    tw_verdict verdict;
+    snprintf(name, sizeof name, "k%d", key);
+    tw_status status = tw_acquire(sync->family, tw_str(name), n, sim.limit[key], &verdict);
+    if (status == TW_OK) sync->admitted[key] += n;
+    bool was_certain = !sim.forgets && !sim.changes_limits;
+    if (verdict.final && was_certain && admitted(key) < sim.limit[key]) fail_run("final too soon", key);
+    check(false);
+    return status;
+}
+
+static void restart(bool forgets_nothing) {
+    sim.runs++;
+    if (!forgets_nothing) {
+        char names[STORE_INSTANCES][33];
+        memcpy(names, sim.store.names, sizeof names);
+        sim.store = sim.before;
+        memcpy(sim.store.names, names, sizeof names);
+    }
+    sim.adrift_count = 0; /* their sockets are gone with the server */
+    for (int i = 0; i < NODES; i++) cut(&sim.nodes[i]);
+    sim.adrift_count = 0;
+}
+
+static void something_befalls_the_store(void) {
+    if (now_ms() - sim.before_ms > 300) {
+        sim.before = sim.store;
+        sim.before_ms = now_ms();
+    }
+    if (chance(20)) restart(true);
+    if (sim.forgets && chance(15)) restart(false);
+    if (sim.forgets && chance(8)) store_wipe(&sim.store);
+    if (sim.forgets && chance(5)) {
+        store_wipe(&sim.store);
+        sim.before = sim.store;
+        restart(true);
+    }
+}
+
+static void something_befalls(struct twi_sync *sync) {
+    if (chance(100)) cut(sync);
+    if (sim.stalls && chance(8)) sync->stalls_until_ms = now_ms() + test_prng_between(&sim.prng, 1000, 30000);
+    int alive = 0;
+    for (int i = 0; i < NODES; i++) alive += !sim.nodes[i].dead;
+    if (sim.kills && alive > 2 && chance(5)) {
+        sync->dead = true;
+        cut(sync);
+    }
+    if (sim.changes_limits && chance(30)) {
+        int key = (int)test_prng_below(&sim.prng, KEYS);
+        sim.limit[key] = test_prng_between(&sim.prng, 1, 400);
+        if (sim.limit[key] > sim.limit_most[key]) sim.limit_most[key] = sim.limit[key];
+    }
+}
+
+static void post(struct twi_sync *sync) {
+    size_t i = 0;
+    while (i < sync->count && letter_at(sync, i)->executed) i++;
+    if (i < sync->count && (sim.calm || chance(7000))) {
+        struct letter *letter = letter_at(sync, i);
+        letter->answer = store_run(&sim.store, &letter->word, now_ms());
+        letter->executed = true;
+    }
+    if (sync->count != 0 && letter_at(sync, 0)->executed && (sim.calm || chance(7000))) {
+        struct letter letter = *letter_at(sync, 0);
+        sync->first = (sync->first + 1) % IN_FLIGHT;
+        sync->count--;
+        tell(sync, &letter);
+    }
+}
+
+static void late_copies(void) {
+    if (sim.adrift_count == 0 || !(sim.calm || chance(2000))) return;
+    struct store_word word = sim.adrift[0];
+    memmove(&sim.adrift[0], &sim.adrift[1], --sim.adrift_count * sizeof word);
+    (void)store_run(&sim.store, &word, now_ms());
+}
+
+static void step_node(struct twi_sync *sync) {
+    if (sync->dead) return;
+    if (!sync->up && now_ms() >= sync->up_at_ms) {
+        sync->up = true;
+        sync->serial++;
+    }
+    if (sync->up) post(sync);
+    if (now_ms() < sync->stalls_until_ms && !sim.calm) return;
+    assert_status(tw_turn(sync->engine), TW_OK);
+    something_befalls(sync);
+}
+
+static void step(void) {
+    fake_clock_advance_ms(&sim.clock, 1 + (int64_t)test_prng_below(&sim.prng, 12));
+    something_befalls_the_store();
+    late_copies();
+    for (int i = 0; i < NODES; i++) step_node(&sim.nodes[i]);
+    struct twi_sync *buyer = &sim.nodes[test_prng_below(&sim.prng, NODES)];
+    if (buyer->dead || (!sim.calm && now_ms() < buyer->stalls_until_ms)) return;
+    int64_t n = chance(500) ? test_prng_between(&sim.prng, 1, 20) : 1;
+    (void)buy(buyer, (int)test_prng_below(&sim.prng, KEYS), n);
+}
+
+/* ---- a run ---- */
+
+static void open_node(int i) {
+    tw_options options;
+    tw_family_options family;
+    tw_options_init(&options);
+    fake_clock_install(&sim.clock, &options);
+    options.threads = TW_HOST_DRIVEN;
+    options.redis_url = "model:";
+    options.memory_bytes_max = UINT64_C(16) << 20;
+    options.sync_interval_ms = INTERVAL_MS;
+    next_node = i;
+    tw_engine *engine;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "sale";
+    family.window = TW_FOREVER;
+    family.limit_mode = TW_LIMIT_HARD;
+    assert_status(tw_family_open(engine, &family, &sim.nodes[i].family), TW_OK);
+}
+
+static void begin_run(uint64_t seed) {
+    memset(&sim, 0, sizeof sim);
+    sim.seed = seed;
+    test_prng_seed(&sim.prng, seed);
+    fake_clock_init(&sim.clock, INT64_C(1700002800000));
+    store_wipe(&sim.store);
+    sim.before = sim.store;
+    sim.runs = 1;
+    sim.forgets = test_prng_chance(&sim.prng, 1, 2);
+    sim.kills = test_prng_chance(&sim.prng, 1, 4);
+    sim.stalls = test_prng_chance(&sim.prng, 1, 4);
+    sim.changes_limits = test_prng_chance(&sim.prng, 1, 4);
+    for (int key = 0; key < KEYS; key++)
+        sim.limit[key] = sim.limit_most[key] = test_prng_between(&sim.prng, 1, key == 0 ? 40 : 400);
+    for (int i = 0; i < NODES; i++) open_node(i);
+}
+
+/* Units that dead engines hold: in their leases, or granted to them without their knowing. */
+static int64_t stranded(int key) {
+    int64_t units = 0;
+    for (int i = 0; i < NODES; i++) {
+        if (!sim.nodes[i].dead) continue;
+        const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sim.nodes[i].engine);
+        if (epoch->instance[0] == '\0') continue;
+        const struct store_part *part = &sim.store.leases[key].parts[store_instance(&sim.store, epoch->instance)];
+        int64_t held = part->granted - part->returned - sim.nodes[i].admitted[key];
+        if (held > 0) units += held;
+    }
+    return units;
+}
+
+/* Faults stop; every buyer asks for one more until nobody gets any. */
+static void sell_out(void) {
+    sim.calm = true;
+    int64_t until_ms = now_ms() + 60000;
+    for (int key = 0; key < KEYS; key++) sim.limit[key] = sim.limit_most[key];
+    while (now_ms() < until_ms) {
+        fake_clock_advance_ms(&sim.clock, 5);
+        late_copies();
+        for (int i = 0; i < NODES; i++) step_node(&sim.nodes[i]);
+        for (int i = 0; i < NODES; i++)
+            for (int key = 0; key < KEYS && !sim.nodes[i].dead; key++)
+                if (i == 0 || now_ms() % 7 == 0) (void)buy(&sim.nodes[i], key, 1);
+    }
+}
+
+static void check_end(void) {
+    for (int key = 0; key < KEYS; key++) {
+        char name[8];
+        snprintf(name, sizeof name, "k%d", key);
+        int64_t sold = admitted(key), lost = stranded(key), limit = sim.limit_most[key];
+        bool may_pass = sim.forgets && (sim.kills || sim.stalls);
+        bool all = sold + lost == limit || (sim.forgets && sim.kills) || (may_pass && sold + lost > limit);
+        if (!all) fail_run("not all was sold", key);
+        for (int i = 0; i < NODES; i++) { /* the books of each lease are in order */
+            struct twi_lease *lease = sim.nodes[i].dead ? NULL : lease_of_key(&sim.nodes[i], name);
+            if (lease == NULL) continue;
+            assert_i64_equal(lease->granted - lease->returned - twi_load_relaxed(&lease->left),
+                             sim.nodes[i].admitted[key]);
+        }
+        tw_verdict verdict;
+        for (int i = 0; i < NODES; i++) {
+            if (sim.nodes[i].dead) continue;
+            assert_status(tw_acquire(sim.nodes[i].family, tw_str(name), 1, limit, &verdict), TW_DENIED);
+            if (!sim.kills && !verdict.final) fail_run("sold out, and not final", key);
+        }
+    }
+    check(true);
+    bool none = !(sim.forgets && (sim.kills || sim.stalls));
+    if (none && at_risk() != 0) fail_run("at risk without a cause", 0);
+}
+
+static void run(uint64_t seed) {
+    begin_run(seed);
+    for (uint32_t i = 0; i < STEPS; i++) step();
+    sell_out();
+    check_end();
+    for (int i = 0; i < NODES; i++) (void)tw_close(sim.nodes[i].engine, 0);
+}
+
+/* Goal: P4 and P5, whatever happens. */
+static void hard_limits_hold_under_every_schedule(void **state) {
+    (void)state;
+    static uint64_t seeds[100000];
+    size_t count = test_seeds("leases", test_scale(40), seeds, sizeof seeds / sizeof *seeds);
+    for (size_t i = 0; i < count; i++) run(seeds[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hard_limits_hold_under_every_schedule),
+    };
+    return cmocka_run_group_tests_name("leases", tests, NULL, NULL);
+}
