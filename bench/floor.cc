@@ -117,15 +117,17 @@ void in_cache(Child &child, unsigned all_cores) {
     put(child, "cache", floor_row("xadd 64 words"), [] { return adds<64>(words); });
     put(child, "cache", floor_row("cas one word"), [] { return exchanges(words); });
     if (all_cores < 2) return;
-    put(child, "cache", floor_row("xadd, 2 thr."), [] {
-        std::thread other([] {
-            pin_to(1);
-            adds<1>(words);
+    /* two threads, on one word and each on a line of its own: what stripes can gain */
+    for (unsigned apart : {0u, 32u})
+        put(child, "cache", floor_row(apart == 0 ? "xadd, 2 thr." : "own, 2 thr."), [apart] {
+            std::thread other([apart] {
+                pin_to(1);
+                adds<1>(words + apart * 8);
+            });
+            uint64_t count = adds<1>(words);
+            other.join();
+            return count;
         });
-        uint64_t count = adds<1>(words);
-        other.join();
-        return count;
-    });
 }
 
 void in_memory(Child &child, uint64_t bytes, bool large) {
