@@ -1,4 +1,4 @@
-/* limit.c -- tw_acquire (soft mode, fixed windows) and tw_once: what hot_acquire.h leaves, which is every case.
+/* limit.c -- tw_acquire (soft mode, fixed windows): what hot_acquire.h leaves, which is every case.
  * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/limit.h"
@@ -105,14 +105,4 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     twi_check(family != NULL);
     return family->hot_acquire(family, key, n, limit, verdict);
-}
-
-tw_status tw_once(tw_family *family, tw_key key, bool *first) {
-    struct twi_decision decision = {0};
-    twi_check(family != NULL);
-    if (family->synced) return TW_ERR_MODE;
-    tw_status status = acquire(family, key, 1, 1, &decision);
-    if (status < 0) return status;
-    if (first != NULL) *first = status == TW_OK;
-    return TW_OK;
 }

@@ -504,10 +504,45 @@ TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t li
  *  TW_ERR_FORKED. */
 TW_API tw_status tw_warm(tw_family *family, tw_key key, int64_t limit);
 
-/** True in `*first` for exactly one caller per key and window. The key's count becomes 1. Without Redis only.
- *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (family
- *  with Redis), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+/** True in `*first` for the first caller per key and window; it forgets with the window. The key's count becomes 1.
+ *  Without Redis, and in strict families (TW_LIMIT_STRICT, the call waits for Redis as tw_acquire() does there): for exactly one
+ *  caller; one whose answer is lost on the way asks again and is still the first. In soft families with Redis it is decided on
+ *  what is known here and then sent: callers in two processes may both be told that they are the first, if both come before
+ *  either has heard of the other (one sync_interval_ms, or an outage).
+ *  Redis away, strict: on_outage decides. LOCAL: as soft; OPEN: everybody is first; CLOSED: TW_ERR_STORE, or TW_ERR_TIMEOUT.
+ *  Families: counters of TW_SHAPE_FIXED, soft or strict; without Redis hard ones, too.
+ *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (the family; strict
+ *  also: host-driven engine, hook, tw_enter), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; strict: TW_ERR_STORE
+ *  (Redis refused or is away), TW_ERR_TIMEOUT (unknown; if there was a first, it is taken back). */
 TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
+/** The first caller could not do what it was first for: the key's count in the open window becomes 0, and the next caller of
+ *  tw_once() is the first. Whoever calls it must know that it was. Strict: in Redis, at once; soft: sent with the next sync.
+ *  Answers: TW_OK (also where there was no first); else as tw_once(), but strict with Redis away: TW_ERR_STORE, TW_ERR_TIMEOUT. */
+TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
+
+/** One holder at a time, over all processes with this Redis and prefix, for `hold_ms` at most: whoever holds it longer has lost
+ *  it without being told. So hand `fence` to whatever the lock protects, and let that refuse a smaller number than the greatest
+ *  it has seen: each lock of the key gets a greater one (Redis's time in microseconds, at least 1 more than the last).
+ *
+ *      char token[TW_TOKEN_SIZE];
+ *      uint64_t fence;
+ *      if (tw_lock(jobs, tw_str("report"), 10000, token, &fence) == TW_OK) {
+ *          write_report(fence);
+ *          tw_unlock(jobs, tw_str("report"), token);
+ *      }
+ *
+ *  Any family with Redis; a lock has no window and no count. One script decides, by Redis's clock; the call waits for it,
+ *  redis_timeout_ms at most. An answer that is lost is asked for again: the winner is still the winner.
+ *  Safe as long as Redis keeps what it acknowledged: a failover may forget a lock, the fence then still rises.
+ *  Answers: TW_OK; TW_DENIED (held by another); TW_ERR_RANGE (hold_ms 0), TW_ERR_KEY, TW_ERR_MODE (host-driven engine, hook,
+ *  tw_enter), TW_ERR_STORE (no Redis, refused, away), TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps locked;
+ *  given back when Redis answers again, at the latest when the hold is over. `token` is empty but after TW_OK. */
+TW_API tw_status tw_lock(tw_family *family, tw_key key, uint32_t hold_ms, char token[TW_TOKEN_SIZE], uint64_t *fence);
+/** The hold lasts `hold_ms` from now on; never less than it did. Answers: TW_OK; TW_ERR_LATE (not held under this token any
+ *  more); TW_ERR_UNKNOWN_TOKEN (malformed); TW_ERR_TIMEOUT (perhaps done, ask again); the others as tw_lock(). */
+TW_API tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t hold_ms);
+/** Free for the next. Answers: as tw_lock_extend(). */
+TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
 
 /** Reserves `n` units of a stock of `limit` for `hold_ms`: nobody else can have them meanwhile, and unless tw_confirm() says
  *  that they are sold they return by themselves. The stock is the count of `key` in the window that is open: units sold and

@@ -23,6 +23,10 @@
 #include "sync/breaker.h"
 #include "sync/talk.h"
 
+#include "lock.lua.h"
+#include "lock.lua.sha1.h"
+#include "once.lua.h"
+#include "once.lua.sha1.h"
 #include "strict.lua.h"
 #include "strict.lua.sha1.h"
 
@@ -33,6 +37,8 @@ static const struct {
     const char *text, *sha1;
 } scripts[TWI_SCRIPTS] = {
     [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},
+    [TWI_SCRIPT_ONCE] = {twi_script_once, twi_script_once_sha1},
+    [TWI_SCRIPT_LOCK] = {twi_script_lock, twi_script_lock_sha1},
 };
 
 enum verb { NEVER_MIND, ASK, ASK_AGAIN };

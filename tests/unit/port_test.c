@@ -660,15 +660,25 @@ static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **stat
 
 /* ---- what with Redis is another thing ------------------------------------------------------------------------------------- */
 
-static void once_is_refused_with_redis(void **state) {
+static void once_decides_on_the_view_and_is_sent(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
     tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
-    bool first = true;
-    assert_status(tw_once(family, tw_str("a"), &first), TW_ERR_MODE);
+    bool first = false;
+    assert_status(tw_once(family, tw_str("a"), &first), TW_OK);
     assert_true(first);
-    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    assert_i64_equal(hand_collect(100), 1);
+    assert_i64_equal(hand->held[0].delta, 1);
+    hand_acknowledge(2); /* another one was first, too */
+    assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
+    assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 0);
+    assert_i64_equal(hand_collect(100), 1);
+    assert_i64_equal(hand->held[0].delta, -2);
+    hand_acknowledge(0);
+    assert_status(tw_once(family, tw_str("a"), &first), TW_OK);
+    assert_true(first);
     hand_close(&rig);
 }
 
@@ -817,7 +827,7 @@ int main(void) {
         cmocka_unit_test(trap_e24_a_life_ends_when_redis_says),
         cmocka_unit_test(trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one),
         cmocka_unit_test(trap_e27_hundreds_of_undrained_windows_wait_and_are_sent),
-        cmocka_unit_test(once_is_refused_with_redis),
+        cmocka_unit_test(once_decides_on_the_view_and_is_sent),
         cmocka_unit_test(acquire_decides_on_the_view),
         cmocka_unit_test(templates_that_collide_are_refused),
         cmocka_unit_test(a_closed_family_goes_when_it_has_sent_all),

@@ -1,0 +1,60 @@
+-- lock.lua -- one holder at a time, for a while (tw_lock(), tw_lock_extend(), tw_unlock()). See sync/ask.h.
+--
+-- KEYS[1]  calls (a hash), as in strict.lua
+-- KEYS[2]  the lock (a string): "token fence"; it dies when the hold is over
+-- KEYS[3]  the last fence (a string); kept a day longer than any hold
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 "L" lock,
+--          "E" extend, "U" unlock; 5 token, 6 hold in ms
+-- Answers  {number, status, fence, ms that the hold lasts}: OK; HELD by another; GONE: not held under this token (any more);
+--          STALE: a later call was heard already
+--
+-- Always true: whoever asks again with the same token still holds it, under the same fence. Fences rise, also when Redis lost
+-- the last one: they are Redis's time in microseconds, or the last one and 1, whichever is more. A hold is never shortened.
+local calls, lock, fence_name = KEYS[1], KEYS[2], KEYS[3]
+local who, serial, verb, op, token, hold = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local NOTE_MS, DAY_MS = 600000, 86400000
+local time = redis.call('TIME')
+
+local function say(status, fence, left)
+  return {serial, status, fence or '0', tostring(left or 0)}
+end
+
+local function note(what)
+  redis.call('HSET', calls, who, serial .. ' ' .. what)
+  redis.pcall('PEXPIRE', calls, NOTE_MS)
+end
+
+local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)$')
+last = tonumber(last or '0')
+if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
+local unlocked = last == tonumber(serial) and done == '1'
+local holder, fence = string.match(redis.call('GET', lock) or '', '^(%S+) (%d+)$')
+
+if verb == '0' then
+  note(0)
+  if op == 'L' and holder == token then redis.call('DEL', lock) end
+  return say('OK')
+end
+
+if op == 'U' then
+  if unlocked then return say('OK') end
+  note(holder == token and 1 or 0)       -- asked again, it finds that it was done
+  if holder ~= token then return say('GONE') end
+  redis.call('DEL', lock)
+  return say('OK')
+end
+
+if verb == '2' then note(0) end          -- a copy of it may yet come
+if op == 'E' then
+  if holder ~= token then return say('GONE') end
+  if redis.call('PTTL', lock) < hold then redis.call('PEXPIRE', lock, ARGV[6]) end
+  return say('OK', fence, redis.call('PTTL', lock))
+end
+
+if holder == token then return say('OK', fence, redis.call('PTTL', lock)) end
+if holder then return say('HELD', '0', redis.call('PTTL', lock)) end
+local now_us = time[1] * 1000000 + time[2]
+fence = string.format('%.0f', math.max(now_us, tonumber(redis.call('GET', fence_name) or '0') + 1))
+redis.call('SET', fence_name, fence, 'PX', string.format('%.0f', hold + DAY_MS))
+redis.call('SET', lock, token .. ' ' .. fence, 'PX', ARGV[6])
+return say('OK', fence, hold)

@@ -1,0 +1,61 @@
+-- once.lua -- says to exactly one caller that it is the first (tw_once() of a strict family), or forgets that one did.
+-- See sync/ask.h.
+--
+-- KEYS[1]  the calls of this counter (a hash), as in strict.lua
+-- KEYS[2]  who was the first (a string): the token of that call. It lives as long as the counter
+-- KEYS[3]  the counter: 1 from then on
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 "O" once or
+--          "C" cancel, 5 token, 6 when the counter dies (absolute, ms; 0: never), 7 window in ms where its first count begins
+--          it (0: it does not)
+-- Answers  {number, status}: FIRST, SECOND; OK (cancelled, or never mind); LATE: the window is dead here; BAD: the counter is
+--          no number; STALE: a later call was heard already
+--
+-- Always true: the token is written first, and whoever asks again with the same token is still the first (trap L10).
+local calls, once, name = KEYS[1], KEYS[2], KEYS[3]
+local who, serial, verb, token = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function say(status)
+  return {serial, status}
+end
+
+local last = tonumber(string.match(redis.call('HGET', calls, who) or '', '^(%d+) ') or '0')
+if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
+if verb ~= '1' then                      -- a copy of it may yet come
+  redis.call('HSET', calls, who, serial .. ' 0')
+  redis.pcall('PEXPIRE', calls, 600000)
+end
+
+local value = redis.pcall('GET', name)
+local count = tonumber(type(value) == 'table' and 'x' or value or '0')
+local first = redis.call('GET', once)
+
+if verb == '0' then
+  if ARGV[4] == 'O' and first == token then
+    redis.call('DEL', once)
+    if count and count > 0 then redis.pcall('INCRBY', name, -1) end
+  end
+  return say('OK')
+end
+
+if not count then return say('BAD') end
+
+if ARGV[4] == 'C' then
+  redis.call('DEL', once)
+  if count > 0 then redis.pcall('INCRBY', name, string.format('%.0f', -count)) end
+  return say('OK')
+end
+
+if first then return say(first == token and 'FIRST' or 'SECOND') end
+if count > 0 then return say('SECOND') end
+local expiry = tonumber(ARGV[6])
+if ARGV[7] ~= '0' then expiry = now + ARGV[7] end
+if expiry ~= 0 and expiry <= now then return say('LATE') end
+redis.call('SET', once, token)
+redis.pcall('INCRBY', name, string.format('%.0f', 1 - count))
+if expiry ~= 0 then
+  redis.pcall('PEXPIREAT', once, string.format('%.0f', expiry))
+  if redis.pcall('PTTL', name) == -1 then redis.pcall('PEXPIREAT', name, string.format('%.0f', expiry)) end
+end
+return say('FIRST')

@@ -1,0 +1,241 @@
+/* once.c -- tw_once and tw_lock with Redis: one first caller, one holder, also when answers are lost. */
+#include "tests/redis/strict_support.h"
+
+#include <pthread.h>
+
+static bool is_first(tw_family *family, const char *key) {
+    bool first = false;
+    assert_status(tw_once(family, tw_str(key), &first), TW_OK);
+    return first;
+}
+
+/* A second engine, straight to the server. */
+static tw_family *neighbour(struct strict *strict, tw_engine **engine, uint32_t mode) {
+    *engine = quick_engine(strict->server.url, NULL);
+    tw_family_options options = strict_options("s");
+    options.limit_mode = mode;
+    return strict_family(*engine, &options);
+}
+
+/* ---- once -------------------------------------------------------------------------------------------------------- */
+
+/* Goal: of two engines one caller is first, until that is cancelled; the count is 1. */
+static void one_caller_of_all_engines_is_first(void **state) {
+    (void)state;
+    struct strict strict;
+    tw_engine *other;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
+    assert_true(is_first(strict.family, "order"));
+    assert_false(is_first(strict.family, "order"));
+    assert_false(is_first(there, "order"));
+    assert_i64_equal(redis_server_get(&strict.server, "s:order"), 1);
+    assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
+    assert_i64_equal(redis_server_get(&strict.server, "s:order"), 0);
+    assert_true(is_first(there, "order"));
+    assert_status(tw_once_cancel(there, tw_str("never")), TW_OK);
+    assert_i64_equal(redis_server_get(&strict.server, "s:never"), 0);
+    assert_status(tw_close(other, 1000), TW_OK);
+    strict_end(&strict);
+}
+
+/* Goal: the answer is lost, and the winner is still the winner (trap L10). */
+static void the_first_stays_first_when_its_reply_is_lost(void **state) {
+    (void)state;
+    static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_LOSE_REQUEST, PROXY_RESET};
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    for (size_t i = 0; i < 4; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "order%zu", i);
+        strict_order(&strict, faults[i], 1);
+        assert_true(is_first(strict.family, key));
+        assert_false(is_first(strict.family, key));
+    }
+    assert_i64_equal(test_stat_of(strict.engine, asked_again), 4);
+    strict_end(&strict);
+}
+
+/* Goal: a copy that comes late, when the first has been cancelled, is nobody's first. */
+static void a_late_copy_takes_nobodys_place(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    assert_true(is_first(strict.family, "other"));
+    tw_engine *other;
+    tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
+    strict_order(&strict, PROXY_HOLD, 1);
+    assert_true(is_first(strict.family, "order")); /* the copy comes when this was answered */
+    test_sleep_ms(20);
+    assert_i64_equal(proxy_look(strict.proxy).late, 1);
+    assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
+    assert_true(is_first(there, "order"));
+    assert_false(is_first(strict.family, "order"));
+    assert_status(tw_close(other, 1000), TW_OK);
+    strict_end(&strict);
+}
+
+/* Goal: of unknown outcome and CLOSED: an error, and what was perhaps written is taken back, so that the order is not lost. */
+static void an_unknown_first_is_taken_back(void **state) {
+    (void)state;
+    struct strict strict;
+    bool first = true;
+    strict_begin(&strict, 60, TW_OUTAGE_CLOSED);
+    assert_true(is_first(strict.family, "other"));
+    strict_order(&strict, PROXY_LOSE_REPLY, 20);
+    assert_status(tw_once(strict.family, tw_str("order"), &first), TW_ERR_TIMEOUT);
+    strict_order(&strict, PROXY_PASS, 1);
+    assert_i64_equal(redis_server_get(&strict.server, "s:order"), 1);
+    for (int i = 0; i < 200 && tw_once(strict.family, tw_str("order"), &first) != TW_OK; i++) test_sleep_ms(5);
+    assert_true(first);
+    assert_i64_equal(redis_server_get(&strict.server, "s:order"), 1);
+    strict_end(&strict);
+}
+
+/* Goal: a soft family decides on what it knows, sends it, and says no as soon as it has heard of the other. */
+static void soft_families_hear_of_each_other(void **state) {
+    (void)state;
+    struct strict strict;
+    tw_engine *one, *two;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_family *here = neighbour(&strict, &one, TW_LIMIT_SOFT), *there = neighbour(&strict, &two, TW_LIMIT_SOFT);
+    int64_t totals[1];
+    assert_true(is_first(here, "order"));
+    assert_false(is_first(here, "order"));
+    assert_status(tw_flush(one, 2000), TW_OK);
+    assert_status(tw_fetch(there, (tw_key[]){tw_str("order")}, 1, totals, 2000), TW_OK);
+    assert_false(is_first(there, "order"));
+    assert_false(is_first(strict.family, "order")); /* a strict one sees it, too */
+    assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
+    assert_status(tw_flush(two, 2000), TW_OK);
+    assert_i64_equal(redis_server_get(&strict.server, "s:order"), 0);
+    assert_true(is_first(there, "order"));
+    assert_status(tw_close(one, 1000), TW_OK);
+    assert_status(tw_close(two, 1000), TW_OK);
+    strict_end(&strict);
+}
+
+/* ---- locks ------------------------------------------------------------------------------------------------------- */
+
+/* Goal: one holder; fences rise; who does not hold it can neither keep nor free it. */
+static void a_lock_has_one_holder(void **state) {
+    (void)state;
+    struct strict strict;
+    char mine[TW_TOKEN_SIZE], theirs[TW_TOKEN_SIZE] = "x";
+    uint64_t fence = 0, next = 0;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, mine, &fence), TW_OK);
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, theirs, NULL), TW_DENIED);
+    assert_string_equal(theirs, "");
+    assert_status(tw_unlock(strict.family, tw_str("job"), theirs), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 90000), TW_OK);
+    assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
+    assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 5), TW_OK); /* never less than it did */
+    assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
+    assert_status(tw_unlock(strict.family, tw_str("job"), mine), TW_OK);
+    assert_status(tw_unlock(strict.family, tw_str("job"), mine), TW_ERR_LATE);
+    assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 10), TW_ERR_LATE);
+    assert_status(tw_lock(strict.family, tw_str("job"), 20, theirs, &next), TW_OK);
+    assert_true(next > fence);
+    test_sleep_ms(30); /* over */
+    redis_server_ask(&strict.server, "SET", "tw:fence:s:job", "8000000000000000",
+                     NULL); /* Redis's clock was ahead once */
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, mine, &next), TW_OK);
+    assert_i64_equal(next, INT64_C(8000000000000001));
+    assert_status(tw_unlock(strict.family, tw_str("job"), theirs), TW_ERR_LATE);
+    assert_status(tw_lock(strict.family, tw_str("job"), 0, mine, NULL), TW_ERR_RANGE);
+    strict_end(&strict);
+}
+
+/* Goal: the answer of a lock, of its extension, of its end is lost: the winner is still the winner, under the same fence. */
+static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
+    (void)state;
+    struct strict strict;
+    char token[TW_TOKEN_SIZE];
+    uint64_t fence;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_order(&strict, PROXY_DROP_REPLY, 1);
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, &fence), TW_OK);
+    assert_i64_equal(strtoll(redis_server_ask(&strict.server, "GET", "tw:fence:s:job", NULL), NULL, 10), fence);
+    strict_order(&strict, PROXY_DROP_REPLY, 1);
+    assert_status(tw_lock_extend(strict.family, tw_str("job"), token, 90000), TW_OK);
+    strict_order(&strict, PROXY_DROP_REPLY, 1);
+    assert_status(tw_unlock(strict.family, tw_str("job"), token), TW_OK);
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, NULL), TW_OK);
+    strict_end(&strict);
+}
+
+/* Goal: a copy of a lock that comes when it was freed again locks nothing; a lock of unknown outcome is given back. */
+static void nobody_holds_a_lock_without_knowing(void **state) {
+    (void)state;
+    struct strict strict;
+    char token[TW_TOKEN_SIZE];
+    strict_begin(&strict, 60, TW_OUTAGE_CLOSED);
+    assert_status(tw_lock(strict.family, tw_str("warm"), 60000, token, NULL), TW_OK);
+    strict_order(&strict, PROXY_LOSE_REPLY, 20);
+    assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, NULL), TW_ERR_TIMEOUT);
+    assert_string_equal(token, "");
+    strict_order(&strict, PROXY_PASS, 1);
+    assert_string_not_equal(redis_server_ask(&strict.server, "GET", "tw:lock:s:job", NULL), "");
+    tw_status status = TW_ERR_STORE;
+    for (int i = 0; i < 200 && status == TW_ERR_STORE; i++) {
+        status = tw_lock(strict.family, tw_str("job"), 60000, token, NULL);
+        test_sleep_ms(5);
+    }
+    assert_status(status, TW_OK);
+    strict_end(&strict);
+}
+
+struct contest {
+    tw_family *family;
+    _Atomic int64_t inside, rounds, broken;
+    uint64_t fence;
+};
+
+static void *contend(void *argument) {
+    struct contest *contest = argument;
+    char token[TW_TOKEN_SIZE];
+    uint64_t fence;
+    for (int64_t won = 0; won < 20;) {
+        tw_status status = tw_lock(contest->family, tw_str("job"), 60000, token, &fence);
+        if (status != TW_OK && status != TW_DENIED) atomic_fetch_add(&contest->broken, 1);
+        if (status != TW_OK) continue;
+        if (atomic_fetch_add(&contest->inside, 1) != 0 || fence <= contest->fence)
+            atomic_fetch_add(&contest->broken, 1);
+        contest->fence = fence;
+        atomic_fetch_sub(&contest->inside, 1);
+        if (tw_unlock(contest->family, tw_str("job"), token) != TW_OK) atomic_fetch_add(&contest->broken, 1);
+        won++;
+    }
+    return NULL;
+}
+
+/* Goal: threads that contend are never inside together, and each one's fence is above all before, while answers are lost. */
+static void contenders_are_never_inside_together(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 5000, TW_OUTAGE_CLOSED);
+    struct contest contest = {.family = strict.family};
+    proxy_chance(strict.proxy, PROXY_DROP_REPLY, 300);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, contend, &contest), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    assert_i64_equal(contest.broken, 0);
+    strict_end(&strict);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_caller_of_all_engines_is_first),
+        cmocka_unit_test(the_first_stays_first_when_its_reply_is_lost),
+        cmocka_unit_test(a_late_copy_takes_nobodys_place),
+        cmocka_unit_test(an_unknown_first_is_taken_back),
+        cmocka_unit_test(soft_families_hear_of_each_other),
+        cmocka_unit_test(a_lock_has_one_holder),
+        cmocka_unit_test(the_holder_stays_the_holder_when_its_reply_is_lost),
+        cmocka_unit_test(nobody_holds_a_lock_without_knowing),
+        cmocka_unit_test(contenders_are_never_inside_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
