@@ -121,7 +121,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     family->gauge = options->kind == TW_GAUGE && engine->has_redis;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    if (family->is_hard && family->synced) twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
+    if (family->is_hard && family->synced)
+        twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;

@@ -1,6 +1,6 @@
 /* hold.c -- tw_hold and tw_release: at most so many in flight.
  * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
- */
+ * With Redis: hold_store.c. */
 #include "engine/count.h"
 #include "engine/stock.h"
 
@@ -19,7 +19,7 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     tw_status status = check_hold(family, key);
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX)) status = TW_ERR_RANGE;
     if (status != TW_OK) return status;
-    if (family->synced) return TW_ERR_STORE;
+    if (family->synced) return twi_hold_take(family, key, limit, verdict);
     status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
@@ -65,6 +65,6 @@ tw_status tw_release(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;
-    if (family->synced) return TW_ERR_STORE;
+    if (family->synced) return twi_hold_give(family, key);
     return release_locally(family, key);
 }

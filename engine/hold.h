@@ -28,6 +28,10 @@ struct twi_holds {
     int64_t again_from_ms; /* monotonic: what was said before that is to be said again */
 };
 
+/* hold_store.c: tw_hold() and tw_release() where Redis decides. */
+tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
+tw_status twi_hold_give(tw_family *family, tw_key key);
+
 void twi_holds_make(tw_engine *engine);
 void twi_holds_unmake(tw_engine *engine);
 /* A name for one more hold. */

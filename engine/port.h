@@ -85,6 +85,15 @@ struct twi_hold_part {
     char member[56];
 };
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part);
+/* A key of which something was reserved that is over by now (stock.lua, sweep). Each is told when the next one is over, in ms; -1:
+ * there is none. Any thread. */
+struct twi_sweep {
+    uint64_t serial;
+    size_t sizes[3];
+    char names[3][TWI_OWN_NAME_MAX]; /* of the counter, its stock, and when reservations return */
+};
+bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep);
+void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms);
 /* How long a part lives in Redis unless it is said again; tests shorten it. */
 extern _Atomic int64_t twi_part_life_ms;
 
@@ -193,7 +202,14 @@ struct twi_audit {
 
 /* ---- questions that a caller waits for (sync/ask.c): one run of a script over keys of one slot */
 
-enum twi_script { TWI_SCRIPT_STRICT, TWI_SCRIPT_ONCE, TWI_SCRIPT_LOCK, TWI_SCRIPTS };
+enum twi_script {
+    TWI_SCRIPT_STRICT,
+    TWI_SCRIPT_ONCE,
+    TWI_SCRIPT_LOCK,
+    TWI_SCRIPT_STOCK,
+    TWI_SCRIPT_HOLD,
+    TWI_SCRIPTS
+};
 
 enum twi_asked {
     TWI_ASKED_DONE,    /* `said` is Redis's answer */

@@ -1,5 +1,7 @@
 /* reserve.c -- see reserve.h. An entry is in the chain of its serial from its making until it is forgotten, in its buyer's while
- * the buyer counts as one who has come, and in the heap until nothing more can happen to it by time alone. */
+ * the buyer counts as one who has come, and in the heap until nothing more can happen to it by time alone.
+ * With Redis the book holds no reservations but SWEEPs: keys of which this engine has reserved some, to be looked at when the next
+ * of them is over, so that units return although nobody calls. */
 #include "engine/reserve.h"
 
 #include "engine/family.h"
@@ -9,7 +11,7 @@
 #define TURN_MAX 256u       /* entries that one turn looks at */
 #define INDEX_LOG2_FIRST 6u /* 64 chains of each row: a piece of 9 lines */
 
-enum { HELD, SOLD, RETURNED };
+enum { HELD, SOLD, RETURNED, SWEEP };
 
 struct entry {
     _Atomic uint64_t reserved; /* the arena's link while free */
@@ -18,8 +20,8 @@ struct entry {
     int64_t n;
     int64_t start_ms, end_ms; /* of its window, by engine time */
     int64_t due_ms;           /* monotonic: when its hold ends */
-    int64_t wake_ms;          /* monotonic: when it is to be looked at; the heap's order */
-    uint32_t child, sibling;  /* heap */
+    int64_t wake_ms;         /* monotonic: when it is to be looked at; the heap's order. SWEEP: INT64_MAX while it is */
+    uint32_t child, sibling; /* heap */
     uint32_t next_by_serial, next_by_buyer;
     uint32_t lines;
     uint32_t state;
@@ -375,6 +377,73 @@ tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
     return status;
 }
 
+/* ---- with Redis: when to look at which key ---- */
+
+static bool is_awaited(const struct twi_order *order, int64_t start_ms, int64_t due_ms) {
+    tw_engine *engine = order->family->engine;
+    if (engine->book.index == 0) return false;
+    for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
+        struct entry *entry = entry_at(engine, at);
+        if (entry->family == order->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
+            same_bytes(key_of(entry), order->key))
+            return true;
+    }
+    return false;
+}
+
+void twi_book_await(const struct twi_order *order, int64_t start_ms) {
+    tw_engine *engine = order->family->engine;
+    struct twi_order look = *order;
+    look.buyer = look.key; /* one entry for a key, found by it */
+    pthread_mutex_lock(&engine->book.lock);
+    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->hold_ms;
+    struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
+    if (entry != NULL) { /* without memory somebody else's call finds what is over */
+        entry->state = SWEEP;
+        entry->start_ms = start_ms;
+        entry->wake_ms = due_ms;
+        entry->serial = ++engine->book.serial;
+        engine->book.entries++;
+        link_entry(engine, entry);
+        push(engine, entry);
+    }
+    pthread_mutex_unlock(&engine->book.lock);
+}
+
+bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
+    struct twi_book *book = &engine->book;
+    int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
+    if (twi_load_relaxed(&book->next_ms) > mono_ms) return false;
+    pthread_mutex_lock(&book->lock);
+    bool due = book->due != 0 && entry_at(engine, book->due)->wake_ms <= mono_ms;
+    if (due) {
+        struct entry *entry = pop(engine);
+        const struct twi_template *template = &entry->family->template;
+        entry->wake_ms = INT64_MAX;
+        sweep->serial = entry->serial;
+        sweep->sizes[0] = twi_template_render(template, key_of(entry), entry->start_ms, sweep->names[0]);
+        sweep->sizes[1] = twi_template_own(template, "stock", sweep->names[0], sweep->sizes[0], sweep->names[1]);
+        sweep->sizes[2] = twi_template_own(template, "due", sweep->names[0], sweep->sizes[0], sweep->names[2]);
+    }
+    pthread_mutex_unlock(&book->lock);
+    return due;
+}
+
+#define SWEEP_MS_MIN 20
+
+void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+    pthread_mutex_lock(&engine->book.lock);
+    struct entry *entry = find_serial(engine, serial);
+    if (entry != NULL && wait_ms < 0) {
+        forget(engine, entry);
+    } else if (entry != NULL) {
+        entry->wake_ms =
+            twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
+        push(engine, entry);
+    }
+    pthread_mutex_unlock(&engine->book.lock);
+}
+
 /* ---- the engine's side ---- */
 
 static void begin_anew(tw_engine *engine) {
@@ -399,6 +468,7 @@ void twi_book_unmake(tw_engine *engine) {
 
 void twi_book_turn(tw_engine *engine) {
     struct twi_book *book = &engine->book;
+    if (engine->has_redis) return; /* sync asks for what is due */
     if (twi_load_relaxed(&book->next_ms) > engine->turn_mono_ms || pthread_mutex_trylock(&book->lock) != 0) return;
     (void)take_back_due(engine, engine->turn_mono_ms, TURN_MAX);
     pthread_mutex_unlock(&book->lock);
@@ -415,9 +485,9 @@ void twi_book_forget(tw_engine *engine, const tw_family *family) {
         for (uint32_t at = index->chains[chain], next; at != 0; at = next) {
             struct entry *entry = entry_at(engine, at);
             next = entry->next_by_serial;
-            if (entry->family != family)
+            if (entry->family != family && entry->wake_ms != INT64_MAX)
                 push(engine, entry); /* who waited for nothing waits once more */
-            else if (entry->state == HELD)
+            if (entry->family == family && entry->state == HELD)
                 twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
             if (entry->family == family) forget(engine, entry);
         }

@@ -1,5 +1,5 @@
 /* stock.c -- tw_reserve, tw_confirm, tw_cancel: the calls. See stock.h.
- * Without Redis: reserve.c. */
+ * Without Redis: reserve.c. With Redis: stock_store.c. */
 #include "engine/stock.h"
 
 #include "engine/count.h"
@@ -41,9 +41,8 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     twi_stock_verdict(verdict, family, limit);
     tw_status status = check_order(&order);
     if (status != TW_OK) return status;
-    if (family->synced) return TW_ERR_STORE;
-    status = twi_book_reserve(&order, &made, verdict);
-    if (status == TW_OK) twi_token_write(&made, token);
+    status = family->synced ? twi_stock_reserve(&order, &made, verdict) : twi_book_reserve(&order, &made, verdict);
+    if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
     return status;
 }
 
@@ -51,12 +50,12 @@ tw_status tw_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return TW_ERR_UNKNOWN_TOKEN;
-    return read.local ? twi_book_confirm(engine, &read) : TW_ERR_STORE;
+    return read.local ? twi_book_confirm(engine, &read) : twi_stock_confirm(engine, &read);
 }
 
 tw_status tw_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return TW_ERR_UNKNOWN_TOKEN;
-    return read.local ? twi_book_cancel(engine, &read) : TW_ERR_STORE;
+    return read.local ? twi_book_cancel(engine, &read) : twi_stock_cancel(engine, &read);
 }

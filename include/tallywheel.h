@@ -556,7 +556,7 @@ TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
  *          sold = tw_confirm(engine, token) == TW_OK;
  *
  *  Without Redis: exact, and the hold's end goes by the monotonic clock. With Redis: one script decides for all processes, by
- *  Redis's clock; the call waits for it, 100 ms at most; what is reserved shows in tw_get() with the next sync. What was
+ *  Redis's clock; the call waits for it, redis_timeout_ms at most; what is reserved shows in tw_get() with the next sync. What was
  *  added to the key by tw_add() or tw_acquire() counts as sold, once Redis has it.
  *  Families: counters, soft or strict, of TW_SHAPE_FIXED, not TW_FROM_FIRST, not TW_FULL_EVICT_IDLE, not `shadow`.
  *  A reservation costs some 128 bytes until it is over; sold ones as long as their answers are repeated (a day after the hold's
@@ -586,12 +586,12 @@ TW_API tw_status tw_cancel(tw_engine *engine, const char *token);
  *      tw_release(downloads, tw_str(user));
  *
  *  Without Redis: a count of this process, as tw_acquire(). With Redis: one script decides for all processes, and the call waits
- *  for it, 100 ms at most. What a process holds is said again every few seconds while it lives: after kill -9 it is free
+ *  for it, redis_timeout_ms at most. What a process holds is said again every few seconds while it lives: after kill -9 it is free
  *  within 15 s; a process that was stopped for longer says anew what it holds, and until then others may have had its place. tw_get() does
  *  not show it there; verdict->used does. Redis away: on_outage decides: TW_OUTAGE_LOCAL on what this process holds.
  *  Answers: TW_OK, TW_DENIED; TW_ERR_RANGE (limit < 0 or out of range), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (the family;
  *  with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_STORE (Redis refused), TW_ERR_MEMORY, TW_ERR_CLOSED,
- *  TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps held for some seconds, not to be released. */
+ *  TW_ERR_FORKED. */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 /** One less. Answers: TW_OK (with Redis away, too: it is free there within 15 s); TW_ERR_RANGE (this process holds none: nothing
  *  changed, so the count is never below 0); TW_ERR_KEY, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */

@@ -23,10 +23,14 @@
 #include "sync/breaker.h"
 #include "sync/talk.h"
 
+#include "hold.lua.h"
+#include "hold.lua.sha1.h"
 #include "lock.lua.h"
 #include "lock.lua.sha1.h"
 #include "once.lua.h"
 #include "once.lua.sha1.h"
+#include "stock.lua.h"
+#include "stock.lua.sha1.h"
 #include "strict.lua.h"
 #include "strict.lua.sha1.h"
 
@@ -39,6 +43,8 @@ static const struct {
     [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},
     [TWI_SCRIPT_ONCE] = {twi_script_once, twi_script_once_sha1},
     [TWI_SCRIPT_LOCK] = {twi_script_lock, twi_script_lock_sha1},
+    [TWI_SCRIPT_STOCK] = {twi_script_stock, twi_script_stock_sha1},
+    [TWI_SCRIPT_HOLD] = {twi_script_hold, twi_script_hold_sha1},
 };
 
 enum verb { NEVER_MIND, ASK, ASK_AGAIN };

@@ -12,8 +12,8 @@
 #include "gauge.lua.sha1.h"
 #include "hold.lua.h"
 #include "hold.lua.sha1.h"
-
-enum { GAUGES, HOLDS };
+#include "stock.lua.h"
+#include "stock.lua.sha1.h"
 
 #define REFUSED_MS 1000 /* Redis will hardly think better of it sooner */
 
@@ -40,16 +40,19 @@ bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items, size_t 
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-static void begin(struct twi_sync *sync, uint32_t script, size_t keys, size_t args) {
+static void begin(struct twi_sync *sync, uint32_t what, size_t keys, size_t args) {
     static const struct {
         const char *text, *sha1;
-    } scripts[] = {
-        [GAUGES] = {twi_script_gauge, twi_script_gauge_sha1}, [HOLDS] = {twi_script_hold, twi_script_hold_sha1}};
-    bool eval = sync->parts.use_eval[script];
-    sync->parts.use_eval[script] = false;
+    } scripts[TWI_SAYS] = {
+        [TWI_SAYS_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
+        [TWI_SAYS_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
+        [TWI_SAYS_SWEEP] = {twi_script_stock, twi_script_stock_sha1},
+    };
+    bool eval = sync->parts.use_eval[what];
+    sync->parts.use_eval[what] = false;
     twi_wire_begin(&sync->out, 3 + keys + args);
     twi_wire_put_text(&sync->out, eval ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(&sync->out, eval ? scripts[script].text : scripts[script].sha1);
+    twi_wire_put_text(&sync->out, eval ? scripts[what].text : scripts[what].sha1);
     twi_wire_put_u64(&sync->out, keys);
 }
 
@@ -57,10 +60,17 @@ static int64_t life_ms(void) {
     return twi_load_relaxed(&twi_part_life_ms);
 }
 
-static void await(struct twi_sync *sync, struct twi_item *items, uint32_t count) {
+static void await(struct twi_sync *sync, struct twi_statement statement) {
     struct twi_parts *parts = &sync->parts;
-    parts->ring[(parts->first + parts->count++) % TWI_PARTS_MAX] = (struct twi_statement){items, count};
+    parts->ring[(parts->first + parts->count++) % TWI_PARTS_MAX] = statement;
     twi_sync_await(sync, TWI_PARTS_SAID, NULL, 1);
+}
+
+/* Of scripts that callers ask, too (ask.h): nobody in particular asks. */
+static void put_nobody(struct twi_sync *sync) {
+    twi_wire_put_text(&sync->out, "");
+    twi_wire_put_text(&sync->out, "0");
+    twi_wire_put_text(&sync->out, "1");
 }
 
 /* Which engine counts: random, and kept for its life, whatever becomes of the ledger's. */
@@ -81,7 +91,7 @@ static bool say_gauges(struct twi_sync *sync) {
     if (!items) return false; /* later */
     memcpy(items, parts->waiting + parts->at, count * sizeof *items);
     parts->at += count;
-    begin(sync, GAUGES, 2 * (size_t)count, 3 + (size_t)count);
+    begin(sync, TWI_SAYS_GAUGES, 2 * (size_t)count, 3 + (size_t)count);
     for (uint32_t i = 0; i < count; i++) {
         twi_wire_put(&sync->out, name, twi_port_render(&items[i], name));
         twi_wire_put(&sync->out, name, twi_port_render_own(&items[i], "gauge", name));
@@ -90,7 +100,7 @@ static bool say_gauges(struct twi_sync *sync) {
     twi_wire_put_i64(&sync->out, life_ms());
     twi_wire_put_u64(&sync->out, ++parts->number);
     for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&sync->out, items[i].units);
-    await(sync, items, count);
+    await(sync, (struct twi_statement){TWI_SAYS_GAUGES, items, count, 0});
     return true;
 }
 
@@ -105,17 +115,30 @@ static bool say_holds(struct twi_sync *sync) {
     }
     if (count != 0 && !keys.failed &&
         !members.failed) { /* without memory they come again when a third of their life is over */
-        begin(sync, HOLDS, count, 3 + (size_t)count);
+        begin(sync, TWI_SAYS_HOLDS, count, 6 + (size_t)count);
         twi_bytes_add(&sync->out, keys.data, keys.size);
+        put_nobody(sync);
         twi_wire_put_text(&sync->out, "state");
         twi_wire_put_i64(&sync->out, life_ms());
         twi_wire_put_text(&sync->out, "0");
         twi_bytes_add(&sync->out, members.data, members.size);
-        await(sync, NULL, count);
+        await(sync, (struct twi_statement){TWI_SAYS_HOLDS, NULL, count, 0});
     }
     twi_bytes_free(&keys);
     twi_bytes_free(&members);
     return count != 0;
+}
+
+static bool say_sweep(struct twi_sync *sync) {
+    struct twi_sweep sweep;
+    if (!twi_port_sweep_due(sync->engine, &sweep)) return false;
+    begin(sync, TWI_SAYS_SWEEP, 3, 5);
+    for (int i = 0; i < 3; i++) twi_wire_put(&sync->out, sweep.names[i], sweep.sizes[i]);
+    put_nobody(sync);
+    twi_wire_put_text(&sync->out, "sweep");
+    twi_wire_put_text(&sync->out, "");
+    await(sync, (struct twi_statement){TWI_SAYS_SWEEP, NULL, 1, sweep.serial});
+    return true;
 }
 
 void twi_parts_step(struct twi_sync *sync, int64_t now_ms) {
@@ -125,15 +148,18 @@ void twi_parts_step(struct twi_sync *sync, int64_t now_ms) {
     bool was_empty = sync->out.size == 0;
     while (twi_parts_wait(parts) && say_gauges(sync)) continue;
     while (parts->count < TWI_PARTS_MAX && say_holds(sync)) continue;
+    while (parts->count < TWI_PARTS_MAX && say_sweep(sync)) continue;
     if (was_empty && sync->out.size != 0) sync->out_moved_ms = now_ms;
     if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* They go back to their counters, which know the whole by then; a flush begins its round anew. */
+/* Not told: gauges go back to their counters, which know the whole by then, and a flush begins its round anew; the others are
+ * said again in a while. */
 static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
-    if (!statement->items) return;
+    if (statement->what == TWI_SAYS_SWEEP) twi_port_sweep_told(sync->engine, statement->serial, after_ms);
+    if (statement->what != TWI_SAYS_GAUGES) return;
     for (uint32_t i = 0; i < statement->count; i++) twi_port_return(&statement->items[i], after_ms);
     sync->parts.told += statement->count;
     if (after_ms != 0) {
@@ -174,16 +200,28 @@ static bool tell_gauges(struct twi_sync *sync, const struct twi_statement *said,
 
 /* An error instead of an answer. False: perhaps done; that is for a new connection to say again. */
 static bool take_error(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *error) {
+    static const char *const words[TWI_SAYS] = {"gauges", "what is held", "to take back what is over"};
     enum twi_answer_kind kind = twi_answer_error(error);
     if (kind == TWI_ANSWER_NOSCRIPT) {
-        sync->parts.use_eval[said->items ? GAUGES : HOLDS] = true;
+        sync->parts.use_eval[said->what] = true;
         give_back(sync, said, 0);
-        if (!said->items) twi_port_parts_again(sync->engine);
+        if (said->what == TWI_SAYS_HOLDS) twi_port_parts_again(sync->engine);
         return true;
     }
-    twi_refused(sync, said->items ? "gauges" : "what is held", error);
+    twi_refused(sync, words[said->what], error);
     give_back(sync, said, REFUSED_MS);
     return kind != TWI_ANSWER_UNKNOWN;
+}
+
+/* False: the reply is not one of the script's. */
+static bool take_answer(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *nodes,
+                        size_t count) {
+    int64_t wait_ms = -1;
+    if (said->what == TWI_SAYS_GAUGES) return tell_gauges(sync, said, nodes, count);
+    if (said->what == TWI_SAYS_HOLDS) return true;
+    if (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_i64(&nodes[5], &wait_ms)) return false;
+    twi_port_sweep_told(sync->engine, said->serial, wait_ms);
+    return true;
 }
 
 bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
@@ -191,7 +229,7 @@ bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
     bool well = true;
     if (nodes->type == TWI_NODE_ERROR) {
         well = take_error(sync, &said, nodes);
-    } else if (said.items && !tell_gauges(sync, &said, nodes, count)) {
+    } else if (!take_answer(sync, &said, nodes, count)) {
         give_back(sync, &said, 0);
         well = false;
     }
@@ -207,7 +245,7 @@ void twi_parts_dropped(struct twi_sync *sync) {
         give_back(sync, &lost, 0);
         free(lost.items);
     }
-    struct twi_statement waiting = {parts->waiting + parts->at, parts->end - parts->at};
+    struct twi_statement waiting = {TWI_SAYS_GAUGES, parts->waiting + parts->at, parts->end - parts->at, 0};
     if (waiting.count != 0) give_back(sync, &waiting, 0);
     parts->at = parts->end = 0;
 }

@@ -1,4 +1,5 @@
-/* parts.h -- what is said of this engine's gauges and holds: statements beside the batches, whole and repeatable.
+/* parts.h -- what is said of this engine's gauges and holds, and sweeps of its stocks: statements beside the batches, whole and
+ * repeatable.
  *
  *   collected (gauges) ─▶ waiting ─▶ one of a few statements under way ─▶ told: the sums become views
  *                            └─────────────┴── refused, or the connection is lost: back to their counters, to be said anew
@@ -14,8 +15,10 @@
 #define TWI_PARTS_WAITING_MAX 4096u
 
 struct twi_statement {
-    struct twi_item *items; /* NULL: of holds */
+    enum { TWI_SAYS_GAUGES, TWI_SAYS_HOLDS, TWI_SAYS_SWEEP, TWI_SAYS } what;
+    struct twi_item *items; /* of gauges */
     uint32_t count;
+    uint64_t serial; /* of a sweep */
 };
 
 struct twi_parts {
@@ -23,7 +26,7 @@ struct twi_parts {
     uint32_t at, end, room;
     struct twi_statement ring[TWI_PARTS_MAX];
     uint32_t first, count;
-    bool use_eval[2]; /* the next one goes with its script */
+    bool use_eval[TWI_SAYS]; /* the next one goes with its script */
     char instance[33];
     uint64_t number;
     uint64_t taken, told; /* items, since ever: in order */

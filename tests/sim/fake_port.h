@@ -274,6 +274,15 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
     return false;
 }
 
+bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
+    (void)engine, (void)sweep;
+    return false;
+}
+
+void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+    (void)engine, (void)serial, (void)wait_ms;
+}
+
 size_t twi_port_render_own(const struct twi_item *item, const char *what, char *out) {
     (void)what;
     return twi_port_render(item, out);

@@ -1,0 +1,80 @@
+/* hold_store.c -- tw_hold and tw_release where Redis decides: one question each (hold.lua), and the book (hold.h) of what is held here,
+ * so that it can be said again.
+ *
+ *   tw_hold     asked ──OK──▶ entered in the book          Redis away: on_outage decides; what it admits is entered as
+ *                 └──DENIED──▶ no                          not said yet, and said when Redis is back
+ *   tw_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
+ * Always true: a hold has one name from its first question on, so asking again meets the same one. */
+#include "engine/ask.h"
+
+static void ask_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
+                      struct twi_asking *asking) {
+    twi_asking_begin(asking, family->engine, TWI_SCRIPT_HOLD, 0);
+    twi_asking_key(asking, family, "hold", key, 0);
+    twi_asking_text(asking, what);
+    twi_asking_number(asking, twi_load_relaxed(&twi_part_life_ms));
+    twi_asking_number(asking, limit);
+    twi_asking_text(asking, member);
+}
+
+static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, bool admitted) {
+    verdict->used = used;
+    verdict->remaining = used < limit ? limit - used : 0;
+    verdict->decided_by = by;
+    verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
+    verdict->allowed = admitted;
+    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_part_life_ms);
+}
+
+/* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name, or, denied
+ * here, never again. */
+static bool admits_without(tw_family *family, tw_key key, int64_t limit, int64_t *held) {
+    *held = twi_holds_count(family, key);
+    switch (twi_load_relaxed(&family->on_outage)) {
+    case TW_OUTAGE_OPEN: return true;
+    case TW_OUTAGE_CLOSED: return false;
+    default: return *held < limit;
+    }
+}
+
+static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member, tw_verdict *verdict) {
+    int64_t held;
+    bool admitted = admits_without(family, key, limit, &held);
+    if (admitted && !twi_holds_enter(family, key, member, false)) return TW_ERR_FULL;
+    tell(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_engine *engine = family->engine;
+    struct twi_asking asking;
+    char member[TWI_HOLD_MEMBER_MAX];
+    tw_status status = twi_ask_may(engine);
+    if (status != TW_OK) return status;
+    twi_holds_name(engine, member);
+    ask_about(family, key, "hold", limit, member, &asking);
+    enum twi_asked asked = twi_asking_do(&asking, engine);
+    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (asked == TWI_ASKED_REFUSED) return TW_ERR_STORE;
+    if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, verdict);
+    bool admitted = twi_asking_said(&asking, "OK");
+    if (!admitted && !twi_asking_said(&asking, "DENIED")) return TW_ERR_STORE;
+    if (admitted && !twi_holds_enter(family, key, member, true)) {
+        ask_about(family, key, "release", 0, member, &asking);
+        (void)twi_asking_do(&asking, engine);
+        return TW_ERR_FULL;
+    }
+    tell(verdict, limit, twi_asking_told(&asking, 1), TW_BY_REDIS, admitted);
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+tw_status twi_hold_give(tw_family *family, tw_key key) {
+    struct twi_asking asking;
+    char member[TWI_HOLD_MEMBER_MAX];
+    tw_status status = twi_ask_may(family->engine);
+    if (status != TW_OK) return status;
+    if (!twi_holds_leave(family, key, member)) return TW_ERR_RANGE;
+    ask_about(family, key, "release", 0, member, &asking);
+    (void)twi_asking_do(&asking, family->engine);
+    return TW_OK;
+}

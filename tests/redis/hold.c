@@ -1,0 +1,213 @@
+/* hold.c -- at most so many in flight over several processes: never one too many, whatever is lost; whoever is killed is free within
+ * the life of what it said; whoever was stopped says it again.
+ * Method: what is held lives for 1.5 s here in place of 15 s. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+#include "engine/port.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIFE_MS 1500
+
+static struct redis_server server;
+
+/* Those that are not taken for dead. */
+static int64_t in_flight(void) {
+    return atoll(redis_server_ask(&server, "EVAL",
+                                  "local t = redis.call('TIME') return redis.call('ZCOUNT', 'tw:hold:jobs:a', "
+                                  "t[1] * 1000 + math.floor(t[2] / 1000), '+inf')",
+                                  "0", NULL));
+}
+
+static bool are_in_flight(void *ctx) {
+    return in_flight() == *(int64_t *)ctx;
+}
+
+static void await_in_flight(int64_t count) {
+    if (!test_wait(are_in_flight, &count, 4 * LIFE_MS))
+        fail_msg("%lld in flight, not %lld", (long long)in_flight(), (long long)count);
+}
+
+static bool may_hold(void *ctx) {
+    return tw_hold(ctx, tw_str("a"), 3, NULL) == TW_OK;
+}
+
+/* Goal: the limit is of all engines together; what is released is free at once; what is held stays held. */
+static void the_limit_is_of_all_engines(void **state) {
+    (void)state;
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *of_a = family_of(a, "jobs", TW_FOREVER, 0), *of_b = family_of(b, "jobs", TW_FOREVER, 0);
+    tw_verdict verdict;
+    assert_status(tw_hold(of_a, tw_str("a"), 3, &verdict), TW_OK);
+    assert_i64_equal(verdict.used, 1);
+    assert_i64_equal(verdict.decided_by, TW_BY_REDIS);
+    assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_OK);
+    assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_OK);
+    assert_status(tw_hold(of_a, tw_str("a"), 3, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.used, 3);
+    assert_i64_equal(verdict.allowed, 0);
+    assert_status(tw_release(of_b, tw_str("a")), TW_OK);
+    assert_status(tw_hold(of_a, tw_str("a"), 3, NULL), TW_OK);
+    test_sleep_ms(2 * LIFE_MS); /* said again all the time */
+    assert_i64_equal(in_flight(), 3);
+    assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_DENIED);
+    assert_status(tw_release(of_a, tw_str("a")), TW_OK);
+    assert_status(tw_release(of_a, tw_str("a")), TW_OK);
+    assert_status(tw_release(of_a, tw_str("a")), TW_ERR_RANGE);
+    assert_status(tw_release(of_b, tw_str("a")), TW_OK);
+    assert_i64_equal(in_flight(), 0);
+    test_sleep_ms(LIFE_MS / 2); /* nothing that was under way brings it back */
+    assert_i64_equal(in_flight(), 0);
+    assert_status(tw_hold(of_a, tw_str("a"), 0, NULL), TW_DENIED);
+    assert_status(tw_hold(of_a, tw_str("a"), -1, NULL), TW_ERR_RANGE);
+    assert_status(tw_hold(family_of(a, "hours", TW_ALIGNED, 0), tw_str("a"), 3, NULL), TW_ERR_MODE);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(b, 5000), TW_OK);
+}
+
+/* Goal: who is killed is free within the life; who was stopped for longer comes back with what it holds; a wiped Redis is told. */
+static void who_is_killed_is_free_soon(void **state) {
+    (void)state;
+    _Atomic int *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork();
+        if (pids[i] != 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        tw_engine *engine = quick_engine(server.url, NULL);
+        tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+        if (tw_hold(jobs, tw_str("a"), 3, NULL) == TW_OK) atomic_fetch_add(ready, 1);
+        for (;;) test_sleep_ms(1000);
+    }
+    for (int i = 0; i < 5000 && atomic_load(ready) < 2; i++) test_sleep_ms(1);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
+    assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_DENIED);
+    kill(pids[0], SIGKILL);
+    waitpid(pids[0], NULL, 0);
+    assert_true(test_wait(may_hold, jobs, LIFE_MS + 1000));
+    kill(pids[1], SIGSTOP);
+    assert_true(test_wait(may_hold, jobs, LIFE_MS + 1000)); /* taken for dead */
+    await_in_flight(3);
+    kill(pids[1], SIGCONT);
+    await_in_flight(4); /* it says what it holds: one too many, until somebody releases */
+    assert_status(tw_hold(jobs, tw_str("a"), 4, NULL), TW_DENIED);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    await_in_flight(4);
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    munmap((void *)ready, 4096);
+    test_sleep_ms(LIFE_MS + 100); /* what an engine held that was closed without releasing */
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:hold:jobs:a", NULL), "0");
+}
+
+struct worker {
+    tw_family *jobs;
+    _Atomic int64_t *inside, *most;
+    int64_t held;
+    bool failed;
+};
+
+static void *hold_and_release(void *arg) {
+    struct worker *worker = arg;
+    for (uint64_t i = 0; i < test_scale(150); i++) {
+        tw_status status = tw_hold(worker->jobs, tw_str("a"), 4, NULL);
+        if (status != TW_OK) continue;
+        int64_t now = atomic_fetch_add(worker->inside, 1) + 1, most = atomic_load(worker->most);
+        while (now > most && !atomic_compare_exchange_weak(worker->most, &most, now)) continue;
+        worker->held++;
+        atomic_fetch_sub(worker->inside, 1);
+        worker->failed = worker->failed || tw_release(worker->jobs, tw_str("a")) != TW_OK;
+    }
+    return NULL;
+}
+
+/* Goal: threads of two engines, one of them through a network that loses requests and answers: never one too many, none is left in
+ * flight in the end. */
+static void lost_answers_admit_nobody_twice(void **state) {
+    (void)state;
+    enum { WORKERS = 6 };
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    tw_options options;
+    tw_engine *engines[2] = {quick_engine(server.url, NULL), NULL};
+    quick_options(&options, proxy_url(proxy));
+    options.redis_timeout_ms = 300;
+    assert_status(tw_open(&options, &engines[1]), TW_OK);
+    tw_family_options closed; /* out of reach nobody is admitted: a stranger's word would not count for the others */
+    tw_family_options_init(&closed);
+    closed.name = "jobs";
+    closed.window = TW_FOREVER;
+    closed.limit_mode = TW_LIMIT_STRICT;
+    closed.on_outage = TW_OUTAGE_CLOSED;
+    tw_family *families[2] = {family_of(engines[0], "jobs", TW_FOREVER, 0), NULL};
+    tw_status opened = tw_family_open(engines[1], &closed, &families[1]);
+    assert_status(opened, TW_OK);
+    proxy_chance(proxy, PROXY_DROP_REPLY, 700);
+    proxy_chance(proxy, PROXY_DROP_REQUEST, 500);
+    proxy_chance(proxy, PROXY_CUT_REPLY, 300);
+    _Atomic int64_t inside = 0, most = 0;
+    struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){.jobs = families[i % 2], .inside = &inside, .most = &most};
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_and_release, &workers[i]), 0);
+    }
+    int64_t held = 0;
+    for (int i = 0; i < WORKERS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_false(workers[i].failed);
+        held += workers[i].held;
+    }
+    for (int i = 0; i < PROXY_FAULTS; i++) proxy_chance(proxy, (enum proxy_fault)i, 0);
+    assert_true(most <= 4);
+    assert_true(held > 10);
+    await_in_flight(0);
+    assert_status(tw_close(engines[0], 5000), TW_OK);
+    assert_status(tw_close(engines[1], 5000), TW_OK);
+    proxy_stop(proxy);
+}
+
+/* Goal: while Redis is away the family's policy decides, and what it admitted is said when Redis is back. */
+static void an_outage_is_decided_by_policy(void **state) {
+    (void)state;
+    tw_options options;
+    tw_engine *engine;
+    quick_options(&options, server.url);
+    options.redis_timeout_ms = 300;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_verdict verdict;
+    assert_status(tw_hold(jobs, tw_str("a"), 2, NULL), TW_OK);
+    redis_server_kill(&server);
+    assert_status(tw_hold(jobs, tw_str("a"), 2, &verdict), TW_OK);
+    assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+    assert_i64_equal(verdict.used, 2);
+    assert_status(tw_hold(jobs, tw_str("a"), 2, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+    redis_server_restart(&server);
+    await_in_flight(2);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_limit_is_of_all_engines),
+        cmocka_unit_test(who_is_killed_is_free_soon),
+        cmocka_unit_test(lost_answers_admit_nobody_twice),
+        cmocka_unit_test(an_outage_is_decided_by_policy),
+    };
+    redis_server_require();
+    atomic_store(&twi_part_life_ms, LIFE_MS);
+    redis_server_start(&server, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    redis_server_destroy(&server);
+    return failed;
+}
