@@ -135,6 +135,35 @@ static bool is_first(tw_family *family, const char *key) {
     return first;
 }
 
+/* Goal: after a cancel the next one is the first, and only the next; cancelling nothing changes nothing. */
+static void a_cancelled_first_makes_room_for_one(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 0);
+    assert_true(is_first(family, "a"));
+    assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
+    assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 0);
+    assert_true(is_first(family, "a"));
+    assert_false(is_first(family, "a"));
+    assert_status(tw_once_cancel(family, tw_str("")), TW_ERR_KEY);
+}
+
+/* Goal: without Redis there is nobody to lock against, and strict limits are exact as all are. */
+static void without_redis_there_are_no_locks(void **state) {
+    (void)state;
+    char token[TW_TOKEN_SIZE] = "x";
+    tw_family_options options = rig_options("strict", TW_ALIGNED, TW_MINUTE);
+    options.limit_mode = TW_LIMIT_STRICT;
+    tw_family *family = rig_family_of(&rig, &options);
+    assert_status(tw_lock(family, tw_str("a"), 1000, token, NULL), TW_ERR_MODE); /* host-driven */
+    assert_string_equal(token, "");
+    assert_int_equal(acquire(family, "a", 1, 1, TW_OK).decided_by, TW_BY_LOCAL);
+    (void)acquire(family, "a", 1, 1, TW_DENIED);
+    assert_true(is_first(family, "b"));
+}
+
 static void once_is_true_once_in_each_window(void **state) {
     (void)state;
     tw_family *aligned = rig_family(&rig, "aligned", TW_ALIGNED, TW_MINUTE),
@@ -237,6 +266,8 @@ int main(void) {
         TEST(an_endless_limit_has_no_reset),
         TEST(a_limit_from_first_resets_when_its_key_does),
         TEST(once_is_true_once_in_each_window),
+        TEST(a_cancelled_first_makes_room_for_one),
+        TEST(without_redis_there_are_no_locks),
         TEST(trap_e40_a_full_family_decides_by_its_policy),
         TEST(trap_e36_exactly_the_limit_is_admitted),
     };

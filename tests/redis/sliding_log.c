@@ -1,0 +1,152 @@
+/* sliding_log.c -- the exact sliding log of strict limits (strict.lua), against a slow reference that knows every admission.
+ * Method: calls at random moments, of random sizes, under random limits, over some windows of a second; Redis's own times of what
+ * it admitted are read from the log, so that the reference decides by the same clock. */
+#include "tests/redis/strict_support.h"
+
+#include <pthread.h>
+
+#define ADMITTED_MAX 20000
+
+static tw_family *sliding_family(struct strict *strict, const char *name, int64_t window_ms) {
+    tw_family_options options = strict_options(name);
+    options.window = TW_ALIGNED;
+    options.window_ms = window_ms;
+    options.limit_shape = TW_SHAPE_SLIDING;
+    options.on_outage = TW_OUTAGE_CLOSED;
+    return strict_family(strict->engine, &options);
+}
+
+struct admitted {
+    int64_t at_us, units;
+};
+
+/* The newest member of the log. False: it has none. */
+static bool newest(struct redis_server *server, const char *log, struct admitted *newest) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", redis_server_ask(server, "ZREVRANGE", log, "0", "0", "WITHSCORES", NULL));
+    char *score = strchr(text, '\n');
+    if (score == NULL) return false;
+    *score++ = '\0';
+    newest->at_us = strtoll(score, NULL, 10);
+    newest->units = atoll(strrchr(text, ':') + 1);
+    return newest->at_us > 0;
+}
+
+static int64_t used_at(const struct admitted *admitted, size_t count, int64_t at_us, int64_t window_us) {
+    int64_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (admitted[i].at_us > at_us - window_us) used += admitted[i].units;
+    return used;
+}
+
+static int64_t redis_us(struct redis_server *server) {
+    char text[64];
+    snprintf(text, sizeof text, "%s", redis_server_ask(server, "TIME", NULL));
+    char *micro = strchr(text, '\n');
+    return strtoll(text, NULL, 10) * 1000000 + strtoll(micro + 1, NULL, 10);
+}
+
+/* When n units will fit, by the reference. */
+static int64_t free_at_us(const struct admitted *admitted, size_t count, int64_t now_us, int64_t window_us, int64_t n,
+                          int64_t limit) {
+    int64_t missing = used_at(admitted, count, now_us, window_us) + n - limit;
+    for (size_t i = 0; i < count; i++) {
+        if (admitted[i].at_us <= now_us - window_us) continue;
+        missing -= admitted[i].units;
+        if (missing <= 0) return admitted[i].at_us + window_us;
+    }
+    return 0;
+}
+
+/* Goal: never does any span of a window hold more than the limit, nobody is denied who would have fitted, and retry_after is
+ * when it will. */
+static void the_log_agrees_with_a_slow_reference(void **state) {
+    (void)state;
+    static struct admitted admitted[ADMITTED_MAX];
+    const int64_t window_us = 1000000, limit = 20;
+    struct strict strict;
+    struct test_prng prng;
+    size_t count = 0;
+    uint64_t seed = test_seed(), denied = 0;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    test_prng_seed(&prng, seed);
+    tw_family *family = sliding_family(&strict, "log", 1000);
+    int64_t calls = (int64_t)test_scale(600);
+    for (int64_t call = 0; call < calls; call++) {
+        int64_t n = test_prng_between(&prng, 1, 6);
+        tw_verdict verdict;
+        int64_t before_us = redis_us(&strict.server);
+        tw_status status = tw_acquire(family, tw_str("k"), n, limit, &verdict);
+        int64_t after_us = redis_us(&strict.server);
+        if (status == TW_OK) {
+            assert_true(newest(&strict.server, "tw:log:log:k:19700101000000", &admitted[count]));
+            assert_i64_equal(admitted[count].units, n);
+            assert_true(admitted[count].at_us >= before_us && admitted[count].at_us <= after_us);
+            int64_t used = used_at(admitted, count, admitted[count].at_us, window_us);
+            assert_i64_equal(verdict.used, used + n);
+            assert_true(used + n <= limit);
+            assert_i64_equal(verdict.remaining, limit - used - n);
+            count++;
+        } else {
+            assert_status(status, TW_DENIED);
+            /* it did not fit at that moment, which lies between the two that we know */
+            assert_true(used_at(admitted, count, before_us, window_us) + n > limit);
+            int64_t free_us = free_at_us(admitted, count, before_us, window_us, n, limit);
+            assert_true(verdict.retry_after_ms * 1000 <= free_us - before_us + 1000);
+            assert_true(verdict.retry_after_ms * 1000 >= free_us - after_us);
+            denied++;
+        }
+        if (test_prng_chance(&prng, 1, 5)) test_sleep_ms(test_prng_between(&prng, 1, 40));
+    }
+    assert_true(count > 20 && denied > 20);
+    strict_end(&strict);
+}
+
+/* Goal: two calls in one millisecond are two, whoever makes them. */
+static void *take_some(void *argument) {
+    for (int i = 0; i < 50; i++) (void)tw_acquire(argument, tw_str("k"), 1, 1000000, NULL);
+    return NULL;
+}
+static void calls_in_one_millisecond_are_as_many(void **state) {
+    (void)state;
+    struct strict strict;
+    pthread_t threads[8];
+    strict_begin(&strict, 5000, TW_OUTAGE_CLOSED);
+    tw_family *family = sliding_family(&strict, "log", TW_MINUTE);
+    for (int i = 0; i < 8; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_some, family), 0);
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+    assert_i64_equal(strict_take(family, "k", 0, 1000000, TW_OK).used, 400);
+    strict_end(&strict);
+}
+
+/* Goal: no turn of the window lets twice the limit through, as a fixed one does; what a lost answer charged is in the log once;
+ * what was counted otherwise (by a fallback, by tw_add()) counts, too. */
+static void the_log_knows_no_turn_of_the_window(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_family *family = sliding_family(&strict, "log", 1000);
+    strict_order(&strict, PROXY_DROP_REPLY, 1);
+    assert_i64_equal(strict_take(family, "k", 6, 10, TW_OK).used, 6);
+    assert_status(tw_add(family, tw_str("k"), 4, NULL), TW_OK);
+    assert_status(tw_flush(strict.engine, 2000), TW_OK);
+    tw_verdict verdict = strict_take(family, "k", 1, 10, TW_DENIED);
+    if (verdict.used == 10)
+        assert_int_equal(verdict.final, 1); /* else the window turned in between, and what was added ended */
+    int64_t began_ms = test_mono_ms();
+    tw_status status = TW_DENIED;
+    while (status == TW_DENIED) status = tw_acquire(family, tw_str("k"), 10, 10, NULL);
+    assert_status(status, TW_OK);
+    assert_true(test_mono_ms() - began_ms >= 900 || verdict.used != 10);
+    strict_end(&strict);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_log_agrees_with_a_slow_reference),
+        cmocka_unit_test(calls_in_one_millisecond_are_as_many),
+        cmocka_unit_test(the_log_knows_no_turn_of_the_window),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
