@@ -1,0 +1,331 @@
+/* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or not ours: an answer within the deadline, as
+ * on_outage says, and nothing charged twice. */
+#include "tests/redis/strict_support.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SLACK_MS 400 /* of a machine that is busy */
+
+static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED};
+
+/* Calls until Redis decides again. */
+static void await_redis(tw_family *family, const char *key) {
+    tw_verdict verdict = {.decided_by = TW_BY_OUTAGE};
+    for (int64_t end_ms = test_mono_ms() + 15000; verdict.decided_by != TW_BY_REDIS;) {
+        assert_true(test_mono_ms() < end_ms);
+        (void)tw_acquire(family, tw_str(key), 0, 1000, &verdict);
+        test_sleep_ms(2);
+    }
+}
+
+/* Goal: with Redis dead the policy decides, at once once the breaker is open; with Redis back it decides again, and what was
+ * admitted meanwhile is there, once. */
+static void a_dead_redis_is_an_outage(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        struct redis_server server;
+        tw_options options;
+        tw_engine *engine;
+        redis_server_start(&server, durable);
+        quick_options(&options, server.url);
+        options.redis_timeout_ms = 100;
+        assert_status(tw_open(&options, &engine), TW_OK);
+        tw_family_options family_options = strict_options("s");
+        family_options.on_outage = policies[i];
+        tw_family *family = strict_family(engine, &family_options);
+        (void)strict_take(family, "k", 4, 10, TW_OK);
+        assert_status(tw_flush(engine, 2000), TW_OK); /* the total is known here, too */
+        redis_server_kill(&server);
+        int64_t began_ms = test_mono_ms(), admitted = 0;
+        for (int calls = 0; calls < 40; calls++) {
+            tw_verdict verdict;
+            tw_status status = tw_acquire(family, tw_str("k"), 1, 10, &verdict);
+            assert_true(status == TW_OK || status == TW_DENIED);
+            assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
+            assert_int_equal(verdict.allowed, status == TW_OK);
+            admitted += status == TW_OK;
+        }
+        assert_true(test_mono_ms() - began_ms < 2000 + SLACK_MS);
+        assert_i64_equal(admitted, policies[i] == TW_OUTAGE_LOCAL ? 6 : policies[i] == TW_OUTAGE_OPEN ? 40 : 0);
+        assert_true(test_stat_of(engine, ask_away) > 0);
+        redis_server_restart(&server);
+        await_redis(family, "other");
+        assert_status(tw_flush(engine, 10000), TW_OK);
+        assert_i64_equal(redis_server_get(&server, "s:k"), 4 + admitted);
+        assert_status(tw_close(engine, 5000), TW_OK);
+        redis_server_destroy(&server);
+    }
+}
+
+struct caller {
+    tw_family *family;
+    int64_t slowest_ms;
+    tw_status status;
+};
+
+static void *call_once(void *argument) {
+    struct caller *caller = argument;
+    int64_t began_ms = test_mono_ms();
+    caller->status = tw_acquire(caller->family, tw_str("k"), 1, 1000, NULL);
+    caller->slowest_ms = test_mono_ms() - began_ms;
+    return NULL;
+}
+
+/* Goal: Redis hangs, and later takes connections but says nothing: every caller, also those beyond the connections, has its
+ * answer within the deadline. */
+static void a_black_hole_is_answered_in_time(void **state) {
+    (void)state;
+    struct strict strict;
+    struct caller callers[24];
+    pthread_t threads[24];
+    strict_begin(&strict, 100, TW_OUTAGE_CLOSED);
+    (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
+    for (int round = 0; round < 2; round++) {
+        if (round == 0) redis_server_pause(&strict.server);
+        if (round == 1) proxy_manner(strict.proxy, PROXY_SILENT), proxy_cut_all(strict.proxy);
+        for (int i = 0; i < 24; i++) {
+            callers[i] = (struct caller){.family = strict.family};
+            assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
+        }
+        for (int i = 0; i < 24; i++) {
+            pthread_join(threads[i], NULL);
+            assert_status(callers[i].status, TW_DENIED);
+            assert_true(callers[i].slowest_ms < 100 + SLACK_MS);
+        }
+        test_sleep_ms(20);
+    }
+    redis_server_resume(&strict.server);
+    proxy_manner(strict.proxy, PROXY_OPEN);
+    proxy_cut_all(strict.proxy);
+    await_redis(strict.family, "other");
+    strict_end(&strict);
+}
+
+/* Goal: an answer of any other form is no answer, and costs the connection; nobody is let in by it. */
+static void a_hostile_answer_admits_nobody(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "+OK\r\n",
+        ":1\r\n",
+        "$-1\r\n",
+        "*-1\r\n",
+        "*0\r\n",
+        "*1\r\n$1\r\n2\r\n",
+        "*2\r\n$1\r\n2\r\n$4\r\nFINE\r\n",
+        "*2\r\n$1\r\n2\r\n*2\r\n:1\r\n:2\r\n",
+        "*2\r\n*1\r\n$1\r\n2\r\n$2\r\nOK\r\n",
+        "*3\r\n$1\r\n2\r\n-ERR within\r\n:1\r\n",
+        "*12\r\n$1\r\n2\r\n$2\r\nOK\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "*2\r\n$6\r\n999999\r\n$2\r\nOK\r\n",
+        "-ERR what nobody has heard of\r\n",
+        "-NOSCRIPT again and again\r\n",
+        "-WRONGTYPE Operation against a key\r\n",
+        "-OOM command not allowed\r\n",
+        "-LOADING Redis is loading\r\n",
+        "-NOAUTH Authentication required.\r\n",
+        "-READONLY You can't write\r\n",
+        "*1000000\r\n",
+        "$999999999\r\n",
+        "hello\r\n",
+    };
+    struct strict strict;
+    strict_begin(&strict, 40, TW_OUTAGE_CLOSED);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct proxy_order order = {.fault = PROXY_ANSWER, .times = 1000, .text = texts[i]};
+        int64_t began_ms = test_mono_ms();
+        proxy_order(strict.proxy, &order);
+        tw_verdict verdict;
+        assert_status(tw_acquire(strict.family, tw_str("k"), 1, 1000, &verdict), TW_DENIED);
+        assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
+        assert_true(test_mono_ms() - began_ms < 40 + SLACK_MS);
+    }
+    struct proxy_order pass = {.fault = PROXY_PASS, .times = 1};
+    proxy_order(strict.proxy, &pass);
+    await_redis(strict.family, "other");
+    assert_i64_equal(redis_server_get(&strict.server, "s:k"), 0);
+    strict_end(&strict);
+}
+
+/* Goal: a counter that is no number is refused by itself: the policy decides, other keys go on, nothing opens the breaker. */
+static void a_key_of_another_kind_is_refused_alone(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    redis_server_ask(&strict.server, "RPUSH", "s:list", "x", NULL);
+    redis_server_ask(&strict.server, "SET", "s:text", "many", NULL);
+    redis_server_ask(&strict.server, "SET", "s:full", "9223372036854775800", NULL);
+    assert_int_equal(strict_take(strict.family, "list", 1, 10, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    assert_int_equal(strict_take(strict.family, "text", 1, 10, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    assert_int_equal(strict_take(strict.family, "full", 1, 10, TW_DENIED).decided_by, TW_BY_REDIS);
+    assert_int_equal(strict_take(strict.family, "k", 1, 10, TW_OK).decided_by, TW_BY_REDIS);
+    assert_i64_equal(test_stat_of(strict.engine, asks_unknown), 0);
+    strict_end(&strict);
+}
+
+/* Goal: a server that forgets its scripts costs one more round. */
+static void forgotten_scripts_are_sent_again(void **state) {
+    (void)state;
+    struct strict strict;
+    char token[TW_TOKEN_SIZE];
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    for (int i = 0; i < 3; i++) {
+        redis_server_ask(&strict.server, "SCRIPT", "FLUSH", NULL);
+        assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, i + 1);
+        redis_server_ask(&strict.server, "SCRIPT", "FLUSH", NULL);
+        assert_status(tw_lock(strict.family, tw_str("k"), 1000, token, NULL), TW_OK);
+        assert_status(tw_unlock(strict.family, tw_str("k"), token), TW_OK);
+    }
+    assert_i64_equal(test_stat_of(strict.engine, asked_again), 0);
+    strict_end(&strict);
+}
+
+/* Goal: a login that is refused is an outage, tried again slowly; and its password is nowhere to be read. */
+static void a_refused_login_is_an_outage(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    tw_stats stats;
+    char url[200], token[TW_TOKEN_SIZE];
+    static const char *const with_password[] = {"--requirepass", "right", NULL};
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "CONFIG", "SET", "requirepass", "right", NULL);
+    (void)with_password;
+    snprintf(url, sizeof url, "unix://:wrong-secret@%s", server.socket);
+    quick_options(&options, url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options family_options = strict_options("s");
+    tw_family *family = strict_family(engine, &family_options);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(strict_take(family, "k", 1, 20, TW_OK).decided_by, TW_BY_OUTAGE); /* locally */
+    assert_int_equal(strict_take(family, "k", 1, 20, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    assert_status(tw_lock(family, tw_str("k"), 1000, token, NULL), TW_ERR_STORE);
+    assert_i64_equal(test_stat_of(engine, ask_refused), 1);
+    assert_status(tw_stats_read(engine, &stats), TW_OK);
+    assert_null(strstr(stats.last_error, "wrong-secret"));
+    (void)tw_close(engine, 100);
+    assert_null(strstr(lines.text, "wrong-secret"));
+    redis_server_destroy(&server);
+}
+
+/* Goal: tw_stop() ends calls that wait, at once. */
+static void stopping_ends_calls_that_wait(void **state) {
+    (void)state;
+    struct strict strict;
+    struct caller callers[12];
+    pthread_t threads[12];
+    strict_begin(&strict, 30000, TW_OUTAGE_CLOSED);
+    (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
+    redis_server_pause(&strict.server);
+    for (int i = 0; i < 12; i++) {
+        callers[i] = (struct caller){.family = strict.family};
+        assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
+    }
+    test_sleep_ms(50);
+    assert_status(tw_stop(strict.engine), TW_OK);
+    for (int i = 0; i < 12; i++) {
+        pthread_join(threads[i], NULL);
+        assert_status(callers[i].status, TW_ERR_CLOSED);
+        assert_true(callers[i].slowest_ms < 50 + SLACK_MS);
+    }
+    redis_server_resume(&strict.server);
+    strict_end(&strict);
+}
+
+static bool hook_was_refused;
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    char token[TW_TOKEN_SIZE];
+    (void)ctx, (void)start_ms, (void)end_ms, (void)flags;
+    hook_was_refused = tw_acquire(family, tw_str("k"), 1, 10, NULL) == TW_ERR_MODE &&
+                       tw_lock(family, tw_str("k"), 10, token, NULL) == TW_ERR_MODE;
+    return true;
+}
+
+/* Goal: nothing waits in a host-driven engine, in a hook, or inside tw_enter(). */
+static void nobody_waits_where_one_may_not(void **state) {
+    (void)state;
+    struct strict strict;
+    tw_options options;
+    tw_engine *driven;
+    tw_verdict verdict;
+    bool first;
+    char token[TW_TOKEN_SIZE];
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_enter(strict.engine);
+    assert_status(tw_acquire(strict.family, tw_str("k"), 1, 10, &verdict), TW_ERR_MODE);
+    assert_int_equal(verdict.allowed, 0);
+    assert_i64_equal(verdict.limit, 10);
+    assert_status(tw_once(strict.family, tw_str("k"), &first), TW_ERR_MODE);
+    tw_leave(strict.engine);
+    quick_options(&options, strict.server.url);
+    options.threads = TW_HOST_DRIVEN;
+    assert_status(tw_open(&options, &driven), TW_OK);
+    tw_family_options family_options = strict_options("s");
+    tw_family *family = strict_family(driven, &family_options);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 10, NULL), TW_ERR_MODE);
+    assert_status(tw_lock(family, tw_str("k"), 10, token, NULL), TW_ERR_MODE);
+    (void)tw_close(driven, 100);
+    family_options.name = "hooked";
+    family_options.window = TW_ALIGNED;
+    family_options.window_ms = TW_HOUR;
+    family_options.on_window_closed = on_closed;
+    family = strict_family(strict.engine, &family_options);
+    assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+    strict_end(&strict); /* closes the window */
+    assert_true(hook_was_refused);
+}
+
+/* Goal: a forked child asks over connections of its own; the parent's go on. */
+static void a_forked_child_asks_for_itself(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    (void)strict_take(strict.family, "k", 1, 10, TW_OK);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        tw_verdict verdict;
+        bool right = tw_acquire(strict.family, tw_str("k"), 1, 10, &verdict) == TW_OK && verdict.used == 2 &&
+                     verdict.decided_by == TW_BY_REDIS;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, 3);
+    assert_i64_equal(test_stat_of(strict.engine, asked_again), 0); /* nobody hung up */
+    strict_end(&strict);
+}
+
+/* Goal: connections that Redis closes because they are idle are noticed before they are used. */
+static void an_idle_connection_may_be_closed(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    for (int i = 0; i < 3; i++) {
+        assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, i + 1);
+        proxy_cut_all(strict.proxy);
+        test_sleep_ms(20);
+    }
+    assert_i64_equal(test_stat_of(strict.engine, asked_again), 0);
+    assert_i64_equal(test_stat_of(strict.engine, ask_connects), 3);
+    strict_end(&strict);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dead_redis_is_an_outage),        cmocka_unit_test(a_black_hole_is_answered_in_time),
+        cmocka_unit_test(a_hostile_answer_admits_nobody),   cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
+        cmocka_unit_test(forgotten_scripts_are_sent_again), cmocka_unit_test(a_refused_login_is_an_outage),
+        cmocka_unit_test(stopping_ends_calls_that_wait),    cmocka_unit_test(nobody_waits_where_one_may_not),
+        cmocka_unit_test(a_forked_child_asks_for_itself),   cmocka_unit_test(an_idle_connection_may_be_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
