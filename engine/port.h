@@ -160,6 +160,9 @@ int64_t twi_port_lease_due(tw_engine *engine);
 /* Since when Redis has failed to answer (monotonic ms; 0: it answers, or was never tried). */
 void twi_port_lease_away(tw_engine *engine, int64_t since_ms);
 
+/* How many engines live, this one included, as Redis last told; 0: it is not known (decided upon as if it were 1). */
+void twi_port_live(tw_engine *engine, uint32_t count);
+
 /* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out; not where start-up
  * checks have found something). */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)

@@ -664,6 +664,7 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
     X(asks_unknown, counter, "calls of which it is not known whether Redis executed them") \
     X(strict_fallbacks, counter, "calls of strict limits that on_outage decided") \
     X(asks_settled, counter, "of those, calls whose charge, if any, was taken back") \
+    X(live_engines, gauge, "engines that share this Redis, as it last told; 0: not known") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 
@@ -672,7 +673,7 @@ typedef struct tw_stats {
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[20];
+    uint64_t reserved[19];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

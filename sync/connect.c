@@ -213,6 +213,7 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
     sync->look_until_ms =
         now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
     sync->offset_at_ms = 0;
+    twi_live_connected(sync, now_ms);
     if (!sync->is_open) {
         sync->phase = TWI_OPENING;
         twi_connect_open(sync, now_ms);
@@ -284,6 +285,7 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     sync->rewind = sync->use_eval = sync->rewriting = false;
     sync->waits = 0;
     sync->wrote_number = 0;
+    twi_side_dropped(sync, now_ms);
     TWI_MUTATE(TWI_MUTANT_NEW_INSTANCE, sync->is_open = false);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);

@@ -42,6 +42,7 @@ static void sync_free(struct twi_sync *sync) {
     twi_bytes_free(&sync->out);
     twi_bytes_free(&sync->plain.repairs);
     twi_parts_free(sync);
+    twi_side_free(&sync->sides);
     twi_url_wipe(&sync->url);
     free(sync->staging);
     free(sync);
@@ -140,6 +141,7 @@ static void driver_destroy(struct twi_sync *sync) {
     twi_plain_dropped(sync);
     twi_lease_dropped(sync);
     twi_parts_dropped(sync);
+    twi_side_dropped(sync, twi_port_mono_ms(sync->engine));
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     sync->transport->close(sync->transport_ctx);

@@ -14,17 +14,20 @@
 #include "sync/breaker.h"
 #include "sync/ledger.h"
 #include "sync/link.h"
+#include "sync/live.h"
 #include "sync/pace.h"
 #include "sync/parts.h"
 #include "sync/poison.h"
+#include "sync/side.h"
 #include "sync/ticket.h"
 #include "sync/url.h"
 #include "sync/wire.h"
 
 #define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
 #define TWI_LEASES_MAX 32u  /* words on leases in flight: each takes Redis some 20 microseconds */
-/* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; and leases, each with a WAIT at worst. */
-#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX)
+/* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; leases, each with a WAIT at worst; parts of gauges;
+ * side scripts. */
+#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX + TWI_SIDES_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
 #define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
@@ -43,6 +46,7 @@ enum twi_command {
     TWI_LEASE,
     TWI_LEASE_WAIT,
     TWI_PARTS_SAID,
+    TWI_SIDE,
     TWI_OPEN,
     TWI_BATCH,
     TWI_PLAIN, /* a batch without a script, of many replies */
@@ -127,6 +131,8 @@ struct twi_sync {
     uint64_t serial; /* of this connection */
     struct twi_lease_link leases;
     struct twi_parts parts;
+    struct twi_sides sides;
+    struct twi_live live;
 
     /* replicas */
     uint32_t wait_replicas; /* 0: nobody asks */

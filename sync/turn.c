@@ -70,8 +70,8 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         sync->sent_number = sync->ledger.confirmed;
     }
     uint32_t room = pipeline_room(sync, now_ms);
-    room += sync->rewriting + sync->waits + sync->leases.waiting +
-            sync->parts.count; /* their answers are awaited beside those of batches */
+    /* The answers of these are awaited beside those of batches. */
+    room += sync->rewriting + sync->waits + sync->leases.waiting + sync->parts.count + sync->sides.count;
     uint64_t before = sync->sent_number;
     struct twi_batch *batch = sync->ledger.head;
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
@@ -123,6 +123,7 @@ static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending,
                        size_t count, int64_t now_ms) {
     if (pending->command == TWI_LEASE) return twi_lease_reply(sync, nodes, count, now_ms);
     if (pending->command == TWI_PARTS_SAID) return twi_parts_reply(sync, nodes, count, now_ms);
+    if (pending->command == TWI_SIDE) return twi_side_reply(sync, nodes, count, now_ms);
     if (pending->command == TWI_LEASE_WAIT) twi_lease_replicated(sync, nodes);
     if (pending->command >= TWI_PLAIN) return twi_plain_reply(sync, pending, nodes, count, now_ms);
     if (pending->command >= TWI_OPEN) return twi_settle_reply(sync, pending, nodes, count, now_ms);
@@ -213,6 +214,8 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
         breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
     if (sync->phase == TWI_UP && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED) return now_ms;
+    if (sync->phase == TWI_UP && !sync->rewind && breaker->state == TWI_BREAKER_CLOSED)
+        wake_ms = earlier(wake_ms, twi_live_due_ms(sync));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
     if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
         return wake_ms;
@@ -263,6 +266,8 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
         twi_lease_step(sync, now_ms);
     }
     if (sync->phase == TWI_UP) twi_parts_step(sync, now_ms);
+    if (sync->phase == TWI_UP) twi_live_step(sync, now_ms);
+    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
     if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
     twi_check_full(twi_ledger_is_valid(&sync->ledger));
 }

@@ -168,7 +168,7 @@ static void each_way_sends_more_than_a_socket_takes(void **state) {
         int64_t view = 0;
         assert_status(tw_get(family, tw_str(key), &view), TW_OK);
         assert_i64_equal(view, 2);
-        assert_i64_equal(atoll(redis_server_ask(&server, "DBSIZE", NULL)), 6000 + (all[i] == TW_MERGE_SCRIPT ? 2 : 0));
+        assert_i64_equal(atoll(redis_server_ask(&server, "DBSIZE", NULL)), 6000 + (all[i] == TW_MERGE_SCRIPT ? 3 : 0));
         assert_status(tw_close(engine, 5000), TW_OK);
         redis_server_destroy(&server);
     }

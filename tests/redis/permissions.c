@@ -25,6 +25,9 @@ static const struct permission permissions[] = {
     {"hscan", NULL, true},
     {"hdel", NULL, true},
     {"pttl", NULL, true},
+    {"zadd", "refuses the registry of live engines", true},
+    {"zcard", "refuses the registry of live engines", true},
+    {"zremrangebyscore", NULL, true},
 };
 #define PERMISSIONS (sizeof permissions / sizeof *permissions)
 

@@ -51,6 +51,7 @@ struct tw_engine {
     uint64_t rolled_over, turns, breaker_seen[3];
     size_t restore_left; /* cells still to be restored, from the first on */
     size_t malloc_fails;
+    uint32_t live; /* as last told; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     char last_error[128];
     char log[64][160]; /* the last lines */
@@ -221,6 +222,44 @@ bool twi_port_restore_some(tw_engine *engine) {
         cell->marked = true;
     }
     return engine->restore_left > 0;
+}
+
+/* ---- limits: there are none here ---- */
+
+void twi_port_live(tw_engine *engine, uint32_t count) {
+    engine->live = count;
+}
+
+size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max) {
+    (void)engine, (void)serial, (void)asks, (void)count_max;
+    return 0;
+}
+
+void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
+    (void)engine, (void)ask, (void)answer;
+}
+
+void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
+    (void)engine, (void)name, (void)size;
+}
+
+void twi_port_lease_other(tw_engine *engine, const char *instance) {
+    (void)engine, (void)instance;
+}
+
+const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine) {
+    static const struct twi_lease_epoch none;
+    (void)engine;
+    return &none;
+}
+
+int64_t twi_port_lease_due(tw_engine *engine) {
+    (void)engine;
+    return INT64_MAX;
+}
+
+void twi_port_lease_away(tw_engine *engine, int64_t since_ms) {
+    (void)engine, (void)since_ms;
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {

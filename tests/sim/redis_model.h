@@ -12,6 +12,7 @@
 #define MODEL_SLOTS 8
 #define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
+#define MODEL_LIVE 64
 
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
 
@@ -65,6 +66,12 @@ struct model_book {
     int64_t applied[MODEL_NODES];
 };
 
+/* One of the registry of live engines. */
+struct model_live {
+    char instance[40];
+    int64_t until_ms; /* 0: free */
+};
+
 /* What survives or not is decided by who copies this. */
 struct model_store {
     struct model_book books[MODEL_KEYS];
@@ -74,12 +81,13 @@ struct model_store {
         char id[40];    /* "": free */
     } born[MODEL_BORN]; /* instances that the marker knows */
     int64_t marker_made_ms;
+    struct model_live live[MODEL_LIVE];
 };
 
 struct redis_model {
     struct model_store store;
     int64_t now_ms; /* TIME */
-    bool has_script;
+    bool has_script, has_live_script;
     const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
     const char *password; /* NULL: none asked for */

@@ -258,7 +258,7 @@ static void redis_down(struct world *world, int64_t for_ms) {
         cut(world, connection);
     }
     world->down_until_ms = world->now_ms + for_ms;
-    world->redis.has_script = false;
+    world->redis.has_script = world->redis.has_live_script = false;
 }
 
 static void refuse_writes(struct world *world) {
@@ -380,7 +380,7 @@ static void break_something(struct world *world) {
     }
     if (chance(world, faults->flush_scripts)) {
         world_note(world, WORLD_FLUSHED_SCRIPTS, -1);
-        world->redis.has_script = false;
+        world->redis.has_script = world->redis.has_live_script = false;
     }
     if (chance(world, faults->refuse_writes)) refuse_writes(world);
     if (chance(world, faults->poison)) poison(world);

@@ -250,6 +250,13 @@ static void take_batch(struct proxy *proxy, struct pair *pair, char *data, size_
     }
 }
 
+/* Of the scripts this one alone has one key. */
+static bool is_the_registry(const char *data, size_t size) {
+    size_t length, begins;
+    const char *word = word_of(data, size, 2, &length, &begins);
+    return length == 1 && word[0] == '1';
+}
+
 static void take_requests(struct proxy *proxy, struct pair *pair) {
     for (size_t size; !pair->deaf && (size = value_end(pair->in.data, pair->in.size, 0, 0)) > 0;) {
         size_t length, begins;
@@ -257,7 +264,7 @@ static void take_requests(struct proxy *proxy, struct pair *pair) {
         static const struct plan plain = {0};
         bool only_others =
             proxy->only[0] != '\0' && memmem(pair->in.data, size, proxy->only, strlen(proxy->only)) == NULL;
-        if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others)
+        if (length >= 4 && memcmp(word, "EVAL", 4) == 0 && !only_others && !is_the_registry(pair->in.data, size))
             take_batch(proxy, pair, pair->in.data, size);
         else
             forward(pair, pair->in.data, size, &plain);

@@ -1,0 +1,64 @@
+/* live.c -- see live.h. */
+#include "sync/live.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sync/sync.h"
+
+#include "live.lua.h"
+#include "live.lua.sha1.h"
+
+static const struct twi_side_script script = {twi_script_live, twi_script_live_sha1};
+
+static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
+    sync->live.at_ms = now_ms + TWI_LIVE_REFUSED_MS;
+    if (!sync->live.is_logged) twi_refused(sync, "the registry of live engines", error);
+    sync->live.is_logged = true;
+    twi_port_live(sync->engine, 0);
+}
+
+static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
+                 size_t count, int64_t now_ms) {
+    int64_t live;
+    (void)ctx;
+    sync->live.asking = false;
+    if (outcome != TWI_SIDE_ANSWERED) {
+        if (count != 0) refused(sync, nodes, now_ms);
+        return true;
+    }
+    if (nodes->type != TWI_NODE_ARRAY || count != 4 || !twi_node_i64(&nodes[3], &live)) return false;
+    if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
+    if (live < 1 || live > UINT32_MAX) return false;
+    sync->live.is_logged = false;
+    twi_port_live(sync->engine, (uint32_t)live);
+    return true;
+}
+
+static void name_instance(struct twi_sync *sync) {
+    snprintf(sync->live.instance, sizeof sync->live.instance, "%016llx%016llx",
+             (unsigned long long)twi_sync_random(sync), (unsigned long long)twi_sync_random(sync));
+}
+
+void twi_live_step(struct twi_sync *sync, int64_t now_ms) {
+    char name[TWI_LEDGER_NAME_MAX], ttl[16];
+    if (sync->live.asking || now_ms < sync->live.at_ms) return;
+    if (sync->live.instance[0] == '\0') name_instance(sync);
+    size_t name_size = (size_t)snprintf(name, sizeof name, "%stw:live", twi_port_prefix(sync->engine));
+    size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_LIVE_MS);
+    const struct twi_side_word words[] = {
+        {name, name_size}, {"1", 1}, {sync->live.instance, strlen(sync->live.instance)}, {ttl, ttl_size}};
+    const struct twi_side side = {
+        .script = &script, .words = words, .key_count = 1, .word_count = 4, .told = told, .ctx = NULL};
+    if (!twi_side_send(sync, &side, now_ms)) return;
+    sync->live.asking = true;
+    sync->live.at_ms = now_ms + TWI_LIVE_EVERY_MS;
+}
+
+int64_t twi_live_due_ms(const struct twi_sync *sync) {
+    return sync->live.asking || sync->merge != TW_MERGE_SCRIPT ? INT64_MAX : sync->live.at_ms;
+}
+
+void twi_live_connected(struct twi_sync *sync, int64_t now_ms) {
+    if (!sync->live.is_logged) sync->live.at_ms = now_ms;
+}

@@ -1,0 +1,27 @@
+/* live.h -- this engine's place in the registry of live engines (script/live.lua).
+ * Always true: its name stands there while it is connected and for TWI_LIVE_MS after; what it learns (how many live) stays as it
+ * was last told while Redis is away: the others are cut off, too. A user who may not write the registry has one log line,
+ * and shares as if it were alone. */
+#ifndef TWI_LIVE_H
+#define TWI_LIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct twi_sync;
+
+#define TWI_LIVE_EVERY_MS 1000
+#define TWI_LIVE_MS 5000          /* four words may be lost */
+#define TWI_LIVE_REFUSED_MS 30000 /* before a Redis that refuses is asked again */
+
+struct twi_live {
+    char instance[33]; /* "": not named yet */
+    int64_t at_ms;     /* the next word */
+    bool asking, is_logged;
+};
+
+void twi_live_step(struct twi_sync *sync, int64_t now_ms);
+int64_t twi_live_due_ms(const struct twi_sync *sync);
+void twi_live_connected(struct twi_sync *sync, int64_t now_ms); /* a new connection: the word goes out at once */
+
+#endif

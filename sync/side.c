@@ -1,0 +1,85 @@
+/* side.c -- see side.h. */
+#include "sync/side.h"
+
+#include "sync/answer.h"
+#include "sync/sync.h"
+
+static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) {
+    return &sides->ring[(sides->first + i) % TWI_SIDES_MAX];
+}
+
+static bool may_send(const struct twi_sync *sync) {
+    return sync->phase == TWI_UP && !sync->rewind && sync->breaker.state == TWI_BREAKER_CLOSED &&
+           sync->merge == TW_MERGE_SCRIPT && sync->sides.count < TWI_SIDES_MAX;
+}
+
+static void put(struct twi_sync *sync, const struct twi_side_pending *pending, int64_t now_ms) {
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    twi_wire_begin(&sync->out, 3 + pending->word_count);
+    twi_wire_put_text(&sync->out, pending->is_eval ? "EVAL" : "EVALSHA");
+    twi_wire_put_text(&sync->out, pending->is_eval ? pending->script->text : pending->script->sha1);
+    twi_bytes_add(&sync->out, pending->words.data, pending->words.size);
+    twi_sync_await(sync, TWI_SIDE, NULL, 1);
+}
+
+bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms) {
+    struct twi_sides *sides = &sync->sides;
+    struct twi_side_pending pending = {
+        .script = side->script, .told = side->told, .ctx = side->ctx, .word_count = side->word_count};
+    if (!may_send(sync)) return false;
+    twi_wire_put_u64(&pending.words, side->key_count);
+    for (size_t i = 0; i < side->word_count; i++)
+        twi_wire_put(&pending.words, side->words[i].data, side->words[i].size);
+    if (pending.words.failed || pending.words.size > TWI_SIDE_BYTES_MAX) {
+        twi_bytes_free(&pending.words);
+        return false;
+    }
+    *pending_at(sides, sides->count++) = pending;
+    put(sync, &pending,
+        now_ms); /* should memory fail here, the end of the turn drops the connection, and that tells it */
+    return true;
+}
+
+static struct twi_side_pending take_first(struct twi_sides *sides) {
+    struct twi_side_pending pending = *pending_at(sides, 0);
+    *pending_at(sides, 0) = (struct twi_side_pending){0};
+    sides->first = (sides->first + 1) % TWI_SIDES_MAX;
+    sides->count--;
+    return pending;
+}
+
+static enum twi_side_outcome outcome_of(const struct twi_node *nodes) {
+    if (nodes->type != TWI_NODE_ERROR) return TWI_SIDE_ANSWERED;
+    return twi_answer_error(nodes) == TWI_ANSWER_UNKNOWN ? TWI_SIDE_UNKNOWN : TWI_SIDE_REFUSED;
+}
+
+bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+    struct twi_sides *sides = &sync->sides;
+    struct twi_side_pending pending = take_first(sides);
+    bool is_new = nodes->type == TWI_NODE_ERROR && twi_answer_error(nodes) == TWI_ANSWER_NOSCRIPT;
+    if (is_new && !pending.is_eval) {
+        pending.is_eval = true;
+        *pending_at(sides, sides->count++) = pending;
+        put(sync, &pending, now_ms);
+        return true;
+    }
+    twi_bytes_free(&pending.words);
+    if (pending.told(sync, pending.ctx, outcome_of(nodes), nodes, count, now_ms)) return true;
+    twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
+    return false;
+}
+
+void twi_side_dropped(struct twi_sync *sync, int64_t now_ms) {
+    while (sync->sides.count != 0) {
+        struct twi_side_pending pending = take_first(&sync->sides);
+        twi_bytes_free(&pending.words);
+        (void)pending.told(sync, pending.ctx, TWI_SIDE_UNKNOWN, NULL, 0, now_ms);
+    }
+}
+
+void twi_side_free(struct twi_sides *sides) {
+    while (sides->count != 0) {
+        struct twi_side_pending pending = take_first(sides);
+        twi_bytes_free(&pending.words);
+    }
+}

@@ -1,0 +1,67 @@
+/* side.h -- small scripts beside the batches: a turn puts them into the pipeline, and tells whoever sent one what came of it.
+ *
+ *   send ─▶ EVALSHA ─answered▶ told
+ *              └─NOSCRIPT▶ EVAL ─answered▶ told          a connection that is lost: told "unknown"
+ * What is sent this way may be lost and is not sent again by itself: each sender decides whether to say it once more.
+ * Always true: at most TWI_SIDES_MAX are under way, of at most TWI_SIDE_BYTES_MAX each, so batches are never held up by more
+ * than these; whoever was answered true by twi_side_send() is told exactly once; none is sent while the breaker is not closed
+ * or a rewind waits for all answers. By the owner of the turn. */
+#ifndef TWI_SIDE_H
+#define TWI_SIDE_H
+
+#include "sync/wire.h"
+
+struct twi_sync;
+
+#define TWI_SIDES_MAX 16u         /* some 20 microseconds of Redis each */
+#define TWI_SIDE_BYTES_MAX 16384u /* keys and arguments of one, as they stand on the wire */
+
+struct twi_side_script {
+    const char *text, *sha1;
+};
+
+struct twi_side_word {
+    const void *data;
+    size_t size;
+};
+
+enum twi_side_outcome {
+    TWI_SIDE_ANSWERED,
+    TWI_SIDE_REFUSED, /* nothing was done; the error reply is there */
+    TWI_SIDE_UNKNOWN  /* perhaps done; the error reply is there, or, where the connection was lost, nothing (count 0) */
+};
+
+/* False: a reply that is not understood; the connection goes. May send others, but where the outcome is UNKNOWN. */
+typedef bool twi_side_told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome,
+                           const struct twi_node *nodes, size_t count, int64_t now_ms);
+
+struct twi_side {
+    const struct twi_side_script *script;
+    const struct twi_side_word *words; /* keys, then arguments; copied */
+    size_t key_count, word_count;
+    twi_side_told *told;
+    void *ctx;
+};
+
+struct twi_side_pending {
+    const struct twi_side_script *script;
+    twi_side_told *told;
+    void *ctx;
+    struct twi_bytes words; /* encoded, the number of keys first: for EVAL */
+    size_t word_count;
+    bool is_eval;
+};
+
+struct twi_sides {
+    struct twi_side_pending ring[TWI_SIDES_MAX];
+    uint32_t first, count;
+};
+
+/* False: not now (no connection, no room, no memory, too long); nobody will be told. */
+bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms);
+bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
+                    int64_t now_ms);                          /* false: the connection was dropped */
+void twi_side_dropped(struct twi_sync *sync, int64_t now_ms); /* what is under way will not be answered */
+void twi_side_free(struct twi_sides *sides);                  /* without a word to anybody */
+
+#endif
