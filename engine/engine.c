@@ -229,6 +229,7 @@ static void renew(tw_engine *engine) {
     engine->forgot_mono_ms = 0;
     twi_leases_begin(engine);
     twi_signal_make(&engine->turned);
+    twi_signal_make(&engine->given_back);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
          family = twi_load_relaxed(&family->next))
         empty_family(family);
@@ -292,6 +293,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     pthread_mutex_init(&engine->lock, NULL);
     pthread_mutex_init(&engine->text_lock, NULL);
     twi_signal_make(&engine->turned);
+    twi_signal_make(&engine->given_back);
     engine->options = *options;
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;

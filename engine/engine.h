@@ -68,7 +68,8 @@ struct tw_engine {
     _Atomic int64_t stripes_asked_limit;
     _Atomic uint32_t live_engines; /* as Redis last told, this one included; 0: not known (share.h) */
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
-    struct twi_signal turned; /* who waits for turns sleeps on it */
+    struct twi_signal turned;     /* who waits for turns sleeps on it */
+    struct twi_signal given_back; /* tw_acquire_wait(): a refund was made here */
     _Atomic bool turn_owned;
     _Atomic int64_t next_turn_ms; /* monotonic: when there is something to do */
 

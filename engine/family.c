@@ -7,10 +7,8 @@
 #include "engine/ageing.h"
 
 #include "engine/hash_aes.h"
-#include "engine/lease.h"
 #include "engine/limit.h"
 #include "engine/options.h"
-#include "engine/strict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +100,9 @@ static void choose_hot_path(struct tw_family *family) {
         family->hot_group = NULL;
         family->hot_acquire = twi_acquire_slow;
     }
-    if (family->is_hard && synced) family->hot_acquire = twi_lease_acquire;
-    if (family->is_strict && synced) family->hot_acquire = twi_strict_acquire;
+    family->limit = twi_limit_kind_of(family);
+    if (family->limit->acquire != NULL) family->hot_acquire = family->limit->acquire;
+    family->limit_acquire = family->hot_acquire;
 }
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
@@ -131,8 +130,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->prepared_start_ms = INT64_MIN;
     family->opened = 1;
     family->template = *template;
-    choose_hot_path(family);
     family->options = *options;
+    choose_hot_path(family);
     family->options.name = strdup(options->name);
     family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;
     family->options.error_text = NULL;

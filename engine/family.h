@@ -23,6 +23,9 @@ struct tw_family {
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
                              tw_verdict *verdict); /* hot_acquire.h */
+    tw_status (*limit_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
+                               tw_verdict *verdict); /* the same where hot_acquire only watches (shadow) */
+    const struct twi_limit_kind *limit;              /* limit.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
     bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */

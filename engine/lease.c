@@ -235,3 +235,5 @@ bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, in
     twi_lease_list(call->engine, lease);
     return true;
 }
+
+const struct twi_limit_kind twi_limit_leased = {.acquire = twi_lease_acquire, .put_back = twi_refund_count};

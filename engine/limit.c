@@ -1,4 +1,5 @@
-/* limit.c -- tw_acquire (soft mode, fixed windows): what hot_acquire.h leaves, which is every case.
+/* limit.c -- tw_acquire and tw_acquire_some; which kind of limit a family has; and the kind that counts (soft, fixed windows): what
+ * hot_acquire.h leaves, which is every case.
  * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/limit.h"
@@ -52,7 +53,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
-        decision->start_ms = call->family->ages ? 0 : span.start_ms;
+        decision->start_ms = call->family->ages ? 0 : call->family->from_first ? call->now_ms : span.start_ms;
         decision->end_ms =
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (call->family->ages) look_at_aged(&place, decision);
@@ -62,9 +63,13 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }
-    decision->start_ms = twi_generation_start_ms(place.generation);
-    decision->end_ms =
-        call->family->from_first ? twi_load_relaxed(&place.cell->end_ms) : twi_generation_end_ms(place.generation);
+    if (call->family->from_first) {
+        decision->end_ms = twi_load_relaxed(&place.cell->end_ms);
+        decision->start_ms = decision->end_ms - call->family->rule.window_ms;
+    } else {
+        decision->start_ms = twi_generation_start_ms(place.generation);
+        decision->end_ms = twi_generation_end_ms(place.generation);
+    }
     decision->unknown = call->family->ages && !twi_ageing_is_known(place.cell, place.meta);
     tw_status status = take(call, &place, n, limit, decision);
     /* Its total is asked for all the same: it decides the next call. */
@@ -95,14 +100,57 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
 
 tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct twi_decision decision = {0};
-    tw_status status = n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX
-                           ? TW_ERR_RANGE
-                           : acquire(family, key, n, limit, &decision);
+    tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : TW_ERR_RANGE;
     if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
     return status;
 }
 
+/* ---- kinds ---- */
+
+const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = twi_refund_count};
+
+const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
+    if (family->is_hard && family->synced) return &twi_limit_leased;
+    if (family->is_strict && family->synced) return &twi_limit_strict;
+    return &twi_limit_counted;
+}
+
+/* ---- the calls ---- */
+
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     twi_check(family != NULL);
     return family->hot_acquire(family, key, n, limit, verdict);
+}
+
+#define SOME_TRIES 8 /* after that less and less, whatever is said to be left: who tries comes to an end */
+
+/* All of it, then what is said to be left, then half of that: a lease, or the share of an engine, may give less than that. */
+static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                           tw_verdict *verdict) {
+    int64_t n = n_max < limit ? n_max : limit > 0 ? limit : 1;
+    for (uint32_t tries = 0;; tries++) {
+        tw_status status = family->hot_acquire(family, key, n, limit, verdict);
+        *taken = status == TW_OK ? n : 0;
+        if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
+        int64_t left = verdict->remaining;
+        n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
+        if (n < 1) n = 1; /* denied: the verdict then says when one may come */
+    }
+}
+
+tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                          tw_verdict *verdict) {
+    tw_verdict unasked;
+    int64_t took = 0;
+    twi_check(family != NULL);
+    if (verdict == NULL) verdict = &unasked;
+    tw_status status;
+    if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
+        status = family->hot_acquire(family, key, n_max, limit, verdict);
+    else if (family->limit->some != NULL)
+        status = family->limit->some(family, key, n_max, limit, &took, verdict);
+    else
+        status = take_some(family, key, n_max, limit, &took, verdict);
+    if (taken != NULL) *taken = took;
+    return status;
 }

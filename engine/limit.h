@@ -1,4 +1,4 @@
-/* limit.h -- what a decision of tw_acquire() rests on, and how it becomes a verdict: for limit.c and the hot path.
+/* limit.h -- what a decision of tw_acquire() rests on, how it becomes a verdict, and what the kinds of limit are.
  * Always true: every field of a verdict is written, whatever the answer. */
 #ifndef TWI_LIMIT_H
 #define TWI_LIMIT_H
@@ -56,7 +56,31 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
     rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
 }
 
+/* ---- kinds of limit ---- */
+
+/* What a family's mode and shape make of the calls; chosen once, at its opening. A kind has a file of its own. */
+struct twi_limit_kind {
+    /* tw_acquire(), and tw_acquire() with less and less where `some` is not there. NULL: the hot path (family.c). */
+    twi_hot_acquire *acquire;
+    /* tw_acquire_some(); n_max and limit are in range. NULL: by trying. */
+    tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
+    /* tw_refund(), and what tw_acquire_all() undoes; limit: as it was named, -1: not known. */
+    tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
+    bool waits; /* acquire may wait for Redis */
+};
+extern const struct twi_limit_kind twi_limit_counted; /* limit.c: soft, and hard without Redis */
+extern const struct twi_limit_kind twi_limit_leased;  /* lease.c */
+extern const struct twi_limit_kind twi_limit_strict;  /* strict.c */
+/* limit.c: the kind of a family whose options are set. */
+const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
+
 /* limit.c: the decision where nothing is known yet. */
-tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+twi_hot_acquire twi_acquire_slow;
+TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
+    return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
+}
+
+/* refund.c: put_back of what is a count in a cell. */
+tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
 
 #endif

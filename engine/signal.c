@@ -64,7 +64,14 @@ void twi_signal_raise(struct twi_signal *signal) {
     ck_ec32_inc(&signal->count, &mode);
 }
 
+/* Each of ck_ec's waits is as long as its back-off says, whatever is left until the deadline: no longer than that. */
+static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *iteration) {
+    *iteration = *(const struct timespec *)state->data;
+    return 0;
+}
+
 void twi_signal_wait(struct twi_signal *signal, uint32_t seen, uint32_t ms) {
     struct timespec time_out = {ms / 1000, (long)(ms % 1000) * 1000000}, deadline;
-    if (ck_ec_deadline(&deadline, &mode, &time_out) == 0) (void)ck_ec32_wait(&signal->count, &mode, seen, &deadline);
+    if (ck_ec_deadline(&deadline, &mode, &time_out) != 0) return;
+    (void)ck_ec32_wait_pred(&signal->count, &mode, seen, end_in_time, &deadline, &deadline);
 }

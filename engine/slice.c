@@ -108,3 +108,24 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
     }
     return take_exactly(stripes, final, base, dirty, n, limit, taken);
 }
+
+/* Slices only grow until they are folded, so what was read of them is there; if that is not enough, their sum is fixed first.
+ * Stripes without a limit may shrink: there another's negative add may come in between. */
+tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, meta);
+    if (stripes == NULL) return TW_PENDING;
+    bool synced = (meta & TWI_META_COLD) != 0;
+    uint64_t dirty = synced ? TWI_DIRTY : 0, word = twi_load_acquire(&stripes->trunk), after;
+    int64_t beside = twi_load_relaxed(twi_cell_final(cell, meta)), base = synced ? twi_load_relaxed(&cell->base) : 0;
+    do {
+        if ((word & TWI_FROZEN) != 0) return TW_PENDING;
+        int64_t trunk = twi_word_value(word), floor = twi_saturated_sum(least, n);
+        if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + trunk, base) < floor &&
+            twi_saturated_sum(beside + twi_stripes_fold(stripes) + trunk, base) < floor)
+            return TW_ERR_RANGE;
+        if (trunk < n - TWI_TRUNK_EDGE) return TW_ERR_RANGE;
+        after = (uint64_t)(trunk - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+    *unlisted = (word & TWI_DIRTY) != dirty;
+    return TW_OK;
+}

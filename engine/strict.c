@@ -138,3 +138,17 @@ tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t l
     int64_t taken = 0;
     return decide(&request, &taken, verdict != NULL ? verdict : &unasked);
 }
+
+static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                      tw_verdict *verdict) {
+    struct request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
+    return decide(&request, taken, verdict);
+}
+
+/* A log has its calls, not their sum: nothing can be taken out of it. */
+static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    if (family->options.limit_shape == TW_SHAPE_SLIDING) return TW_ERR_MODE;
+    return twi_refund_count(family, key, n, limit, window_start_ms);
+}
+
+const struct twi_limit_kind twi_limit_strict = {twi_strict_acquire, some, put_back, true};

@@ -473,11 +473,11 @@ typedef struct tw_verdict {
     int64_t limit, used, remaining;         /* units */
     int64_t reset_after_ms, retry_after_ms; /* retry: 0 if admitted, -1 when n can never be admitted in this window */
     int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
-    int64_t window_start_ms;
+    int64_t window_start_ms;                /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
        TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. TW_BY_BUYER: tw_reserve(). */
     uint32_t decided_by;
-    uint16_t claim;
+    uint16_t claim;         /* tw_acquire_all(): the one that decided */
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
     uint64_t reserved[8];
 } tw_verdict;
@@ -496,6 +496,47 @@ typedef struct tw_verdict {
  *  Answers: TW_OK, TW_DENIED; TW_ERR_KEY, TW_ERR_RANGE (n < 0, limit < 0, or out of range), TW_ERR_FULL, TW_ERR_MEMORY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
+/** As many units of `key` as there are, at most `n_max`: *taken says how many (0 unless TW_OK). The verdict is that of the last
+ *  try; where nothing could be had it says when one unit may come. n_max = 0 looks without taking.
+ *  Cost: as tw_acquire(), a few times where fewer than n_max are left. Answers: as tw_acquire(); TW_DENIED: not one unit. */
+TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                 tw_verdict *verdict);
+
+/** tw_acquire(), and where units may yet come, again until they have or the time is up. The thread sleeps meanwhile: until the
+ *  verdict says that it is time, until a tw_refund() in this process, and at most 100 ms at a stretch. Nothing is kept for
+ *  those who wait, so somebody who comes later may be first. n above the limit is denied at once.
+ *  Answers: as tw_acquire(): at the end of the time TW_DENIED or TW_PENDING, as it stands then; TW_ERR_MODE (host-driven engine, hook,
+ *  tw_enter). tw_stop() ends it with TW_ERR_CLOSED. */
+TW_API tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,
+                                 tw_verdict *verdict);
+
+/** One of several units that are wanted together. */
+typedef struct tw_claim {
+    tw_family *family;
+    tw_key key;
+    int64_t n, limit;
+} tw_claim;
+#define TW_CLAIMS_MAX 64
+
+/** Takes all claims, or none: per second, per day and per customer in one call. verdict->claim is the claim that decided: the one
+ *  that was denied, or of those admitted the one with the fewest units left; the verdict is that claim's. The same key may
+ *  be claimed more than once: its units add up, each under its own limit. First all are looked at, so who cannot have all
+ *  takes nothing; between two callers who want the same few units, one may be denied because the other holds some for a moment
+ *  and then cannot have the rest. A window that ends during the call may keep what was taken from it.
+ *  Cost: as twice as many calls of tw_acquire(). Threads, waiting: as tw_acquire().
+ *  Answers: as tw_acquire(), of the claim that decided; TW_ERR_RANGE also: no claim, or more than TW_CLAIMS_MAX; TW_ERR_MODE: a
+ *  family whose limit is strict. */
+TW_API tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdict);
+
+/** Gives back `n` units that were admitted in the window that began at `window_start_ms` (verdict->window_start_ms): an order that
+ *  was cancelled. The next window gets nothing of an ended one. The count does not go below 0, wherever all of it is known
+ *  here: without Redis, and where Redis has told its total. n = 0 does nothing.
+ *  Cost: as tw_acquire(); a system call if a thread sleeps in tw_acquire_wait().
+ *  Answers: TW_OK; TW_ERR_LATE (that window is over), TW_ERR_EARLY (it has not begun), TW_ERR_RANGE (n < 0 or out of range, or more
+ *  than the count), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (a shape that has nothing to give back to), TW_ERR_MEMORY,
+ *  TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms);
 
 /** Hard families: asks Redis for a first lease of `key` under that limit, before the sale opens, and keeps it until it is
  *  spent from or others want it. Does not wait: the units come some turns later (tw_acquire() with n = 0 tells nothing of
