@@ -19,6 +19,7 @@
 #define twi_swap_seqcst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 #define twi_add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define twi_add_acqrel(p, v) atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
+#define twi_add_seqcst(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define twi_sub_relaxed(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
 #define twi_sub_acqrel(p, v) atomic_fetch_sub_explicit((p), (v), memory_order_acq_rel)
 #define twi_or_relaxed(p, v) atomic_fetch_or_explicit((p), (v), memory_order_relaxed)

@@ -638,6 +638,52 @@ TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdic
  *  changed, so the count is never below 0); TW_ERR_KEY, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_release(tw_family *family, tw_key key);
 
+/* ---- limits from a file ------------------------------------------------------------------------------------------ */
+
+/** Limits that stand in a file, and can be changed there while the program runs. A line says what the keys of a family that
+ *  begin so may use in a window:
+ *
+ *      # family  key         limit      window  words
+ *      login     *           5          1m                         # any key
+ *      login     ip:10.*     unlimited                             # * stands for what follows, at the end of a pattern only
+ *      login     ip:10.6.6.6 0          1m                         # this one key: never
+ *      api       user:*      1000       1h      from-first
+ *      stock     sku:*       500        1d      mode=hard outage=closed
+ *
+ *  Of the lines that match, the closest decides: the key itself before patterns, the longer pattern before the shorter;
+ *  their order says nothing. Two lines of the same family and key are an error. Limits: 0 to TW_DELTA_MAX, or unlimited.
+ *  Windows: a number with s, m, h or d. Words, as the family's options: from-first, shadow, mode=soft|hard|strict,
+ *  shape=fixed|sliding|gcra, burst=N, outage=local|open|closed|share. In keys \\ \* \t \n \xHH are bytes. Blanks stand
+ *  between words; what follows a # at a word's beginning is a comment. The last line ends like all others. At most 4 MiB,
+ *  100,000 limits, 256 families and windows (of all reloads together).
+ *
+ *  For each family and window a family of the engine is opened, under both names: "login.1m". So a window that is changed
+ *  begins from 0, and a limit that is changed goes on with what has been used. tw_family_find() gives it for reading. */
+typedef struct tw_limits tw_limits;
+
+/** Reads the file and opens what it names. Cost: a file, memory of its size, families.
+ *  Answers: TW_OK; TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED: nothing has changed, and `error_text` (or NULL) says
+ *  "FILE:LINE: " and what is wrong. */
+TW_API tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, size_t error_size,
+                                tw_limits **limits);
+/** Reads the file again: all of it holds from then on, or, upon an error, all that held before. Calls that run meanwhile do
+ *  not wait, and each sees the old limits or the new. A family that was in the file and has no line any more is an error;
+ *  so is another mode or shape for a family and window. Replace the file by rename(), so that no half of it is read.
+ *  Cost: as tw_limits_load(); may wait some microseconds for lookups under way.
+ *  Answers: as tw_limits_load(); TW_PENDING (another thread is reloading; nothing was done). */
+TW_API tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_size);
+/** tw_acquire() under the file's limit for `key`. Where no line speaks of the key, or it is unlimited: TW_OK, nothing is
+ *  counted, and limit and remaining are TW_UNBOUNDED. Cost: a binary search, then tw_acquire(); the search waits for nobody.
+ *  Answers: as tw_acquire(); TW_ERR_OPTIONS (no line names the family: is it spelled so in the file?). */
+TW_API tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict);
+/** What tw_limits_acquire() would go by, for every other call: tw_refund(), tw_reserve(), tw_get() ... Unlimited: NULL and
+ *  TW_UNBOUNDED. A handle stays good until tw_limits_free(). Either pointer may be NULL.
+ *  Answers: TW_OK; TW_ERR_OPTIONS (no line names the family), TW_ERR_KEY: nothing is written. */
+TW_API tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit);
+/** Closes the families and frees the rest (of NULL: nothing). Before tw_close(); no call with `limits` or with a handle found
+ *  in it may be running or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook: nothing was done). */
+TW_API tw_status tw_limits_free(tw_limits *limits);
+
 /* ---- seeing what goes on
  * ------------------------------------------------------------------------------------------- */
 

@@ -99,7 +99,7 @@ step_clang() {
 
 step_tidy() {
     [ -f "$out/clang/compile_commands.json" ] || step_clang || return
-    tracked 'engine/*.c' 'sync/*.c' 'tools/*.c' | sed "s|^|$root/|" >"$out/tidy.all"
+    tracked 'engine/*.c' 'layer/*.c' 'sync/*.c' 'tools/*.c' | sed "s|^|$root/|" >"$out/tidy.all"
     # Only what the build knows: a file that is not in a meson.build has no flags.
     while read -r file; do
         if grep -qF "/${file#"$root"/}\"" "$out/clang/compile_commands.json"; then echo "$file"; fi
@@ -163,7 +163,7 @@ step_arm64() {
     mkdir -p "$out/arm64/ck"
     # libck's own headers are for every processor; only they are taken from this machine's folder.
     cp -r /usr/include/ck_*.h /usr/include/gcc "$out/arm64/ck/" 2>/dev/null
-    for file in $(tracked 'engine/*.c'); do
+    for file in $(tracked 'engine/*.c' 'layer/*.c'); do
         clang --target=aarch64-linux-gnu -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wshadow -Werror -nostdlibinc \
             -isystem /usr/aarch64-linux-gnu/include -isystem "$out/arm64/ck" -I. -Iinclude \
             -c -o "$out/arm64/$(basename "$file" .c).o" "$file" || return

@@ -42,34 +42,34 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
 } | must_be_empty "engine/ includes nothing of sync/"
 in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port|atomic|check)\.h"' |
     must_be_empty "sync/ sees the engine through engine/port.h (and atomic.h, check.h) only"
-in_sources '#include "' tools examples | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"(\.\./)?engine/(atomic|check)\.h"' |
-    must_be_empty "the command and the examples use the public header"
+in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"(\.\./)?engine/(atomic|check)\.h"' |
+    must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
 # ---- one door per dependency
-in_sources 'memory_order_' engine sync tools examples include | grep -v '^engine/atomic\.h:' |
+in_sources 'memory_order_' engine sync layer tools examples include | grep -v '^engine/atomic\.h:' |
     must_be_empty "only engine/atomic.h spells memory orders"
-in_sources '#include [<"]hiredis' engine sync tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
+in_sources '#include [<"]hiredis' engine sync layer tools examples tests | cut -d: -f1 | one_file_only "hiredis has one door"
 in_sources '#include [<"]hiredis' engine include | must_be_empty "engine/ knows nothing of hiredis"
-in_sources '[^_a-z](mmap|mremap)\(' engine sync | cut -d: -f1 | one_file_only "mmap has one door"
+in_sources '[^_a-z](mmap|mremap)\(' engine sync layer | cut -d: -f1 | one_file_only "mmap has one door"
 # race.c is built for tests only: it times its naps
-in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync | cut -d: -f1 | grep -v '^engine/race\.c$' |
+in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync layer | cut -d: -f1 | grep -v '^engine/race\.c$' |
     one_file_only "the system clock has one door"
 
 # ---- what a library does not do
-in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync |
+in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync layer |
     must_be_empty "the library neither ends the process nor prints"
 
 # ---- what every file has
-sources engine sync tools examples tests bench include | while read -r file; do
+sources engine sync layer tools examples tests bench include | while read -r file; do
     base=$(basename "$file")
     head -n 1 "$file" | grep -qF "/* $base -- " || echo "$file: should open with: /* $base -- ..."
 done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what it is for"
 grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.md' --include='meson*' . 2>/dev/null |
     grep -vE '^\./(build/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
 
-find engine sync tools examples tests bench -name '*.c' | while read -r file; do
+find engine sync layer tools examples tests bench -name '*.c' | while read -r file; do
     name=$(basename "$file" .c)
     grep -qE "'$name(\\.c)?'" "$(dirname "$file")/meson.build" 2>/dev/null || echo "$file"
 done | grep -v '^bench/peers/' | must_be_empty "every file is named in its folder's meson.build"

@@ -1,0 +1,315 @@
+/* limits.c -- tw_limits_load() and the calls upon it. See limits.h.
+ *
+ * A reader raises a count in a slot of its own, loads the table, looks up, and lowers the count: it never waits. Who reloads
+ * swaps the table first, and frees the old one when each slot's two counts have been seen at 0. There are two so that
+ * readers that come meanwhile use the other one (`side`) and cannot keep a count up for ever.
+ *
+ *                    find, acquire   reload   free       x = the caller must prevent it, ~ = answers TW_PENDING
+ *  find, acquire           -           -       x
+ *  reload                  -           ~       x
+ *
+ * Always true: a family, once opened, stays open until tw_limits_free(), so a handle that was found stays good; a load or
+ * reload that fails leaves everything as it was. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/atomic.h"
+#include "engine/check.h"
+#include "layer/limits.h"
+
+#define SLOTS 62u
+
+struct slot {
+    alignas(TWI_LINE_BYTES) _Atomic(uint64_t) inside[2];
+};
+
+/* What a forked child must find empty, since the threads that wrote it are not there: the kernel wipes these pages. */
+struct gate {
+    struct slot slots[SLOTS];
+    alignas(TWI_LINE_BYTES) _Atomic(uint32_t) side;
+    alignas(TWI_LINE_BYTES) _Atomic(uint32_t) reloading;
+};
+static_assert(sizeof(struct gate) == 4096, "the smallest page");
+
+struct tw_limits {
+    _Atomic(struct twi_limits_table *) current;
+    struct gate *gate;
+    size_t gate_bytes;
+    tw_engine *engine;
+    char *path;
+    /* by who reloads */
+    struct twi_limits_budget opened[TWI_LIMITS_BUDGETS_MAX];
+    uint32_t opened_count;
+};
+
+/* ---- readers ---- */
+
+/* Threads have their thread-locals far apart; the multiplication mixes what differs into the upper bits. */
+static struct slot *slot_here(const struct tw_limits *limits) {
+    static _Thread_local char here;
+    uint64_t mixed = (uint64_t)(uintptr_t)&here * UINT64_C(0x9e3779b97f4a7c15);
+    return &limits->gate->slots[(mixed >> 32) % SLOTS];
+}
+
+tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit) {
+    twi_check(limits != NULL && family != NULL);
+    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX) return TW_ERR_KEY;
+    struct slot *slot = slot_here(limits);
+    uint32_t side = twi_load_relaxed(&limits->gate->side); /* either will do: both are waited for */
+    /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table. */
+    (void)twi_add_seqcst(&slot->inside[side], 1);
+    const struct twi_limits_table *table = twi_load_seqcst(&limits->current); /* V2, with V3 */
+    TWI_RACE_POINT(limits_table_loaded);
+    const struct twi_limits_name *name = twi_limits_name_find(table, family);
+    const struct twi_limits_rule *rule = name != NULL ? twi_limits_rule_find(table, name, key) : NULL;
+    bool is_limited = rule != NULL && rule->budget != TWI_LIMITS_NONE;
+    if (found != NULL && name != NULL) *found = is_limited ? table->budgets[rule->budget].family : NULL;
+    if (limit != NULL && name != NULL) *limit = is_limited ? rule->limit : TW_UNBOUNDED;
+    (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: what was read was read before it is freed */
+    return name != NULL ? TW_OK : TW_ERR_OPTIONS;
+}
+
+/* The verdict where no family decides. */
+static void tell_undecided(tw_verdict *verdict, tw_status status) {
+    if (verdict == NULL) return;
+    memset(verdict, 0, sizeof *verdict);
+    if (status != TW_OK) {
+        verdict->error_bound = TW_UNBOUNDED;
+        return;
+    }
+    verdict->limit = verdict->remaining = TW_UNBOUNDED;
+    verdict->allowed = 1;
+}
+
+tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict) {
+    tw_family *found = NULL;
+    int64_t limit = 0;
+    tw_status status = tw_limits_find(limits, family, key, &found, &limit);
+    if (found != NULL) return tw_acquire(found, key, n, limit, verdict);
+    if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX)) status = TW_ERR_RANGE;
+    tell_undecided(verdict, status);
+    return status;
+}
+
+/* ---- reading the file ---- */
+
+/* The whole file, malloc'ed. A pipe could keep a reload waiting, so it has to be a file. */
+static char *file_read(const struct twi_limits_error *error, size_t *size) {
+    struct stat about;
+    char *text = NULL;
+    int fd = open(error->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        twi_limits_complain(error, 0, "%s", strerror(errno));
+    } else if (!S_ISREG(about.st_mode)) {
+        twi_limits_complain(error, 0, "no regular file");
+    } else if (about.st_size > TWI_LIMITS_FILE_BYTES_MAX) {
+        twi_limits_complain(error, 0, "larger than %u MiB", TWI_LIMITS_FILE_BYTES_MAX >> 20);
+    } else if ((text = malloc(TWI_LIMITS_FILE_BYTES_MAX + 1)) == NULL) {
+        twi_limits_complain(error, 0, "no memory to read it");
+    }
+    *size = 0;
+    while (text != NULL) {
+        ssize_t got = read(fd, text + *size, TWI_LIMITS_FILE_BYTES_MAX + 1 - *size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got > 0) *size += (size_t)got;
+        if (got > 0 && *size <= TWI_LIMITS_FILE_BYTES_MAX) continue;
+        if (got == 0) break;
+        twi_limits_complain(error, 0, "%s", got < 0 ? strerror(errno) : "grows while it is read");
+        free(text);
+        text = NULL;
+    }
+    if (fd >= 0) close(fd);
+    return text;
+}
+
+static tw_status table_read(const struct twi_limits_error *error, struct twi_limits_table **table) {
+    size_t size;
+    char *text = file_read(error, &size);
+    if (text == NULL) return TW_ERR_OPTIONS;
+    char *fitting = realloc(text, size + 1);
+    tw_status status = twi_limits_build(fitting != NULL ? fitting : text, size, error, table);
+    if (status == TW_ERR_MEMORY) twi_limits_complain(error, 0, "no memory for its limits");
+    return status;
+}
+
+/* ---- families ---- */
+
+static void family_options_fill(tw_family_options *options, const struct twi_limits_budget *budget, char *error_text,
+                                size_t error_size) {
+    const struct twi_limits_policy *policy = &budget->policy;
+    tw_family_options_init(options);
+    options->error_text = error_text;
+    options->error_size = error_size;
+    options->name = budget->name;
+    options->window = policy->window;
+    options->window_ms = policy->window_ms;
+    options->limit_mode = policy->mode;
+    options->limit_shape = policy->shape;
+    options->burst = policy->burst;
+    options->on_outage = policy->outage;
+    options->shadow = policy->shadow;
+}
+
+static struct twi_limits_budget *opened_find(tw_limits *limits, const char *name) {
+    for (uint32_t i = 0; i < limits->opened_count; i++)
+        if (strcmp(limits->opened[i].name, name) == 0) return &limits->opened[i];
+    return NULL;
+}
+
+/* Opens the budget's family, or lets the one that is open have its policy. What was is kept in `before`, to go back. */
+static tw_status budget_apply(tw_limits *limits, struct twi_limits_budget *budget, struct twi_limits_budget *before,
+                              const struct twi_limits_error *error) {
+    char what[300] = "";
+    tw_family_options options;
+    struct twi_limits_budget *opened = opened_find(limits, budget->name);
+    tw_status status;
+    family_options_fill(&options, budget, what, sizeof what);
+    if (opened != NULL) {
+        *before = *opened;
+        status = tw_family_set(opened->family, &options);
+        budget->family = opened->family;
+        if (status == TW_OK) opened->policy = budget->policy;
+    } else if (limits->opened_count == TWI_LIMITS_BUDGETS_MAX) {
+        twi_limits_complain(error, budget->line, "%s: more than %u families and windows since tw_limits_load()",
+                            budget->name, TWI_LIMITS_BUDGETS_MAX);
+        return TW_ERR_OPTIONS;
+    } else {
+        before->family = NULL;
+        status = tw_family_open(limits->engine, &options, &budget->family);
+        if (status == TW_OK) limits->opened[limits->opened_count++] = *budget;
+    }
+    if (status != TW_OK) {
+        twi_limits_complain(error, budget->line, "%s: %s", budget->name, *what ? what : tw_status_text(status));
+    }
+    return status;
+}
+
+/* Undoes what was applied to the first `count` budgets. What was accepted once is accepted again. */
+static void budgets_go_back(tw_limits *limits, const struct twi_limits_budget *before, uint32_t count) {
+    while (count-- > 0) {
+        if (before[count].family == NULL) {
+            (void)tw_family_close(limits->opened[--limits->opened_count].family);
+            continue;
+        }
+        tw_family_options options;
+        family_options_fill(&options, &before[count], NULL, 0);
+        (void)tw_family_set(before[count].family, &options);
+        opened_find(limits, before[count].name)->policy = before[count].policy;
+    }
+}
+
+static tw_status budgets_apply(tw_limits *limits, const struct twi_limits_table *table,
+                               const struct twi_limits_error *error) {
+    struct twi_limits_budget *before = calloc(table->budget_count + 1, sizeof *before);
+    tw_status status = before != NULL ? TW_OK : TW_ERR_MEMORY;
+    for (uint32_t i = 0; status == TW_OK && i < table->budget_count; i++) {
+        status = budget_apply(limits, &table->budgets[i], &before[i], error);
+        if (status != TW_OK) budgets_go_back(limits, before, i);
+    }
+    free(before);
+    return status;
+}
+
+/* A family whose lines are gone would answer errors from now on, or be free of limits: both by mistake, as a rule. */
+static tw_status check_families(const struct twi_limits_table *old, const struct twi_limits_table *table,
+                                const struct twi_limits_error *error) {
+    for (uint32_t i = 0; old != NULL && i < old->name_count; i++) {
+        const char *family = old->names[i].family;
+        if (twi_limits_name_find(table, family) != NULL) continue;
+        twi_limits_complain(error, 0, "no line of %s any more; to lift its limits, write: %s * unlimited", family,
+                            family);
+        return TW_ERR_OPTIONS;
+    }
+    return TW_OK;
+}
+
+/* ---- swapping tables ---- */
+
+static void wait_for_readers(struct gate *gate) {
+    for (int turn = 0; turn < 2; turn++) {
+        uint32_t side = twi_load_relaxed(&gate->side);
+        twi_store_relaxed(&gate->side, 1 - side); /* only so that the other side comes to an end */
+        for (uint32_t i = 0; i < SLOTS; i++)
+            while (twi_load_seqcst(&gate->slots[i].inside[side]) != 0) sched_yield(); /* V4, with V1 and V5 */
+    }
+}
+
+static tw_status reload(tw_limits *limits, const struct twi_limits_error *error) {
+    struct twi_limits_table *table, *old = twi_load_relaxed(&limits->current); /* only who reloads writes it */
+    tw_status status = table_read(error, &table);
+    if (status != TW_OK) return status;
+    status = check_families(old, table, error);
+    if (status == TW_OK) status = budgets_apply(limits, table, error);
+    if (status != TW_OK) {
+        twi_limits_table_free(table);
+        return status;
+    }
+    twi_store_seqcst(&limits->current, table); /* V3, with V2 */
+    wait_for_readers(limits->gate);
+    twi_limits_table_free(old);
+    return TW_OK;
+}
+
+tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_size) {
+    twi_check(limits != NULL);
+    struct twi_limits_error error = {limits->path, error_text, error_size};
+    uint32_t nobody = 0;
+    if (!twi_cas_acqrel(&limits->gate->reloading, &nobody, 1))
+        return TW_PENDING; /* V6, with V7: the one before is done */
+    tw_status status = reload(limits, &error);
+    twi_store_release(&limits->gate->reloading, 0); /* V7 */
+    return status;
+}
+
+/* ---- life ---- */
+
+static bool gate_make(tw_limits *limits) {
+    void *pages;
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    limits->gate_bytes = page_bytes > (long)sizeof(struct gate) ? (size_t)page_bytes : sizeof(struct gate);
+    if (posix_memalign(&pages, limits->gate_bytes, limits->gate_bytes) != 0) return false;
+    memset(pages, 0, limits->gate_bytes);
+    limits->gate = pages;
+    return madvise(pages, limits->gate_bytes, MADV_WIPEONFORK) == 0;
+}
+
+static void limits_drop(tw_limits *limits) {
+    if (limits->gate != NULL)
+        (void)madvise(limits->gate, limits->gate_bytes, MADV_KEEPONFORK); /* it goes back to malloc */
+    free(limits->gate);
+    twi_limits_table_free(twi_load_relaxed(&limits->current));
+    free(limits->path);
+    free(limits);
+}
+
+tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, size_t error_size, tw_limits **out) {
+    twi_check(engine != NULL && path != NULL && out != NULL);
+    struct twi_limits_error error = {path, error_text, error_size};
+    tw_limits *limits = calloc(1, sizeof *limits);
+    if (limits == NULL) return TW_ERR_MEMORY;
+    limits->engine = engine;
+    limits->path = strdup(path);
+    tw_status status = limits->path != NULL && gate_make(limits) ? reload(limits, &error) : TW_ERR_MEMORY;
+    if (status == TW_OK) {
+        *out = limits;
+    } else {
+        limits_drop(limits);
+    }
+    return status;
+}
+
+tw_status tw_limits_free(tw_limits *limits) {
+    for (uint32_t i = 0; limits != NULL && i < limits->opened_count; i++) {
+        tw_status status = tw_family_close(limits->opened[i].family);
+        if (status != TW_OK) return status; /* in a hook, where the first one answers that */
+    }
+    if (limits != NULL) limits_drop(limits);
+    return TW_OK;
+}

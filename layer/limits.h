@@ -1,0 +1,92 @@
+/* limits.h -- limits from a file (tw_limits_load): what a line says, and the table that a file becomes.
+ *
+ *     file ─▶ lines (limits_line.c) ─▶ table, sorted (limits_table.c) ─▶ families opened, table swapped in (limits.c)
+ *
+ * Always true: a table never changes once it is built; its rules are sorted by family, then key, so that a key's longest
+ * matching pattern is found by one binary search and a walk along `parent`.
+ * Of the library these files use the public header alone. */
+#ifndef TWI_LIMITS_H
+#define TWI_LIMITS_H
+
+#include "tallywheel.h"
+
+#define TWI_LIMITS_FILE_BYTES_MAX (4u << 20)
+#define TWI_LIMITS_RULES_MAX 100000u
+#define TWI_LIMITS_BUDGETS_MAX 256u   /* families of the engine that one tw_limits ever opens */
+#define TWI_LIMITS_NAME_BYTES_MAX 48u /* with "." and a window it stays within a family's 64 */
+#define TWI_LIMITS_NONE UINT32_MAX
+
+/* How a family of the engine is to be opened. */
+struct twi_limits_policy {
+    uint32_t window, mode, shape, outage;
+    int64_t window_ms, burst;
+    bool shadow;
+};
+
+/* What one line says. Pointers lead into the line, whose escapes have been undone in place. */
+struct twi_limits_line {
+    const char *family; /* ends in NUL */
+    const char *key;
+    uint32_t key_size;
+    bool is_prefix;
+    int64_t limit; /* TW_UNBOUNDED: none, and no policy */
+    struct twi_limits_policy policy;
+};
+
+enum { TWI_LIMITS_EMPTY = 0, TWI_LIMITS_GOOD = 1, TWI_LIMITS_BAD = 2 };
+
+/* Reads a line, and cuts it up in place. Bad: `error` says what is wrong. */
+int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size);
+
+/* A family and window of the file: one family of the engine, named NAME.WINDOW. */
+struct twi_limits_budget {
+    char name[65];
+    uint32_t line; /* that named it first */
+    struct twi_limits_policy policy;
+    tw_family *family;
+};
+
+struct twi_limits_rule {
+    const char *family, *key;
+    uint32_t key_size, line;
+    uint32_t parent; /* the longest pattern that begins this key, or TWI_LIMITS_NONE */
+    uint32_t budget; /* or TWI_LIMITS_NONE: unlimited */
+    int64_t limit;
+    bool is_prefix;
+};
+
+/* The rules of one family: [first, first + count). */
+struct twi_limits_name {
+    const char *family;
+    uint32_t first, count;
+};
+
+struct twi_limits_table {
+    char *text; /* the file, cut up in place */
+    struct twi_limits_rule *rules;
+    struct twi_limits_name *names;
+    struct twi_limits_budget *budgets;
+    uint32_t rule_count, name_count, budget_count;
+};
+
+/* Where an error goes: "PATH:LINE: what". */
+struct twi_limits_error {
+    const char *path;
+    char *text;
+    size_t size;
+};
+__attribute__((format(printf, 3, 4))) void twi_limits_complain(const struct twi_limits_error *error, uint32_t line,
+                                                               const char *format, ...);
+
+/* Takes `text` (malloc'ed, `size` bytes) over, whatever it answers. TW_ERR_OPTIONS, TW_ERR_MEMORY: *table is untouched. */
+tw_status twi_limits_build(char *text, size_t size, const struct twi_limits_error *error,
+                           struct twi_limits_table **table);
+void twi_limits_table_free(struct twi_limits_table *table);
+
+/* NULL: no line names the family. */
+const struct twi_limits_name *twi_limits_name_find(const struct twi_limits_table *table, const char *family);
+/* NULL: no line speaks of the key. */
+const struct twi_limits_rule *twi_limits_rule_find(const struct twi_limits_table *table,
+                                                   const struct twi_limits_name *name, tw_key key);
+
+#endif

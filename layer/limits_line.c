@@ -1,0 +1,246 @@
+/* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_load() in the header.
+ * Strict: what is not understood is refused by name, so that a typing error never becomes another limit.
+ * Always true: nothing is read outside of the line; it has no state, so it can be fuzzed. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "engine/check.h"
+#include "layer/limits.h"
+
+#define WORDS_MAX 12
+
+struct word {
+    char *text;
+    size_t size;
+};
+
+struct reader {
+    struct word words[WORDS_MAX];
+    size_t count;
+    char *error;
+    size_t error_size;
+};
+
+__attribute__((format(printf, 2, 3))) static bool fail(const struct reader *reader, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (reader->error_size > 0) vsnprintf(reader->error, reader->error_size, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+/* A word as it may stand in an error: its beginning, and no control bytes. */
+struct shown {
+    char text[44];
+};
+static struct shown show(struct word word) {
+    struct shown shown;
+    size_t size = word.size < 40 ? word.size : 40;
+    for (size_t i = 0; i < size; i++) {
+        unsigned char byte = (unsigned char)word.text[i];
+        shown.text[i] = byte >= 0x20 && byte < 0x7f ? (char)byte : '?';
+    }
+    strcpy(shown.text + size, size < word.size ? "..." : "");
+    return shown;
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* Words stand between blanks; one that begins with # begins a comment. */
+static bool split(struct reader *reader, char *text, size_t size) {
+    size_t at = 0;
+    for (;;) {
+        while (at < size && is_blank(text[at])) at++;
+        if (at == size || text[at] == '#') return true;
+        if (reader->count == WORDS_MAX) return fail(reader, "more than %d words", WORDS_MAX);
+        struct word *word = &reader->words[reader->count++];
+        word->text = text + at;
+        while (at < size && !is_blank(text[at])) at++;
+        word->size = (size_t)(text + at - word->text);
+    }
+}
+
+static bool word_is(struct word word, const char *text) {
+    return word.size == strlen(text) && memcmp(word.text, text, word.size) == 0;
+}
+
+/* ---- FAMILY ---- */
+
+static bool name_byte_is_good(char byte) {
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '.' || byte == '_' || byte == '-';
+}
+
+static bool read_family(struct reader *reader, struct twi_limits_line *line) {
+    struct word word = reader->words[0];
+    if (word.size > TWI_LIMITS_NAME_BYTES_MAX)
+        return fail(reader, "family '%s': longer than %u bytes", show(word).text, TWI_LIMITS_NAME_BYTES_MAX);
+    for (size_t i = 0; i < word.size; i++) {
+        if (name_byte_is_good(word.text[i])) continue;
+        return fail(reader, "family '%s': byte %zu (0x%02x) is none of letters, digits, '.', '_', '-'", show(word).text,
+                    i + 1, (unsigned)(unsigned char)word.text[i]);
+    }
+    line->family = word.text; /* the NUL is set when all words have been read */
+    return true;
+}
+
+/* ---- KEY ---- */
+
+static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte that begins at word[*at], a backslash; -1: none. *at is moved to its last byte. */
+static int unescape(struct word word, size_t *at) {
+    size_t left = word.size - *at - 1;
+    char c = left > 0 ? word.text[++*at] : '\0';
+    if (c == '\\' || c == '*') return c;
+    if (c == 't') return '\t';
+    if (c == 'n') return '\n';
+    if (c != 'x' || left < 3) return -1;
+    int high = hex(word.text[*at + 1]), low = hex(word.text[*at + 2]);
+    *at += 2;
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+static bool read_key(struct reader *reader, struct twi_limits_line *line) {
+    struct word word = reader->words[1];
+    struct shown shown = show(word); /* before it is written to */
+    size_t size = 0;
+    line->is_prefix = false;
+    for (size_t i = 0; i < word.size; i++) {
+        int byte = (unsigned char)word.text[i];
+        if (byte == '*') {
+            if (i + 1 != word.size)
+                return fail(reader, "key '%s': * may stand at the end only; the byte itself is \\*", shown.text);
+            line->is_prefix = true;
+            break;
+        }
+        if (byte == '\\') byte = unescape(word, &i);
+        if (byte < 0) return fail(reader, "key '%s': after \\ comes \\, *, t, n or xHH", shown.text);
+        word.text[size++] = (char)byte;
+    }
+    if (size > TW_KEY_SIZE_MAX) return fail(reader, "key '%s': longer than %d bytes", shown.text, TW_KEY_SIZE_MAX);
+    line->key = word.text;
+    line->key_size = (uint32_t)size;
+    return true;
+}
+
+/* ---- LIMIT and WINDOW ---- */
+
+/* Digits only, at most `max`. */
+static bool read_number(struct word word, int64_t max, int64_t *number) {
+    int64_t value = 0;
+    if (word.size == 0 || word.size > 16) return false;
+    for (size_t i = 0; i < word.size; i++) {
+        if (word.text[i] < '0' || word.text[i] > '9') return false;
+        value = value * 10 + (word.text[i] - '0');
+    }
+    *number = value;
+    return value <= max;
+}
+
+static bool read_limit(struct reader *reader, struct twi_limits_line *line) {
+    struct word word = reader->words[2];
+    line->limit = TW_UNBOUNDED;
+    if (word_is(word, "unlimited") || read_number(word, TW_DELTA_MAX, &line->limit)) return true;
+    return fail(reader, "limit '%s': a whole number from 0 to %lld, or unlimited, is wanted", show(word).text,
+                (long long)TW_DELTA_MAX);
+}
+
+static int64_t unit_ms(char unit) {
+    return unit == 's' ? TW_SECOND : unit == 'm' ? TW_MINUTE : unit == 'h' ? TW_HOUR : unit == 'd' ? TW_DAY : 0;
+}
+
+static bool read_window(struct reader *reader, struct twi_limits_line *line) {
+    struct word word = reader->words[3], digits = {word.text, word.size - 1};
+    int64_t number = 0, unit = unit_ms(word.text[word.size - 1]);
+    if (unit == 0 || !read_number(digits, INT64_C(999999999), &number) || number == 0) {
+        return fail(reader, "window '%s': a number with s, m, h or d is wanted, as in 30s, 1m, 1h, 1d",
+                    show(word).text);
+    }
+    line->policy.window_ms = number * unit;
+    return true;
+}
+
+/* ---- the words after them ---- */
+
+/* word is KEY=VALUE of that key? Then its value. */
+static bool word_sets(struct word word, const char *key, struct word *value) {
+    size_t size = strlen(key);
+    if (word.size <= size || memcmp(word.text, key, size) != 0 || word.text[size] != '=') return false;
+    *value = (struct word){word.text + size + 1, word.size - size - 1};
+    return true;
+}
+
+/* The place of `value` among `names`, in the order of the header's constants. */
+static bool choose(const struct reader *reader, struct word word, struct word value, const char *const *names,
+                   uint32_t *choice) {
+    for (uint32_t i = 0; names[i] != NULL; i++) {
+        *choice = i;
+        if (word_is(value, names[i])) return true;
+    }
+    return fail(reader, "'%s': one of %s, %s, %s%s%s is wanted", show(word).text, names[0], names[1], names[2],
+                names[3] != NULL ? ", " : "", names[3] != NULL ? names[3] : "");
+}
+
+static bool read_option(struct reader *reader, struct word word, struct twi_limits_policy *policy) {
+    static const char *const modes[] = {"soft", "hard", "strict", NULL, NULL};
+    static const char *const shapes[] = {"fixed", "sliding", "gcra", NULL, NULL};
+    static const char *const outages[] = {"local", "open", "closed", "share", NULL};
+    struct word value;
+    if (word_sets(word, "mode", &value)) return choose(reader, word, value, modes, &policy->mode);
+    if (word_sets(word, "shape", &value)) return choose(reader, word, value, shapes, &policy->shape);
+    if (word_sets(word, "outage", &value)) return choose(reader, word, value, outages, &policy->outage);
+    if (word_sets(word, "burst", &value)) {
+        if (read_number(value, TW_DELTA_MAX, &policy->burst) && policy->burst > 0) return true;
+        return fail(reader, "'%s': a whole number from 1 to %lld is wanted", show(word).text, (long long)TW_DELTA_MAX);
+    }
+    if (word_is(word, "from-first")) {
+        policy->window = TW_FROM_FIRST;
+    } else if (word_is(word, "shadow")) {
+        policy->shadow = true;
+    } else {
+        return fail(reader,
+                    "'%s': unknown; there are from-first, shadow, mode=, shape=, burst=, outage=", show(word).text);
+    }
+    return true;
+}
+
+static bool read_options(struct reader *reader, struct twi_limits_line *line) {
+    for (size_t i = 4; i < reader->count; i++)
+        if (!read_option(reader, reader->words[i], &line->policy)) return false;
+    return true;
+}
+
+/* ---- the line ---- */
+
+static bool has_words(const struct reader *reader) {
+    static const char *const missing[] = {"", "the key is", "the limit is", "the window is"};
+    bool is_unlimited = reader->count >= 3 && word_is(reader->words[2], "unlimited");
+    if (is_unlimited && reader->count > 3) return fail(reader, "unlimited is the last word: it has no window");
+    if (is_unlimited || reader->count >= 4) return true;
+    return fail(reader, "%s missing: FAMILY KEY LIMIT WINDOW is wanted, as in: calls user:* 100 1m",
+                missing[reader->count]);
+}
+
+int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size) {
+    struct reader reader = {.error = error, .error_size = error_size};
+    *line = (struct twi_limits_line){.policy = {.window = TW_ALIGNED}};
+    if (memchr(text, '\0', size) != NULL) {
+        (void)fail(&reader, "a NUL byte: is this a text file?");
+        return TWI_LIMITS_BAD;
+    }
+    if (!split(&reader, text, size)) return TWI_LIMITS_BAD;
+    if (reader.count == 0) return TWI_LIMITS_EMPTY;
+    if (!has_words(&reader) || !read_family(&reader, line) || !read_key(&reader, line) || !read_limit(&reader, line))
+        return TWI_LIMITS_BAD;
+    if (line->limit != TW_UNBOUNDED && (!read_window(&reader, line) || !read_options(&reader, line)))
+        return TWI_LIMITS_BAD;
+    reader.words[0].text[reader.words[0].size] = '\0';
+    return TWI_LIMITS_GOOD;
+}
