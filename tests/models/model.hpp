@@ -36,6 +36,7 @@ enum model_label {
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) \
     X(S1) X(S2) X(S3) X(S4) X(S5) X(S6) X(S7) X(S8) \
     X(T5) X(T6) X(T7) X(T8) X(T9) X(T10) X(T11) X(T12) X(T13) \
+    X(V1) X(V2) X(V3) X(V4) X(V5) X(V6) X(V7) \
     X(W1) X(W2) X(W3) X(W4) X(W5) X(W6) X(W7)
 // clang-format on
 #define MODEL_ENUM(name) name,
