@@ -182,6 +182,7 @@ static void tell_gauge(struct twi_sync *sync, const struct twi_item *item, const
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
     if (node->type == TWI_NODE_ERROR) {
         twi_port_count(sync->engine, poison_keys, 1);
+        twi_ticket_refused(&sync->tickets);
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses a gauge: %.100s", node->text);
     }
     twi_port_acknowledge(item, &answer); /* refused: it will be said again like the others */

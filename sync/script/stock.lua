@@ -22,7 +22,8 @@
 -- Always true: units sold and held are what the counter says (beside what is counted in other ways), never above the limit of
 -- a reservation that was made; a reservation is in the hash and in the sorted set, or in neither. One compare decides between
 -- confirm and the end of the hold, by Redis's TIME. Every key is read before any is written, so a key of a wrong kind
--- changes nothing; the first write is the one that Redis refuses when it is out of memory.
+-- changes nothing; the first write is the one that Redis refuses when it is out of memory. The order of the others is such that a
+-- user who may not do one of them loses units rather than sells them twice.
 local call = redis.call
 local what, id = ARGV[4], ARGV[5]
 local counter, stock, due, token = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -59,10 +60,10 @@ local function take_back(other)          -- its units return, its buyer may come
   local record = call('HGET', stock, 'h' .. other)
   local units, buyer = string.match(record or '', '^(%d+) (.*)$')
   local value = tonumber(call('GET', counter) or '0')
-  if units and value >= tonumber(units) then call('DECRBY', counter, units) end
   if units then call('HDEL', stock, 'h' .. other) end
   if buyer and buyer ~= '' and call('HGET', stock, 'b' .. buyer) == other then call('HDEL', stock, 'b' .. buyer) end
   call('ZREM', due, other)
+  if units and value >= tonumber(units) then call('DECRBY', counter, units) end
 end
 
 local over = call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, DUE_MAX)
@@ -92,12 +93,12 @@ local function end_with_counter(name, expiry)
 end
 
 local function hold(units, hold_ms, buyer, expiry, keep_ms)
-  call('INCRBY', counter, units)
+  call('ZADD', due, now + hold_ms, id)
   call('HSET', token, 'k', counter)
   call('PEXPIRE', token, hold_ms + keep_ms)
+  call('INCRBY', counter, units)
   call('HSET', stock, 'h' .. id, units .. ' ' .. buyer)
   if buyer ~= '' then call('HSET', stock, 'b' .. buyer, id) end
-  call('ZADD', due, now + hold_ms, id)
   if expiry == '0' then return end
   end_with_counter(counter, expiry)
   end_with_counter(stock, expiry)

@@ -193,6 +193,24 @@ static void no_fault_leaves_a_wrong_sum(void **state) {
     proxy_stop(proxy);
 }
 
+/* Goal: a key that somebody else uses for something else fails alone, is said to, and is not touched. */
+static void a_key_of_another_kind_is_reported(void **state) {
+    (void)state;
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = gauge_of(engine);
+    redis_server_ask(&server, "LPUSH", "online:list", "a stranger's", NULL);
+    assert_status(tw_add(family, tw_str("list"), 2, NULL), TW_OK);
+    assert_status(tw_add(family, tw_str("well"), 3, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_true(test_stat_of(engine, poison_keys) >= 1);
+    assert_i64_equal(redis_server_get(&server, "online:well"), 3);
+    redis_server_ask(&server, "DEL", "online:list", NULL);
+    await_view(family, "list", 2, 3000);
+    for (int i = 0; i < 3000 && redis_server_get(&server, "online:list") != 2; i++) test_sleep_ms(1);
+    assert_i64_equal(redis_server_get(&server, "online:list"), 2);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
 /* Goal: many keys, more than one statement holds, in one flush; and all of them again in each life. */
 static void many_gauges_are_said_in_parts(void **state) {
     (void)state;
@@ -220,6 +238,7 @@ int main(void) {
         cmocka_unit_test(a_decrement_alone_leaves_nothing),
         cmocka_unit_test(killed_processes_are_gone_and_stopped_ones_return),
         cmocka_unit_test(no_fault_leaves_a_wrong_sum),
+        cmocka_unit_test(a_key_of_another_kind_is_reported),
         cmocka_unit_test(many_gauges_are_said_in_parts),
     };
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};

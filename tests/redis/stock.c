@@ -178,6 +178,85 @@ static void the_prefix_is_before_every_name(void **state) {
     assert_string_equal(endless, "shop:tw:marker"); /* everything else ends */
 }
 
+/* Goal: strict calls and reservations share one stock, to the unit. */
+static void strict_calls_and_reservations_share_a_stock(void **state) {
+    (void)state;
+    tw_family_options options;
+    tw_family *sale;
+    char token[TW_TOKEN_SIZE];
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family_options_init(&options);
+    options.name = "strict";
+    options.limit_mode = TW_LIMIT_STRICT;
+    assert_status(tw_family_open(engine, &options, &sale), TW_OK);
+    assert_status(tw_acquire(sale, tw_str("x"), 4, 10, NULL), TW_OK);
+    assert_status(reserve(sale, "x", 7, 10, 60000, token), TW_DENIED);
+    assert_status(reserve(sale, "x", 6, 10, 60000, token), TW_OK);
+    assert_status(tw_acquire(sale, tw_str("x"), 1, 10, NULL), TW_DENIED);
+    assert_status(tw_cancel(engine, token), TW_OK);
+    assert_status(tw_acquire(sale, tw_str("x"), 6, 10, NULL), TW_OK);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
+/* Goal: what docs/SYNC.md permits a user suffices for reservations, holds and gauges. */
+static void the_permissions_of_the_manual_suffice(void **state) {
+    (void)state;
+    static const char *const commands[] = {"+evalsha",       "+eval",
+                                           "+ping",          "+info",
+                                           "+time",          "+get",
+                                           "+hmget",         "+hset",
+                                           "+hscan",         "+hdel",
+                                           "+incrby",        "+pttl",
+                                           "+pexpire",       "+pexpireat",
+                                           "+hget",          "+zadd",
+                                           "+zcard",         "+zrange",
+                                           "+zrem",          "+zscore",
+                                           "+decrby",        "+hgetall",
+                                           "+psetex",        "+del",
+                                           "+zrangebyscore", "+zremrangebyscore"};
+    char url[256], token[TW_TOKEN_SIZE];
+    tw_engine *engine;
+    tw_options options;
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all",
+                     NULL);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        redis_server_ask(&server, "ACL", "SETUSER", "tally", commands[i], NULL);
+    snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
+    quick_options(&options, url);
+    options.redis_prefix = "acl:";
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *sale = family_of(engine, "sale", TW_ALIGNED, TW_DAY), *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    assert_status(tw_reserve(sale, tw_str("x"), 1, 2, 60000, tw_str("ann"), token, NULL), TW_OK);
+    assert_status(tw_confirm(engine, token), TW_OK);
+    assert_status(reserve(sale, "x", 1, 2, 1, token), TW_OK);
+    test_sleep_ms(5);
+    assert_status(reserve(sale, "x", 1, 2, 60000, token), TW_OK);
+    assert_status(tw_cancel(engine, token), TW_OK);
+    assert_status(tw_hold(jobs, tw_str("a"), 1, NULL), TW_OK);
+    assert_status(tw_hold(jobs, tw_str("a"), 1, NULL), TW_DENIED);
+    assert_status(tw_release(jobs, tw_str("a")), TW_OK);
+    tw_family_options gauge;
+    tw_family *online;
+    tw_family_options_init(&gauge);
+    gauge.name = "online";
+    gauge.window = TW_FOREVER;
+    gauge.kind = TW_GAUGE;
+    assert_status(tw_family_open(engine, &gauge, &online), TW_OK);
+    assert_status(tw_add(online, tw_str("a"), 2, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "acl:online:a"), 2);
+    assert_status(tw_add(online, tw_str("a"), -2, NULL), TW_OK);
+    assert_status(tw_flush(engine, 5000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "acl:online:a", NULL), "0");
+    assert_i64_equal(test_stat_of(engine, poison_keys), 0);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "-zadd",
+                     NULL); /* and without one of them nothing is half done */
+    tw_family *endless = family_of(engine, "endless", TW_FOREVER, 0);
+    assert_true(reserve(endless, "y", 1, 2, 60000, token) != TW_OK);
+    assert_i64_equal(redis_server_get(&server, "acl:endless:y"), 0);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
 /* ---- a network that loses answers ---- */
 
 /* What a call answered at last; a call of unknown outcome is made again. */
@@ -322,6 +401,8 @@ int main(void) {
         cmocka_unit_test(a_buyer_buys_once_anywhere),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(the_prefix_is_before_every_name),
+        cmocka_unit_test(strict_calls_and_reservations_share_a_stock),
+        cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(lost_answers_neither_double_nor_lose),
         cmocka_unit_test(killed_processes_lose_and_double_nothing),
     };

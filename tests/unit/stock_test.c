@@ -5,6 +5,8 @@
 #include "engine/token.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct rig rig;
 static int open_rig(void **state) {
@@ -253,6 +255,24 @@ static void a_closed_family_takes_its_reservations_along(void **state) {
     assert_status(tw_confirm(rig.engine, sold), TW_OK);
 }
 
+/* Goal: a forked child begins with an empty book; its parent's tokens are unknown there, and the parent does not notice. */
+static void a_forked_child_holds_nothing(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], own[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 10, 10, 1000, token), TW_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool well = reserve(sale, "a", 10, 10, 1000, own) == TW_OK &&
+                    tw_confirm(rig.engine, token) == TW_ERR_UNKNOWN_TOKEN && tw_confirm(rig.engine, own) == TW_OK;
+        _exit(well ? 0 : 1);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_status(tw_confirm(rig.engine, token), TW_OK);
+}
+
 /* ---- against a slow model ---- */
 
 #define MODEL_MAX 4000
@@ -492,6 +512,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(tokens_of_elsewhere_are_unknown, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(reservations_stay_within_the_memory, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(a_closed_family_takes_its_reservations_along, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(a_forked_child_holds_nothing, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(random_calls_agree_with_a_slow_model, open_rig, close_rig),
         cmocka_unit_test(threads_and_time_outs_conserve_the_stock),
         cmocka_unit_test_setup_teardown(at_most_so_many_are_held, open_rig, close_rig),
