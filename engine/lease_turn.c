@@ -130,18 +130,27 @@ static int64_t lot_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry
     return lease->lot > hungry ? lease->lot : hungry;
 }
 
+/* Warmed, and its first units have not come yet: somebody waits for one. */
+static bool is_cold(struct twi_lease *lease) {
+    if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
+    return twi_load_relaxed(&lease->told_ms) == 0 ||
+           twi_load_relaxed(&lease->told_spent) < twi_load_relaxed(&lease->limit);
+}
+
 /* What goes home, if anything does. */
 static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
     struct twi_generation *generation = generation_of(engine, lease);
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
-    if (is_leaving(engine, generation) || (hungry != 0 && limit < twi_load_relaxed(&lease->drawn)))
-        take_out(engine, lease, 0);
-    else if (
-        lease->wanted) /* what cannot serve who waits here may serve others; else what is used in an interval stays */
-        take_out(engine, lease, hungry > left ? 0 : lease->lately);
-    else if (is_idle(engine, lease))
-        take_out(engine, lease, 0);
+    int64_t keep = left;
+    if (lease->wanted) { /* what cannot serve who waits here may serve others; else what is used in an interval stays */
+        keep = hungry > left ? 0 : lease->lately;
+        twi_store_relaxed(&lease->low, 0); /* and for a while nothing is drawn ahead of need */
+    }
+    if (is_leaving(engine, generation) || (hungry != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
+        is_idle(engine, lease))
+        keep = 0;
+    take_out(engine, lease, keep);
 }
 
 /* ---- saying ---- */
@@ -202,6 +211,7 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_as
     measure(engine, lease);
     int64_t limit = twi_load_relaxed(&lease->limit), need;
     int64_t hungry = engine->turn_mono_ms >= lease->retry_ms ? twi_swap_acqrel(&lease->asked, 0) : 0;
+    if (hungry == 0 && is_cold(lease)) hungry = 1;
     give_back(engine, lease, hungry, limit);
     int64_t want = draw_of(engine, lease, hungry, limit, &need);
     if (want == 0 && !must_speak(engine, lease)) return false;
@@ -214,7 +224,8 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_as
 static bool is_at_rest(const tw_engine *engine, struct twi_lease *lease) {
     if (lease->in_flight) return false;
     if (is_over(engine, generation_of(engine, lease))) return true;
-    return twi_load_relaxed(&lease->left) == 0 && twi_load_relaxed(&lease->asked) == 0 && !must_speak(engine, lease);
+    if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->asked) != 0) return false;
+    return !must_speak(engine, lease) && (!is_cold(lease) || is_leaving(engine, generation_of(engine, lease)));
 }
 
 /* ---- the round ---- */
@@ -390,7 +401,8 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
     leases->ask_at_ms = engine->turn_mono_ms + (busy ? busy_ms(engine) : EPOCH_MS);
     if (answer->kind != TWI_LEASE_TOLD) {
         leases->wanted_count = leases->other_count = 0;
-        if (answer->refused) leases->ask_at_ms = engine->turn_mono_ms + REFUSED_MS;
+        leases->ask_at_ms =
+            engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* else the script was not known */
         return;
     }
     leases->left = ask->leaves;

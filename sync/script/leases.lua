@@ -9,7 +9,7 @@
 -- KEYS[1]  the epoch (a hash without expiry): id; run, the server's run_id; from, until then nothing is granted; to, who has
 --          not come by then is not waited for; open, 1 while grants may be given; i:INSTANCE, when (ms) that engine was
 --          last heard of; b:INSTANCE, when it first was; w:INSTANCE, it has not said everything again
--- KEYS[2]  what is wanted (a sorted set): names of leases by when (ms) somebody last got too little
+-- KEYS[2]  what is wanted (a sorted set): instance and name of a lease, by when (ms) it last got too little
 -- ARGV     1 version, 2 run_id ("": not known), 3 instance, 4 the epoch it knows ("": none, it was never granted anything),
 --          5 the run_id of that epoch, 6 the epoch in which it has said everything again, 7 an id for a new epoch,
 --          8 since when (ms) it wants to know what is wanted, 9 "1": it holds nothing any more, and goes; 10.. others that it
@@ -106,5 +106,7 @@ local out = {'OK', now, had['id'], tonumber(open), math.min(#others, 100)}
 for i = 1, out[5] do out[5 + i] = others[i] end
 redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - WANTED_MS)
 local names = redis.pcall('ZRANGEBYSCORE', KEYS[2], ARGV[8], '+inf', 'LIMIT', 0, 128)
-for i = 1, #names do out[5 + out[5] + i] = names[i] end
+for i = 1, #names do
+  if string.sub(names[i], 1, 32) ~= me then out[#out + 1] = string.sub(names[i], 33) end
+end
 return out

@@ -20,7 +20,7 @@ struct store_lease {
     int64_t total, spent, floor, limit;
     char made_in[33]; /* the epoch */
     struct store_part parts[STORE_INSTANCES];
-    int64_t wanted_ms; /* INT64_MIN: not wanted */
+    int64_t wanted_ms[STORE_INSTANCES]; /* INT64_MIN: it does not want any */
 };
 
 struct store {
@@ -120,9 +120,11 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
     memcpy(out->id, store->id, sizeof out->id);
     memcpy(out->run, word->run, sizeof out->run);
     for (int key = 0; key < STORE_KEYS; key++) {
-        if (store->leases[key].wanted_ms < now_ms - 5000) store->leases[key].wanted_ms = INT64_MIN;
-        out->wanted[key] =
-            store->leases[key].wanted_ms != INT64_MIN && store->leases[key].wanted_ms >= word->ask.wanted_since_ms;
+        for (int i = 0; i < STORE_INSTANCES; i++) {
+            int64_t *wanted_ms = &store->leases[key].wanted_ms[i];
+            if (*wanted_ms < now_ms - 5000) *wanted_ms = INT64_MIN;
+            if (i != me && *wanted_ms != INT64_MIN && *wanted_ms >= word->ask.wanted_since_ms) out->wanted[key] = true;
+        }
     }
 }
 
@@ -204,7 +206,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     lease->there = mine->there = true;
     mine->serial = word->serial;
     lease->limit = word->ask.limit;
-    if (failed) lease->wanted_ms = now_ms;
+    if (failed) lease->wanted_ms[me] = now_ms;
     out->answer = (struct twi_lease_answer){.kind = TWI_LEASE_TOLD,
                                             .open = open,
                                             .granted = mine->granted,
@@ -231,7 +233,8 @@ static inline void store_wipe(struct store *store) {
     memcpy(names, store->names, sizeof names);
     memset(store, 0, sizeof *store);
     memcpy(store->names, names, sizeof names);
-    for (int key = 0; key < STORE_KEYS; key++) store->leases[key].wanted_ms = INT64_MIN;
+    for (int key = 0; key < STORE_KEYS; key++)
+        for (int i = 0; i < STORE_INSTANCES; i++) store->leases[key].wanted_ms[i] = INT64_MIN;
 }
 
 #endif

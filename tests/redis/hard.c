@@ -1,6 +1,9 @@
 /* hard.c -- hard limits over a real Redis: never more than the limit (P4), all of it in the end (P5), whatever engines and the
  * server do. Several engines in one process stand for several processes; hard_crowd.c has real ones. */
 #include "tests/redis/hard_support.h"
+#include "tests/support/proxy.h"
+
+#include <time.h>
 
 #define KEY tw_str("tv")
 
@@ -49,11 +52,317 @@ static void what_others_hold_idle_is_called_back(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: nothing is granted by a Redis that has lost everything before all living engines have said what they have; and then the
+ * rest is sold, no more (P4, trap L2). */
+static void after_flushall_no_unit_is_sold_twice(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    int64_t sold = sell_some(sale_a, KEY, 30, 100, 5000) + sell_some(sale_b, KEY, 20, 100, 5000);
+    assert_i64_equal(sold, 50);
+    assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
+    sold += sell(sale_b, KEY, 1, 100, 10000, &verdict);
+    sold += sell(sale_a, KEY, 1, 100, 10000, &verdict);
+    assert_i64_equal(sold, 100);
+    assert_int_equal(verdict.final, 1);
+    assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are said again. */
+static void after_a_rollback_no_unit_is_sold_twice(void **state) {
+    (void)state;
+    static const char *const by_hand[] = {"--save", "", NULL};
+    struct redis_server server;
+    redis_server_start(&server, by_hand);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    int64_t sold = sell_some(sale_a, KEY, 10, 200, 5000) + sell_some(sale_b, KEY, 1, 200, 5000);
+    assert_string_equal(redis_server_ask(&server, "SAVE", NULL), "OK");
+    sold += sell_some(sale_a, KEY, 100, 200, 5000);
+    redis_server_kill(&server);
+    redis_server_restart(&server);
+    sold += sell(sale_b, KEY, 1, 200, 15000, &verdict);
+    sold += sell(sale_a, KEY, 1, 200, 15000, &verdict);
+    assert_i64_equal(sold, 200);
+    assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+static bool risk_is_seen(void *ctx) {
+    return test_stat_of(ctx, limit_at_risk) != 0;
+}
+
+/* Goal: an engine that is cut off while Redis forgets, and for longer than it is waited for, says what was at risk, to the unit.
+ * Method: the waiting is cut short by hand. */
+static void what_was_at_risk_is_told_to_the_unit(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    tw_engine *a = quick_engine(proxy_url(proxy), NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    assert_i64_equal(sell_some(sale_a, KEY, 30, 100, 5000), 30);
+    test_sleep_ms(1200); /* it has said so */
+    proxy_manner(proxy, PROXY_REFUSE);
+    proxy_cut_all(proxy);
+    assert_string_equal(redis_server_ask(&server, "FLUSHALL", NULL), "OK");
+    assert_status(buy(sale_b, KEY, 1, 100, 1000, &verdict), TW_PENDING); /* A is waited for */
+    redis_server_ask(&server, "HSET", "tw:leases", "to", "0", "from", "0", NULL);
+    assert_i64_equal(sell(sale_b, KEY, 1, 100, 5000, &verdict), 100);
+    proxy_manner(proxy, PROXY_OPEN);
+    assert_true(test_wait(risk_is_seen, a, 15000));
+    /* All that A had, spent or in its lease. */
+    int64_t risk = test_stat_of(a, limit_at_risk), in_hand = sell(sale_a, KEY, 1, 100, 0, &verdict);
+    assert_true(risk >= 30 + in_hand && risk <= 100);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    const char *total = redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL);
+    assert_i64_equal(atoi(total), 130 + in_hand);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+/* Goal: copies of old words that are executed late, and replies that are lost, strand nothing and sell nothing twice (L1). */
+static void late_copies_and_lost_replies_change_nothing(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    tw_options options;
+    tw_engine *a = NULL, *b = quick_engine(server.url, NULL);
+    quick_options(&options, proxy_url(proxy));
+    options.redis_timeout_ms = 100;
+    assert_status(tw_open(&options, &a), TW_OK);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    int64_t sold = sell_some(sale_a, KEY, 5, 300, 5000);
+    proxy_chance(proxy, PROXY_HOLD, 1500);
+    proxy_chance(proxy, PROXY_DROP_REPLY, 1500);
+    for (int i = 0; i < 8; i++) sold += sell_some(sale_a, KEY, 15, 300, 3000) + sell_some(sale_b, KEY, 5, 300, 3000);
+    proxy_chance(proxy, PROXY_HOLD, 0);
+    proxy_chance(proxy, PROXY_DROP_REPLY, 0);
+    sold += sell(sale_b, KEY, 1, 300, 10000, &verdict);
+    sold += sell(sale_a, KEY, 1, 300, 10000, &verdict);
+    assert_i64_equal(sold, 300);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "sale:tv"), 300);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+/* Goal: limits that change while units are leased (trap L9): a raised one sells the difference, a lowered one nothing beyond. */
+static void a_limit_is_raised_and_lowered_while_leased(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    int64_t sold = sell_some(sale_a, KEY, 10, 1000, 5000) + sell_some(sale_b, KEY, 10, 1000, 5000);
+    sold += sell(sale_a, KEY, 1, 50, 5000, &verdict); /* both have leases that were drawn under 1000 */
+    assert_i64_equal(sold, 50);
+    assert_int_equal(verdict.final, 1);
+    sold += sell(sale_b, KEY, 1, 80, 5000, &verdict);
+    assert_i64_equal(sold, 80);
+    assert_status(tw_acquire(sale_b, KEY, 1, 60, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 1);
+    sold += sell(sale_a, KEY, 1, 200, 5000, &verdict);
+    assert_i64_equal(sold, 200);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: what is asked wrongly, or can never be had, has its answer at once; a large n is had from what several engines hold. */
+static void every_n_has_its_answer(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    assert_status(tw_acquire(sale_a, KEY, 11, 10, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, -1);
+    assert_int_equal(verdict.final, 0);
+    assert_status(tw_acquire(sale_a, KEY, 1, 0, &verdict), TW_DENIED);
+    assert_status(tw_acquire(sale_a, KEY, -1, 10, &verdict), TW_ERR_RANGE);
+    assert_status(tw_acquire(sale_a, KEY, 1, -10, &verdict), TW_ERR_RANGE);
+    assert_status(tw_acquire(sale_a, KEY, TW_DELTA_MAX + 1, TW_DELTA_MAX, &verdict), TW_ERR_RANGE);
+    assert_status(tw_acquire(sale_a, KEY, 0, 10, &verdict), TW_OK);
+    assert_status(tw_acquire(sale_a, tw_bytes("", 0), 1, 10, &verdict), TW_ERR_KEY);
+    assert_status(tw_warm(sale_a, KEY, -1), TW_ERR_RANGE);
+    assert_i64_equal(sell_some(sale_b, KEY, 2, 1000, 5000), 2); /* a lot lies idle there */
+    assert_status(buy(sale_a, KEY, 998, 1000, 5000, &verdict), TW_OK);
+    assert_status(buy(sale_b, KEY, 1, 1000, 5000, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 1);
+    assert_status(buy(sale_a, tw_str("huge"), TW_DELTA_MAX, TW_DELTA_MAX, 5000, &verdict), TW_OK);
+    assert_status(buy(sale_a, tw_str("huge"), 1, TW_DELTA_MAX, 5000, &verdict), TW_DENIED);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a warmed key sells without waiting; what an engine did not sell goes home when it closes. */
+static void a_warm_lease_sells_at_once_and_goes_home_at_close(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_family *soft = family_of(a, "soft", TW_FOREVER, 0);
+    tw_verdict verdict;
+    assert_status(tw_warm(soft, KEY, 10), TW_ERR_MODE);
+    assert_status(tw_warm(sale_a, KEY, 400), TW_OK);
+    test_sleep_ms(2000);
+    assert_status(tw_acquire(sale_a, KEY, 1, 400, &verdict), TW_OK);
+    assert_int_equal(verdict.decided_by, TW_BY_LEASE);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:tv", "t", NULL), "1");
+    assert_i64_equal(sell(sale_b, KEY, 1, 400, 5000, &verdict), 399);
+    assert_int_equal(verdict.final, 1);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+static bool is_away(void *ctx) {
+    return test_stat_of(ctx, redis_connected) == 0 && test_stat_of(ctx, outage_ms) > 100;
+}
+
+/* Goal: without Redis the lease in hand is spent, then it is "denied", never "final"; a closed family denies at once; with a
+ * grace both wait for its end. Where Redis is back it goes on, to the unit. */
+static void an_outage_is_answered_as_the_family_says(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct proxy *proxy = proxy_start(&server, test_seed());
+    tw_engine *engine = quick_engine(proxy_url(proxy), NULL);
+    tw_family *local = hard_family(engine, "local"),
+              *closed = hard_family_of(engine, "closed", TW_FOREVER, 0, TW_OUTAGE_CLOSED);
+    tw_verdict verdict;
+    assert_i64_equal(sell_some(local, KEY, 5, 100, 5000), 5);
+    assert_i64_equal(sell_some(closed, KEY, 5, 100, 5000), 5);
+    proxy_manner(proxy, PROXY_REFUSE);
+    proxy_cut_all(proxy);
+    assert_true(test_wait(is_away, engine, 5000));
+    assert_status(tw_acquire(closed, KEY, 1, 100, &verdict), TW_DENIED);
+    int64_t more = sell(local, KEY, 1, 100, 50, &verdict);
+    assert_true(more >= 1 && more < 95);
+    assert_status(tw_acquire(local, KEY, 1, 100, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 0);
+    proxy_manner(proxy, PROXY_OPEN);
+    assert_i64_equal(sell(closed, KEY, 1, 100, 10000, &verdict), 95);
+    assert_i64_equal(more + sell(local, KEY, 1, 100, 5000, &verdict), 95);
+    assert_int_equal(verdict.final, 1);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_ALIGNED, 1 s). */
+static void windows_roll_over_while_units_are_leased(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale[2] = {hard_family_of(a, "sale", TW_ALIGNED, 1000, TW_OUTAGE_LOCAL),
+                          hard_family_of(b, "sale", TW_ALIGNED, 1000, TW_OUTAGE_LOCAL)};
+    tw_verdict verdict;
+    int64_t sold[8] = {0}, first_ms = 0, until_ms = test_mono_ms() + 5000;
+    for (int turn = 0; test_mono_ms() < until_ms; turn++) {
+        if (tw_acquire(sale[turn & 1], KEY, 1, 40, &verdict) != TW_OK) {
+            test_sleep_ms(2);
+            continue;
+        }
+        if (first_ms == 0) first_ms = verdict.window_start_ms;
+        sold[(verdict.window_start_ms - first_ms) / 1000]++;
+    }
+    for (int i = 0; i < 8; i++) assert_true(sold[i] <= 40);
+    assert_i64_equal(sold[1], 40);
+    assert_i64_equal(sold[2], 40);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+static _Atomic int64_t wall_step_ms;
+
+static int64_t stepped_clock(void *ctx, int kind) {
+    (void)ctx;
+    struct timespec now;
+    clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
+    int64_t step_ms = kind == TW_CLOCK_WALL ? atomic_load(&wall_step_ms) : 0;
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec + step_ms * 1000000;
+}
+
+/* Goal: a wall clock that is set back or forward in the middle of a sale changes nothing of what is sold. */
+static void clock_steps_sell_nothing_twice(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_options options;
+    tw_engine *engine = NULL;
+    quick_options(&options, server.url);
+    options.clock_now_ns = stepped_clock;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = hard_family_of(engine, "sale", TW_CALENDAR_MONTH, 0, TW_OUTAGE_LOCAL);
+    tw_verdict verdict;
+    int64_t sold = sell_some(family, KEY, 40, 120, 5000);
+    atomic_store(&wall_step_ms, -90000);
+    sold += sell_some(family, KEY, 40, 120, 5000);
+    atomic_store(&wall_step_ms, 4000);
+    sold += sell(family, KEY, 1, 120, 5000, &verdict);
+    assert_i64_equal(sold, 120);
+    assert_int_equal(verdict.final, 1);
+    assert_status(tw_close(engine, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
+/* Goal: with wait_replicas a grant counts only when the replicas have it: where there is none, nothing is sold. */
+static void without_the_replicas_nothing_is_sold(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_options options;
+    tw_engine *engine = NULL;
+    quick_options(&options, server.url);
+    options.wait_replicas = 1;
+    options.redis_timeout_ms = 100;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = hard_family(engine, "sale");
+    tw_verdict verdict;
+    assert_i64_equal(sell(family, KEY, 1, 100, 3000, &verdict), 0);
+    assert_int_equal(verdict.final, 0);
+    (void)tw_close(engine, 100);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_engine_sells_exactly_the_limit),
         cmocka_unit_test(what_others_hold_idle_is_called_back),
+        cmocka_unit_test(after_flushall_no_unit_is_sold_twice),
+        cmocka_unit_test(after_a_rollback_no_unit_is_sold_twice),
+        cmocka_unit_test(what_was_at_risk_is_told_to_the_unit),
+        cmocka_unit_test(late_copies_and_lost_replies_change_nothing),
+        cmocka_unit_test(a_limit_is_raised_and_lowered_while_leased),
+        cmocka_unit_test(every_n_has_its_answer),
+        cmocka_unit_test(a_warm_lease_sells_at_once_and_goes_home_at_close),
+        cmocka_unit_test(an_outage_is_answered_as_the_family_says),
+        cmocka_unit_test(windows_roll_over_while_units_are_leased),
+        cmocka_unit_test(clock_steps_sell_nothing_twice),
+        cmocka_unit_test(without_the_replicas_nothing_is_sold),
     };
     return cmocka_run_group_tests_name("hard", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* hard_support.h -- families with hard limits, and buyers, for hard.c and hard_crowd.c.
- * Always true: who buys here asks again for as long as the answer is TW_PENDING. */
+ * Always true: who buys here asks again until it is told what is final, or the time is up: a connection that is made anew in
+ * between is an outage, too. */
 #ifndef TEST_HARD_SUPPORT_H
 #define TEST_HARD_SUPPORT_H
 
@@ -28,12 +29,16 @@ static inline tw_family *hard_family(tw_engine *engine, const char *name) {
     return hard_family_of(engine, name, TW_FOREVER, 0, TW_OUTAGE_LOCAL);
 }
 
-/* Asks until the answer is another one than "pending", or the time is up. */
+static inline bool is_over(tw_status status, const tw_verdict *verdict) {
+    return status != TW_PENDING && (status != TW_DENIED || verdict->final || verdict->retry_after_ms < 0);
+}
+
+/* Asks until there is an answer for good, or the time is up. */
 static inline tw_status buy(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t timeout_ms,
                             tw_verdict *verdict) {
     int64_t until_ms = test_mono_ms() + timeout_ms;
     tw_status status;
-    while ((status = tw_acquire(family, key, n, limit, verdict)) == TW_PENDING && test_mono_ms() < until_ms)
+    while (!is_over(status = tw_acquire(family, key, n, limit, verdict), verdict) && test_mono_ms() < until_ms)
         test_sleep_ms(1);
     return status;
 }
