@@ -303,6 +303,11 @@ static void prepare(struct wheel *wheel) {
     if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
         return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
     if (family->prepared_start_ms == span.end_ms) return;
+    if (twi_window_find(family, span.end_ms) != NULL) { /* by event time: whoever counts there builds it already */
+        abandon_prepared(wheel);
+        family->prepared_start_ms = span.end_ms;
+        return;
+    }
     struct twi_generation *now = twi_window_find(family, span.start_ms);
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
     if (forecast == 0) return;

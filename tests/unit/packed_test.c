@@ -443,8 +443,11 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
     add_keys(family, 100000, 1);
     rig_settle(&rig);
     fake_clock_advance_ms(&rig.clock, TW_HOUR * 3 / 4);
-    rig_turn(&rig);
-    assert_non_null(family->prepared);
+    int64_t prepared_from = test_memory_bytes(rig.engine);
+    do {
+        rig_turn(&rig);
+        assert_non_null(family->prepared);
+    } while (test_memory_bytes(rig.engine) < prepared_from + (8 << 20));
     assert_status(tw_add_at(family, tw_str("early"), 1, RIG_START_MS + TW_HOUR, NULL), TW_OK);
     int64_t before = test_memory_bytes(rig.engine), most = before;
     int falls = 0;
@@ -457,7 +460,7 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
         before = now;
     }
     assert_null(family->prepared);
-    assert_true(falls >= 2 && before < most - (8 << 20)); /* some 9 MB had been prepared */
+    assert_true(falls >= 2 && before < most - (7 << 20)); /* what had been prepared, but for a window of one key */
     int64_t view;
     assert_status(tw_get_at(family, tw_str("early"), RIG_START_MS + TW_HOUR, &view), TW_OK);
     assert_i64_equal(view, 1);
