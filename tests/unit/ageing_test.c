@@ -355,6 +355,66 @@ static void ever_new_keys_find_room(void **state) {
     hand_close(&rig);
 }
 
+/* Whatever is collected is acknowledged, new keys and one old one ("old", whose total is `*old`); returns the sum. */
+static int64_t sync_new_keys(int64_t *old) {
+    int64_t sum = 0;
+    for (size_t count = 512; count == 512;) {
+        count = hand_collect(512);
+        for (; hand->count != 0; hand->count--) {
+            struct twi_item item = hand->held[hand->count - 1];
+            tw_key key = twi_port_key(&item);
+            bool is_old = key.size == 3 && memcmp(key.data, "old", 3) == 0;
+            if (is_old) *old += item.delta;
+            sum += item.delta;
+            struct twi_answer answer = {.total = is_old ? *old : item.delta, .has_total = true};
+            twi_port_acknowledge(&item, &answer);
+        }
+    }
+    return sum;
+}
+
+/* Goal: idle keys make room by bytes as they do by number: with memory_share alone, and with nothing but the engine's memory,
+ * ever new keys are all taken, memory stays below its bound, nothing is lost, and a key in use keeps its total.
+ * Method: a hundred new keys a turn, many times more than fit; idle_ms never comes into it. */
+static void ever_new_keys_find_room_by_bytes(void **state) {
+    (void)state;
+    for (int by_engine = 0; by_engine < 2; by_engine++) {
+        struct rig rig;
+        hand_init(&rig);
+        if (by_engine) rig.options.memory_bytes_max = UINT64_C(4) << 20;
+        rig_start(&rig);
+        tw_family_options options = ageing_options(0);
+        options.idle_ms = TW_DAY;
+        if (!by_engine) options.memory_share = UINT64_C(1) << 20;
+        tw_family *family = rig_family_of(&rig, &options);
+        rig_turn(&rig);
+        int64_t old = 0, sum = 0, added = 0, most = 0, old_added = 0;
+        for (int round = 0; round < 800; round++) {
+            char key[24];
+            for (int i = 0; i < 100; i++, added++) {
+                snprintf(key, sizeof key, "new %d %d", round, i);
+                assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
+            }
+            assert_i64_equal(rig_add(family, "old", 1), ++old_added);
+            added++;
+            for (int turn = 0; turn < 3; turn++) {
+                fake_clock_advance_ms(&rig.clock, 20);
+                rig_turn(&rig);
+                sum += sync_new_keys(&old);
+            }
+            int64_t bytes = by_engine ? test_memory_bytes(rig.engine) : twi_load_relaxed(&family->quota.bytes);
+            if (bytes > most) most = bytes;
+        }
+        assert_true(most <= (by_engine ? INT64_C(4) << 20 : INT64_C(1) << 20));
+        assert_true(most > (by_engine ? INT64_C(1) << 20 : INT64_C(1) << 18)); /* and most of the room is used */
+        assert_i64_equal(sum, added);
+        assert_i64_equal(old, old_added);
+        assert_true(test_stat_of(rig.engine, evicted) > 60000);
+        assert_i64_equal(test_stat_of(rig.engine, overflow_increments), 0);
+        hand_close(&rig);
+    }
+}
+
 /* Goal: a pin follows its key over its moves and its absence, and never counts in another's memory (trap E32). */
 static void a_pin_follows_its_key(void **state) {
     (void)state;
@@ -574,6 +634,7 @@ int main(void) {
         cmocka_unit_test(a_walk_shows_each_key_once),
         cmocka_unit_test(without_redis_keys_max_holds_and_nothing_is_lost),
         cmocka_unit_test(ever_new_keys_find_room),
+        cmocka_unit_test(ever_new_keys_find_room_by_bytes),
         cmocka_unit_test(a_pin_follows_its_key),
         cmocka_unit_test(a_late_inserter_gives_no_key_two_places),
         cmocka_unit_test(closing_reports_what_both_generations_owe),
