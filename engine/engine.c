@@ -95,6 +95,7 @@ void twi_engine_turn(tw_engine *engine) {
     twi_book_turn(engine);
     twi_gauge_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
+    if (engine->sync != NULL) twi_dirty_sample(engine);
     twi_wheel_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
     twi_arena_keep_ahead(&engine->arena, &work);
@@ -217,6 +218,7 @@ static void empty_family(struct tw_family *family) {
 static void renew(tw_engine *engine) {
     pthread_mutex_init(&engine->lock, NULL);
     pthread_mutex_init(&engine->text_lock, NULL);
+    engine->opening = true;
     for (size_t i = 0; i < sizeof engine->stats / sizeof engine->stats[0]; i++) twi_store_relaxed(&engine->stats[i], 0);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     twi_store_relaxed(&engine->marked, 0);
@@ -241,7 +243,8 @@ static void renew(tw_engine *engine) {
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
     bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
-    made = made && (!works || start_sync(engine) == TW_OK);
+    made = made && (!works || start_sync(engine) == TW_OK) && !engine->random_failed;
+    engine->opening = false;
     if (engine->wake_fd >= 0) close(engine->wake_fd);
     engine->wake_fd = -1;
     engine->auditor.runs = false;
@@ -331,8 +334,11 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     memset((void *)engine, 0, sizeof *engine);
     engine->transport = transport;
     engine->transport_ctx = transport_ctx;
+    engine->opening = true;
     status = fill_engine(engine, &checked, random_seed);
     if (status == TW_OK) status = start_sync(engine);
+    if (status == TW_OK && engine->random_failed) status = TW_ERR_MEMORY;
+    engine->opening = false;
     if (status == TW_OK) {
         engine->options.error_text = NULL;                /* the caller's buffer may be gone from here on */
         if (engine->host_driven) twi_engine_turn(engine); /* so that tw_timeout_ms() knows */

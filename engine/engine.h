@@ -86,6 +86,8 @@ struct tw_engine {
     uint64_t collect_stamp;
     bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
+    int64_t items_out;      /* collected counters with a delta that is not settled */
+    int64_t unsent_look_ms; /* monotonic: unsent_keys is sampled again then */
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
     struct twi_restore restore;
@@ -111,6 +113,7 @@ struct tw_engine {
     const struct twi_transport *transport; /* a simulator's */
     void *transport_ctx;
     _Atomic uint64_t random_state; /* 0: the system's */
+    bool opening, random_failed;   /* while it is being made, alone: the system had no random bytes for it */
 
     struct twi_leases leases; /* of hard limits (lease.h) */
 
@@ -146,6 +149,9 @@ bool twi_thread_may_wait(const struct twi_thread *self);
 
 /* port.c: takes a generation that owes nothing and that nobody can reach off the lists of marked ones. */
 void twi_port_forget(tw_engine *engine, struct twi_generation *generation);
+
+/* dirty.c: samples unsent_keys. */
+void twi_dirty_sample(tw_engine *engine);
 
 /* port.c: what will not reach Redis: counted, and told to on_lost. */
 void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,

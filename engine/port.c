@@ -23,6 +23,13 @@ static struct twi_cold *cold_of(struct twi_generation *generation, struct twi_ce
     return twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
 }
 
+/* The item is settled, or waits for nothing any more. */
+static void let_go(const struct twi_item *item) {
+    twi_check(item->generation->outstanding != 0);
+    item->generation->outstanding--;
+    item->family->engine->items_out -= item->delta != 0;
+}
+
 /* ---- collecting ---- */
 
 static void take_marked_generations(tw_engine *engine) {
@@ -118,7 +125,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
         item->units = value;
     }
     generation->outstanding++;
-    (void)engine;
+    engine->items_out += delta != 0;
     return true;
 }
 
@@ -206,7 +213,7 @@ static void bring_back_delayed(tw_engine *engine) {
         }
         struct twi_cell *cell = delayed->item.cell;
         twi_dirty_owe(engine, delayed->item.generation, cell, twi_load_relaxed(&cell->meta));
-        delayed->item.generation->outstanding--;
+        let_go(&delayed->item);
         *delayed = engine->delayed[--engine->delayed_count];
     }
 }
@@ -324,8 +331,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     }
     if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
         twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
-    twi_check(item->generation->outstanding != 0);
-    item->generation->outstanding--;
+    let_go(item);
 }
 
 static bool delay(tw_engine *engine, const struct twi_item *item, uint32_t after_ms) {
@@ -347,8 +353,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     if (after_ms != 0 && delay(engine, item, after_ms)) return;
     twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
-    twi_check(item->generation->outstanding != 0);
-    item->generation->outstanding--;
+    let_go(item);
 }
 
 void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
@@ -372,8 +377,7 @@ void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key ke
 void twi_port_give_up(const struct twi_item *item, int reason) {
     struct twi_cold *cold = cold_of(item->generation, item->cell);
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
-    twi_check(item->generation->outstanding != 0);
-    item->generation->outstanding--;
+    let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);
     twi_port_report_lost(item->family->engine, item->family, twi_port_key(item),
                          twi_generation_start_ms(item->generation), item->delta, reason);
@@ -454,7 +458,10 @@ static uint64_t seeded(tw_engine *engine) {
 
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
     if (twi_load_relaxed(&engine->random_state) == 0) {
-        twi_check(twi_random_bytes(out, size)); /* worked at tw_open() */
+        if (twi_random_bytes(out, size)) return;
+        twi_check(engine->opening); /* it worked at tw_open() */
+        engine->random_failed = true;
+        memset(out, 0, size);
         return;
     }
     for (unsigned char *at = out; size != 0;) {

@@ -708,7 +708,7 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(redis_configured, gauge, "1 with a redis_url") \
     X(redis_connected, gauge, "1 while Redis answers") \
     X(sync_age_ms, gauge, "time since the last acknowledged batch; -1: none yet") \
-    X(unsent_keys, gauge, "counters with counts that Redis has not acknowledged; sampled by a turn") \
+    X(unsent_keys, gauge, "counters with counts that Redis has not acknowledged, at least; sampled by turns") \
     X(connects, counter, "connections made") \
     X(disconnects, counter, "connections lost") \
     X(batches_sent, counter, "batches sent, again-sent ones included") \
