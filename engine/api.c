@@ -340,7 +340,9 @@ static bool copy_final(void *ctx, tw_key key, struct twi_final final) {
     return copy_record(ctx, &record, key.data);
 }
 
-static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
+/* False: no more, as the visitor says; or it has forked and called us in the child, where the window is gone. */
+static bool show_buffer(const struct twi_thread *self, const struct each *each,
+                        bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     for (size_t at = 0; at < each->used;) {
         struct each_record record;
         memcpy(&record, each->buffer + at, sizeof record);
@@ -349,7 +351,7 @@ static bool show_buffer(const struct each *each, bool (*visit)(void *ctx, const 
                           .local = record.local};
         count.start_ms = twi_generation_start_ms(each->generation);
         count.end_ms = each->lives_only ? record.end_ms : twi_generation_end_ms(each->generation);
-        if (!visit(ctx, &count)) return false;
+        if (!visit(ctx, &count) || twi_thread_self != self) return false;
         at += sizeof record + ((record.size + 7) & ~(size_t)7);
     }
     return true;
@@ -367,16 +369,17 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
         else
             twi_table_walk(&engine->arena, each->generation, &each->cursor, copy_count, each);
         twi_section_leave(self);
-        more = show_buffer(each, visit, ctx) && twi_thread_self == self;
+        more = show_buffer(self, each, visit, ctx);
     }
+    if (!more) return false;
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
-    if (more && twi_cell_local(spill, meta) != 0) {
+    if (twi_cell_local(spill, meta) != 0) {
         tw_count count = {.view = twi_cell_local(spill, meta),
                           .local = twi_cell_local(spill, meta),
                           .start_ms = twi_generation_start_ms(each->generation),
                           .end_ms = twi_generation_end_ms(each->generation)};
-        more = visit(ctx, &count);
+        more = visit(ctx, &count) && twi_thread_self == self;
     }
     return more;
 }
