@@ -703,6 +703,48 @@ static void acquire_decides_on_the_view(void **state) {
     hand_close(&rig);
 }
 
+/* What a turn some seconds on says is unsent. */
+static int64_t unsent_after(struct rig *rig) {
+    fake_clock_advance_ms(&rig->clock, 2000);
+    rig_turn(rig);
+    return test_stat_of(rig->engine, unsent_keys);
+}
+
+/* Goal: the gauge tells how many counters owe Redis something, wherever they are: marked, marked by the turn, in a batch, or
+ * waiting after a refusal; in open and closed windows, overflow included. Method: 3000 counters in two windows of one family
+ * and 500 of an endless one that holds 400; then all are settled bit by bit. */
+static void counters_that_owe_redis_are_sampled(void **state) {
+    (void)state;
+    struct rig rig;
+    char key[16];
+    hand_open(&rig);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    options.lateness_ms = TW_HOUR;
+    tw_family *family = rig_family_of(&rig, &options);
+    options = rig_options("small", TW_FOREVER, 0);
+    options.keys_max = 400;
+    tw_family *small = rig_family_of(&rig, &options);
+    assert_i64_equal(unsent_after(&rig), 0);
+    for (int i = 0; i < 3000; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(tw_add_at(family, tw_str(key), 1, RIG_START_MS - (i % 3 == 0 ? TW_HOUR : 0), NULL), TW_OK);
+        if (i < 500) assert_true(tw_add(small, tw_str(key), 1, NULL) >= 0);
+    }
+    assert_i64_equal(unsent_after(&rig), 3401);
+    assert_i64_equal(hand_collect(1000), 1000); /* and what of a chunk did not fit was marked again by the turn */
+    assert_i64_equal(unsent_after(&rig), 3401);
+    for (int i = 0; i < 300; i++) {
+        struct twi_item item = hand_pop();
+        twi_port_return(&item, i < 100 ? 0 : 3600000);
+    }
+    assert_i64_equal(unsent_after(&rig), 3401);
+    for (int i = 0; i < 400; i++) hand_acknowledge(1);
+    assert_i64_equal(unsent_after(&rig), 3001);
+    while (hand->count != 0 || hand_collect(1000) != 0) hand_acknowledge(1);
+    assert_i64_equal(unsent_after(&rig), 200); /* those that wait for an hour */
+    hand_close(&rig);
+}
+
 static void templates_that_collide_are_refused(void **state) {
     (void)state;
     struct rig rig;
@@ -829,6 +871,7 @@ int main(void) {
         cmocka_unit_test(trap_e27_hundreds_of_undrained_windows_wait_and_are_sent),
         cmocka_unit_test(once_decides_on_the_view_and_is_sent),
         cmocka_unit_test(acquire_decides_on_the_view),
+        cmocka_unit_test(counters_that_owe_redis_are_sampled),
         cmocka_unit_test(templates_that_collide_are_refused),
         cmocka_unit_test(a_closed_family_goes_when_it_has_sent_all),
         cmocka_unit_test(overflow_counts_travel_under_their_own_name),
