@@ -39,6 +39,8 @@ static tw_status tell_answer(const struct request *request, const struct twi_ask
     verdict->remaining = used < request->limit ? request->limit - used : 0;
     if (request->family->from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
         verdict->reset_after_ms = reset_ms;
+    if (request->family->from_first) /* when the key's life began */
+        verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
     verdict->retry_after_ms = admitted                         ? 0
                               : request->n > request->limit    ? -1
                               : twi_asking_told(asking, 4) > 0 ? twi_asking_told(asking, 4)

@@ -349,6 +349,18 @@ typedef struct tw_family_options {
         closed_by; /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, with what it knows */
 
     /* Limits */
+
+    /* TW_LIMIT_STRICT, with Redis: tw_acquire() asks Redis for every call and waits for the answer, redis_timeout_ms at most; with
+     * TW_OWN_THREAD only, not in a hook or inside tw_enter() (TW_ERR_MODE). Exact over all processes while Redis answers; the verdict
+     * says TW_BY_REDIS, error_bound 0. Up to eight calls are under way at once, each over a connection of its own (for which
+     * redis_password is called by the thread that calls). An answer that is lost is asked for again, under the same number, and the
+     * call is charged once. Where Redis does not decide (away, refused, no answer in time, a key that is no number) on_outage does,
+     * and the verdict says TW_BY_OUTAGE: TW_OUTAGE_LOCAL: as a soft limit on what is known here; _OPEN: admitted; _CLOSED: denied.
+     * What is admitted so reaches Redis as any count does. If Redis charged the call as well, unheard, that is taken back before the
+     * next question goes over the same connection: until then it knows a call too much, never one too little.
+     * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
+     * all admissions: some 100 bytes in Redis for each call within the window. What is counted otherwise (tw_add(), a fallback,
+     * a refund) counts until the end of its aligned window. Needs TW_MERGE_SCRIPT. Without Redis: as TW_LIMIT_SOFT, exact. */
     uint32_t limit_mode;      /* TW_LIMIT_SOFT (default) */
     uint32_t limit_shape;     /* TW_SHAPE_FIXED (default) */
     int64_t burst;            /* TW_SHAPE_GCRA */

@@ -3,6 +3,7 @@
 #include "tests/redis/strict_support.h"
 
 #include <pthread.h>
+#include <time.h>
 
 /* Goal: Redis decides, exactly, and the verdict says so. */
 static void redis_admits_exactly_the_limit(void **state) {
@@ -26,6 +27,43 @@ static void redis_admits_exactly_the_limit(void **state) {
     assert_status(tw_acquire(strict.family, tw_str(""), 1, 10, &verdict), TW_ERR_KEY);
     assert_i64_equal(redis_server_get(&strict.server, "s:k"), 10);
     assert_i64_equal(test_stat_of(strict.engine, ask_active), 0);
+    strict_end(&strict);
+}
+
+/* Goal: a key lives in Redis as long as it does in other families: its window and the retention, or from its first count. */
+static void a_key_ends_in_redis_as_others_do(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
+    tw_family_options options = strict_options("day");
+    options.window = TW_CALENDAR_DAY;
+    options.redis_key = "day:%k:%Y%m%d";
+    options.retention_ms = 2 * TW_DAY;
+    tw_family *day = strict_family(strict.engine, &options);
+    options = strict_options("life");
+    options.window = TW_FROM_FIRST;
+    options.window_ms = TW_MINUTE;
+    tw_family *life = strict_family(strict.engine, &options);
+    tw_verdict verdict = strict_take(day, "k", 1, 1, TW_OK);
+    int64_t left_ms = verdict.reset_after_ms;
+    char name[64], stamp[16];
+    time_t start = (time_t)(verdict.window_start_ms / 1000);
+    strftime(stamp, sizeof stamp, "%Y%m%d", gmtime(&start));
+    snprintf(name, sizeof name, "day:k:%s", stamp);
+    int64_t ttl_ms = atoll(redis_server_ask(&strict.server, "PTTL", name, NULL));
+    assert_true(ttl_ms <= left_ms + 2 * TW_DAY + 50 && ttl_ms > left_ms + 2 * TW_DAY - 5000);
+    verdict = strict_take(day, "k", 1, 1, TW_DENIED);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= left_ms);
+    verdict = strict_take(life, "k", 1, 2, TW_OK);
+    assert_i64_equal(verdict.reset_after_ms, TW_MINUTE);
+    assert_i64_equal(strict_take(life, "k", 1, 2, TW_OK).used, 2);
+    verdict = strict_take(life, "k", 1, 2, TW_DENIED);
+    ttl_ms = atoll(redis_server_ask(&strict.server, "PTTL", "life:k", NULL));
+    assert_true(ttl_ms > 50000 && ttl_ms <= verdict.retry_after_ms);
+    redis_server_ask(&strict.server, "PEXPIRE", "life:k", "5", NULL);
+    test_sleep_ms(10);
+    assert_i64_equal(strict_take(life, "k", 1, 2, TW_OK).used, 1); /* another life */
+    assert_i64_equal(atoll(redis_server_ask(&strict.server, "PTTL", "tw:calls:life:k", NULL)) > 500000, 1);
     strict_end(&strict);
 }
 
@@ -147,6 +185,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_admits_exactly_the_limit),
+        cmocka_unit_test(a_key_ends_in_redis_as_others_do),
         cmocka_unit_test(threads_together_admit_exactly_the_limit),
         cmocka_unit_test(a_lost_reply_is_charged_once),
         cmocka_unit_test(a_late_copy_charges_nothing),

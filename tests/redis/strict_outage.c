@@ -191,10 +191,8 @@ static void a_refused_login_is_an_outage(void **state) {
     tw_engine *engine;
     tw_stats stats;
     char url[200], token[TW_TOKEN_SIZE];
-    static const char *const with_password[] = {"--requirepass", "right", NULL};
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "CONFIG", "SET", "requirepass", "right", NULL);
-    (void)with_password;
     snprintf(url, sizeof url, "unix://:wrong-secret@%s", server.socket);
     quick_options(&options, url);
     options.log_write = on_log;
@@ -211,6 +209,48 @@ static void a_refused_login_is_an_outage(void **state) {
     assert_null(strstr(stats.last_error, "wrong-secret"));
     (void)tw_close(engine, 100);
     assert_null(strstr(lines.text, "wrong-secret"));
+    redis_server_destroy(&server);
+}
+
+/* Goal: a user who may do what docs/SYNC.md says may do all of this; one who may not is answered as in an outage. */
+static void the_permissions_of_the_manual_suffice(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine;
+    char url[200], token[TW_TOKEN_SIZE];
+    bool first = false;
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">pw", "~acl:*", "resetchannels", "-@all",
+                     "+evalsha", "+eval", "+ping", "+info", "+time", "+get", "+hmget", "+hset", "+hscan", "+hdel",
+                     "+incrby", "+pttl", "+pexpire", "+pexpireat", "+zadd", "+zremrangebyscore", "+zcard", "+hget",
+                     "+zscore", "+zrem", "+zrangebyscore", "+zrevrange", "+set", "+del", NULL);
+    snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
+    quick_options(&options, url);
+    options.redis_prefix = "acl:";
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options family_options = strict_options("s"), log_options = strict_options("log");
+    family_options.on_outage = log_options.on_outage = TW_OUTAGE_CLOSED;
+    log_options.window = TW_ALIGNED;
+    log_options.window_ms = TW_SECOND;
+    log_options.limit_shape = TW_SHAPE_SLIDING;
+    tw_family *family = strict_family(engine, &family_options), *log = strict_family(engine, &log_options);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(strict_take(family, "k", 1, 2, TW_OK).decided_by, TW_BY_REDIS);
+        assert_int_equal(strict_take(log, "k", 1, 2, TW_OK).decided_by, TW_BY_REDIS);
+        if (i == 0) test_sleep_ms(1010); /* slides out */
+    }
+    assert_int_equal(strict_take(family, "k", 1, 2, TW_DENIED).decided_by, TW_BY_REDIS);
+    assert_status(tw_once(family, tw_str("once"), &first), TW_OK);
+    assert_true(first);
+    assert_status(tw_once_cancel(family, tw_str("once")), TW_OK);
+    assert_status(tw_lock(family, tw_str("l"), 1000, token, NULL), TW_OK);
+    assert_status(tw_lock_extend(family, tw_str("l"), token, 2000), TW_OK);
+    assert_status(tw_unlock(family, tw_str("l"), token), TW_OK);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "-hget", NULL);
+    assert_int_equal(strict_take(family, "k", 1, 9, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    assert_i64_equal(redis_server_get(&server, "acl:s:k"), 2);
+    assert_status(tw_close(engine, 5000), TW_OK);
     redis_server_destroy(&server);
 }
 
@@ -321,11 +361,17 @@ static void an_idle_connection_may_be_closed(void **state) {
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dead_redis_is_an_outage),        cmocka_unit_test(a_black_hole_is_answered_in_time),
-        cmocka_unit_test(a_hostile_answer_admits_nobody),   cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
-        cmocka_unit_test(forgotten_scripts_are_sent_again), cmocka_unit_test(a_refused_login_is_an_outage),
-        cmocka_unit_test(stopping_ends_calls_that_wait),    cmocka_unit_test(nobody_waits_where_one_may_not),
-        cmocka_unit_test(a_forked_child_asks_for_itself),   cmocka_unit_test(an_idle_connection_may_be_closed),
+        cmocka_unit_test(a_dead_redis_is_an_outage),
+        cmocka_unit_test(a_black_hole_is_answered_in_time),
+        cmocka_unit_test(a_hostile_answer_admits_nobody),
+        cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
+        cmocka_unit_test(forgotten_scripts_are_sent_again),
+        cmocka_unit_test(a_refused_login_is_an_outage),
+        cmocka_unit_test(the_permissions_of_the_manual_suffice),
+        cmocka_unit_test(stopping_ends_calls_that_wait),
+        cmocka_unit_test(nobody_waits_where_one_may_not),
+        cmocka_unit_test(a_forked_child_asks_for_itself),
+        cmocka_unit_test(an_idle_connection_may_be_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
