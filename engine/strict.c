@@ -35,6 +35,7 @@ static void tell_nothing(const struct request *request, tw_verdict *verdict) {
 static tw_status tell_answer(const struct request *request, const struct twi_asking *asking, tw_verdict *verdict) {
     bool admitted = twi_asking_said(asking, "OK");
     int64_t used = twi_asking_told(asking, 2), reset_ms = twi_asking_told(asking, 3);
+    int64_t least = request->some && request->n > 1 ? 1 : request->n; /* what it takes not to be denied */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
     if (request->family->from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
@@ -42,7 +43,7 @@ static tw_status tell_answer(const struct request *request, const struct twi_ask
     if (request->family->from_first) /* when the key's life began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
     verdict->retry_after_ms = admitted                         ? 0
-                              : request->n > request->limit    ? -1
+                              : least > request->limit         ? -1
                               : twi_asking_told(asking, 4) > 0 ? twi_asking_told(asking, 4)
                                                                : verdict->reset_after_ms;
     verdict->error_bound = 0;
@@ -64,9 +65,16 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
     return TW_OK;
 }
 
+/* Where as many as there are will do: all, then what is said to be left. */
 static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
-    tw_status status = twi_acquire_slow(request->family, request->key, request->n, request->limit, verdict);
-    *taken = status == TW_OK ? request->n : 0;
+    tw_status status = TW_DENIED;
+    int64_t n = request->n;
+    while (status == TW_DENIED) {
+        status = twi_acquire_slow(request->family, request->key, n, request->limit, verdict);
+        *taken = status == TW_OK ? n : 0;
+        if (!request->some || verdict->remaining == 0 || n <= 1) break;
+        n = verdict->remaining < n ? verdict->remaining : n / 2;
+    }
     verdict->error_bound = TW_UNBOUNDED;
     if (verdict->decided_by != TW_BY_FULL) verdict->decided_by = TW_BY_OUTAGE;
     return status;
@@ -147,10 +155,6 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
     return decide(&request, taken, verdict);
 }
 
-/* A log has its calls, not their sum: nothing can be taken out of it. */
-static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
-    if (family->options.limit_shape == TW_SHAPE_SLIDING) return TW_ERR_MODE;
-    return twi_refund_count(family, key, n, limit, window_start_ms);
-}
-
-const struct twi_limit_kind twi_limit_strict = {twi_strict_acquire, some, put_back, true};
+/* A refund goes to Redis as any count does, once; a log, which has its calls and not their sum, is told by the counter beside it
+ * (strict.lua). */
+const struct twi_limit_kind twi_limit_strict = {twi_strict_acquire, some, twi_refund_count, true};

@@ -95,9 +95,10 @@ local function all_free()
 end
 
 local function these_free()              -- when enough of the oldest have slid out
-  if n > limit then return -1 end
+  local least = ARGV[6] == '1' and math.min(n, 1) or n
+  if least > limit then return -1 end
   if not log then return all_free() end
-  local missing, at, page = used + n - limit, 0, 200
+  local missing, at, page = used + least - limit, 0, 200
   repeat
     local some = redis.call('ZRANGEBYSCORE', log, 1, '+inf', 'WITHSCORES', 'LIMIT', at, page)
     for i = 1, #some, 2 do

@@ -67,6 +67,45 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
     strict_end(&strict);
 }
 
+/* Goal: as many as there are; and what is given back may be had again, once it has been sent. */
+static void some_are_taken_and_some_given_back(void **state) {
+    (void)state;
+    struct strict strict;
+    tw_verdict verdict;
+    int64_t taken = -1;
+    strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
+    tw_family_options options = strict_options("log");
+    options.window = TW_ALIGNED;
+    options.limit_shape = TW_SHAPE_SLIDING;
+    tw_family *families[] = {strict.family, strict_family(strict.engine, &options)};
+    for (int i = 0; i < 2; i++) {
+        tw_family *family = families[i];
+        assert_status(tw_acquire_some(family, tw_str("k"), 7, 10, &taken, &verdict), TW_OK);
+        assert_i64_equal(taken, 7);
+        strict_order(&strict, PROXY_DROP_REPLY, 1); /* what it was given is what it was given */
+        assert_status(tw_acquire_some(family, tw_str("k"), 7, 10, &taken, &verdict), TW_OK);
+        assert_i64_equal(taken, 3);
+        assert_i64_equal(verdict.used, 10);
+        assert_int_equal(verdict.decided_by, TW_BY_REDIS);
+        assert_status(tw_acquire_some(family, tw_str("k"), 20, 10, &taken, &verdict), TW_DENIED);
+        assert_i64_equal(taken, 0);
+        assert_true(verdict.retry_after_ms > 0);
+        assert_status(tw_refund(family, tw_str("k"), 4, verdict.window_start_ms), TW_OK);
+        assert_status(tw_flush(strict.engine, 2000), TW_OK);
+        assert_i64_equal(strict_take(family, "k", 0, 10, TW_OK).used, 6);
+        assert_status(tw_acquire_wait(family, tw_str("k"), 4, 10, 100, &verdict), TW_OK);
+    }
+    assert_status(tw_flush(strict.engine, 2000), TW_OK); /* brings the total */
+    redis_server_kill(&strict.server);
+    assert_status(tw_acquire_some(strict.family, tw_str("k"), 20, 12, &taken, &verdict),
+                  TW_OK); /* on what is known here */
+    assert_i64_equal(taken, 2);
+    assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
+    (void)tw_close(strict.engine, 100);
+    proxy_stop(strict.proxy);
+    redis_server_destroy(&strict.server);
+}
+
 struct crowd {
     tw_family *family;
     int64_t limit;
@@ -186,6 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_admits_exactly_the_limit),
         cmocka_unit_test(a_key_ends_in_redis_as_others_do),
+        cmocka_unit_test(some_are_taken_and_some_given_back),
         cmocka_unit_test(threads_together_admit_exactly_the_limit),
         cmocka_unit_test(a_lost_reply_is_charged_once),
         cmocka_unit_test(a_late_copy_charges_nothing),
