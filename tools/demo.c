@@ -1,9 +1,11 @@
-/* demo.c -- `tallywheel demo`: several processes count the same pages; Redis is killed in the middle; the books agree.
+/* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; the books
+ * agree.
  *
- *     0 s  workers count, Redis brings their counts together: every process knows the totals of all
- *     4 s  Redis is killed: counting goes on, what it has not heard waits in the counters
- *     7 s  Redis comes back: what waited is sent, once
- *    10 s  counting ends, everything is sent, and the books are compared (demo.h says which)
+ *     0 s  workers count and sell, Redis brings their counts together: every process knows the totals of all
+ *     4 s  Redis is killed: counting goes on, what it has not heard waits in the counters; each process sells what it has
+ *          drawn, then nobody buys
+ *     7 s  Redis comes back: what waited is sent, once; the sale goes on
+ *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h says which)
  *
  * Always true: whatever way the demo ends, its processes are ended and its folder is removed; exit 0 only if the books
  * agree. */
@@ -26,13 +28,15 @@
 #define KILL_MS 4000
 #define RESTART_MS 7000
 #define END_MS 10000
+#define SOLD_OUT_MS 20000    /* a sale that is not over by then has gone wrong */
 #define WORKERS_END_MS 14000 /* a worker drains within 12 s (demo_worker.c), or it hangs */
 #define FETCH_MS 5000
 
 static const char help[] =
     "Usage: tallywheel demo [--engines N] [--threads N] [--no-redis]\n"
-    "Several processes count the same pages through a Redis of their own, which is killed and comes back;\n"
-    "then the books are compared: what the threads noted, what the engines counted, what Redis holds.\n"
+    "A flash sale: several processes sell one stock and count visits through a Redis of their own, which is\n"
+    "killed and comes back; then the books are compared: what the threads noted, what the engines counted,\n"
+    "what Redis holds.\n"
     "Without redis-server, or with --no-redis: one process sells a stock, to the unit. Takes 11 seconds.\n"
     "Exit status: 0 the books agree; 1 they do not, or something failed; 2 wrong usage.\n";
 
@@ -164,11 +168,24 @@ static int64_t recorded_total(const struct demo *demo) {
     return sum;
 }
 
+static int64_t sold_of(const struct demo_engine *engine) {
+    int64_t sum = 0;
+    for (unsigned thread = 0; thread < DEMO_THREADS_MAX; thread++) sum += atomic_load(&engine->sold[thread]);
+    return sum;
+}
+
+static int64_t sold_all(const struct demo *demo) {
+    int64_t sum = 0;
+    for (unsigned i = 0; i < demo->engines; i++) sum += sold_of(&demo->board->engines[i]);
+    return sum;
+}
+
 /* On a terminal: redrawn in place. Each column is what one process believes the total of all to be. */
 static void table_draw(struct demo *demo) {
     unsigned lines = 0;
     if (demo->lines_drawn > 0) printf("\033[%uA", demo->lines_drawn);
-    printf("\033[K%5.1f s   %lld views   Redis %s\n\033[K\n", (double)(say_mono_ms() - demo->begun_ms) / 1000.0,
+    printf("\033[K%5.1f s   %lld of %d phones sold, %lld views   Redis %s\n\033[K\n",
+           (double)(say_mono_ms() - demo->begun_ms) / 1000.0, (long long)sold_all(demo), DEMO_STOCK,
            (long long)recorded_total(demo), demo->redis_says);
     printf("\033[K%-14s%12s", "page", "visited");
     for (unsigned i = 0; i < demo->engines; i++) printf("  process %u says", i + 1);
@@ -181,19 +198,24 @@ static void table_draw(struct demo *demo) {
         }
         printf("\n");
     }
-    printf("\033[K%-26s", "Redis, as they see it");
+    printf("\033[K%-26s", "phones sold by each");
+    for (unsigned i = 0; i < demo->engines; i++) printf("%16lld", (long long)sold_of(&demo->board->engines[i]));
+    printf("\n\033[K%-26s", "who got none just then");
+    for (unsigned i = 0; i < demo->engines; i++)
+        printf("%16lld", (long long)atomic_load(&demo->board->engines[i].turned_away));
+    printf("\n\033[K%-26s", "Redis, as they see it");
     for (unsigned i = 0; i < demo->engines; i++) {
         printf("%16s", atomic_load(&demo->board->engines[i].connected) != 0 ? "connected" : "away");
     }
     printf("\n");
-    demo->lines_drawn = lines + 1;
+    demo->lines_drawn = lines + 3;
     fflush(stdout);
 }
 
 /* Elsewhere: one line a second. */
 static void line_print(const struct demo *demo) {
-    printf("%5.1f s   visited %9lld", (double)(say_mono_ms() - demo->begun_ms) / 1000.0,
-           (long long)recorded_total(demo));
+    printf("%5.1f s   sold %5lld of %d   visited %9lld", (double)(say_mono_ms() - demo->begun_ms) / 1000.0,
+           (long long)sold_all(demo), DEMO_STOCK, (long long)recorded_total(demo));
     for (unsigned i = 0; i < demo->engines; i++) {
         int64_t sum = 0;
         for (unsigned page = 0; page < DEMO_PAGES; page++) sum += atomic_load(&demo->board->engines[i].view[page]);
@@ -225,22 +247,34 @@ static bool watch(struct demo *demo, int64_t until_ms) {
 /* ---- the books ---- */
 
 /* What Redis holds, told to an engine that has not counted. */
-static bool redis_ask(const struct demo *demo, int64_t *totals) {
-    tw_engine *engine;
-    tw_family *family;
-    tw_key keys[DEMO_PAGES];
+static bool redis_ask(const struct demo *demo, int64_t *totals, int64_t *sold) {
+    struct demo_shop shop;
+    tw_key keys[DEMO_PAGES], item = tw_str(DEMO_ITEM);
     for (unsigned page = 0; page < DEMO_PAGES; page++) keys[page] = tw_str(demo_pages[page]);
-    if (!demo_open(demo->redis.url, &engine, &family)) return false;
-    tw_status status = tw_fetch(family, keys, DEMO_PAGES, totals, FETCH_MS);
+    if (!demo_open(demo->redis.url, &shop)) return false;
+    tw_status status = tw_fetch(shop.views, keys, DEMO_PAGES, totals, FETCH_MS);
+    if (status == TW_OK) status = tw_fetch(shop.sale, &item, 1, sold, FETCH_MS);
     if (status != TW_OK) tool_complain("Redis does not say what it holds: %s", tw_status_text(status));
-    tw_close(engine, 1000);
+    tw_close(shop.engine, 1000);
     return status == TW_OK;
 }
 
+/* The sale's line. A sale that was ended early may have units left. */
+static bool sale_compare(const struct demo *demo, int64_t in_redis) {
+    int64_t sold = sold_all(demo), counted = 0;
+    for (unsigned i = 0; i < demo->engines; i++) counted += atomic_load(&demo->board->engines[i].sale_counted);
+    bool whole = stop_signal() != 0 ? sold <= DEMO_STOCK : sold == DEMO_STOCK;
+    bool agree = whole && sold == counted && sold == in_redis;
+    printf("%-14s%16lld%16lld%16lld%s\n", "phones sold", (long long)sold, (long long)counted, (long long)in_redis,
+           agree ? "" : "   <--");
+    printf("%-14s%16d\n", "in stock were", DEMO_STOCK);
+    return agree;
+}
+
 static bool books_compare(const struct demo *demo) {
-    int64_t in_redis[DEMO_PAGES], sums[3] = {0, 0, 0};
+    int64_t in_redis[DEMO_PAGES], sold_in_redis, sums[3] = {0, 0, 0};
     bool agree = true;
-    if (!redis_ask(demo, in_redis)) return false;
+    if (!redis_ask(demo, in_redis, &sold_in_redis)) return false;
     printf("\n%-14s%16s%16s%16s\n", "page", "threads noted", "engines counted", "Redis holds");
     for (unsigned page = 0; page < DEMO_PAGES; page++) {
         int64_t recorded = recorded_all(demo, page), counted = 0;
@@ -253,25 +287,36 @@ static bool books_compare(const struct demo *demo) {
         sums[1] += counted;
         sums[2] += in_redis[page];
     }
-    printf("%-14s%16lld%16lld%16lld\n\n%s\n", "", (long long)sums[0], (long long)sums[1], (long long)sums[2],
-           agree ? "counted = recorded = in Redis: no count lost or doubled" : "THE BOOKS DO NOT AGREE");
+    printf("%-14s%16lld%16lld%16lld\n\n", "all pages", (long long)sums[0], (long long)sums[1], (long long)sums[2]);
+    agree = sale_compare(demo, sold_in_redis) && agree;
+    if (agree && sold_all(demo) == DEMO_STOCK) printf("\nsold = stock: no unit sold twice, none left");
+    printf("\n%s\n", agree ? "counted = recorded = in Redis: no count lost or doubled" : "THE BOOKS DO NOT AGREE");
     return agree;
 }
 
 /* ---- the whole ---- */
 
+/* Until the end, and until all is sold. */
+static void watch_to_the_end(struct demo *demo) {
+    bool on = watch(demo, END_MS);
+    for (int64_t until_ms = END_MS + 200; on && sold_all(demo) < DEMO_STOCK && until_ms < SOLD_OUT_MS; until_ms += 200)
+        on = watch(demo, until_ms);
+}
+
 static bool perform(struct demo *demo) {
     demo->redis_says = "answers";
     demo->begun_ms = say_mono_ms();
+    demo->board->sellers = demo->engines * demo->threads;
+    demo->board->begun_ms = demo->begun_ms;
     bool good = true;
     for (unsigned i = 0; i < demo->engines; i++) good = worker_start(demo, i) && good;
     if (good && watch(demo, KILL_MS)) {
         demo_redis_kill(&demo->redis);
-        demo->redis_says = "KILLED: counting goes on";
+        demo->redis_says = "KILLED: counting goes on, and selling what was drawn";
         bool on = watch(demo, RESTART_MS);
         good = demo_redis_start(&demo->redis);
         demo->redis_says = "is back";
-        if (on && good) watch(demo, END_MS);
+        if (on && good) watch_to_the_end(demo);
     }
     return workers_end(demo) && good && books_compare(demo);
 }
@@ -279,8 +324,9 @@ static bool perform(struct demo *demo) {
 static int demo_with_redis(struct demo *demo) {
     bool good = demo_redis_begin(&demo->redis) && demo_redis_start(&demo->redis) && board_make(demo);
     if (good) {
-        printf("%u processes, %u threads each, count page views; a Redis of their own brings them together.\n\n",
-               demo->engines, demo->threads);
+        printf("%u processes, %u threads each, sell %d phones and count page views; a Redis of their own brings them "
+               "together.\n\n",
+               demo->engines, demo->threads, DEMO_STOCK);
         good = perform(demo);
     }
     demo_redis_end(&demo->redis);

@@ -12,7 +12,6 @@
 #include "tool.h"
 
 #define STOCK 100000
-#define ITEM "phone"
 #define SALE_MS 20000 /* a sale that lasts longer than this has gone wrong */
 
 struct buyer {
@@ -29,7 +28,7 @@ static void *buyer_run(void *argument) {
     const struct timespec breath = {.tv_nsec = 1000000};
     while (atomic_load(&sale_over) == 0) {
         for (int i = 0; i < 16; i++) {
-            if (tw_acquire(buyer->family, tw_str(ITEM), 1, STOCK, NULL) == TW_OK) {
+            if (tw_acquire(buyer->family, tw_str(DEMO_ITEM), 1, STOCK, NULL) == TW_OK) {
                 atomic_fetch_add(&buyer->bought, 1);
             } else {
                 atomic_fetch_add(&buyer->turned_away, 1);
@@ -71,7 +70,7 @@ static void watch(struct buyer *buyers, unsigned count) {
 
 static bool books_agree(tw_family *family, int64_t sold) {
     int64_t counted = -1;
-    tw_get(family, tw_str(ITEM), &counted);
+    tw_get(family, tw_str(DEMO_ITEM), &counted);
     bool whole = stop_signal() != 0 || sold == STOCK;
     bool agree = sold == counted && sold <= STOCK && whole;
     printf("\nbuyers' own records %lld, the counter %lld, stock %d: %s\n", (long long)sold, (long long)counted, STOCK,
@@ -81,21 +80,20 @@ static bool books_agree(tw_family *family, int64_t sold) {
 
 int demo_local(unsigned threads) {
     static struct buyer buyers[DEMO_THREADS_MAX];
-    tw_engine *engine;
-    tw_family *family;
-    if (!demo_open(NULL, &engine, &family)) return EXIT_TROUBLE;
+    struct demo_shop shop;
+    if (!demo_open(NULL, &shop)) return EXIT_TROUBLE;
     printf("One process, %u buyers at once, %d units; no redis-server here, so no other process takes part.\n\n",
            threads, STOCK);
     unsigned started = 0;
     for (; started < threads; started++) {
-        buyers[started].family = family;
+        buyers[started].family = shop.sale;
         if (pthread_create(&buyers[started].thread, NULL, buyer_run, &buyers[started]) != 0) break;
     }
     if (started > 0) watch(buyers, started);
     atomic_store(&sale_over, 1);
     for (unsigned i = 0; i < started; i++) pthread_join(buyers[i].thread, NULL);
     int64_t turned_away, sold = sold_of(buyers, started, &turned_away);
-    bool agree = started > 0 && books_agree(family, sold);
-    tw_close(engine, 0);
+    bool agree = started > 0 && books_agree(shop.sale, sold);
+    tw_close(shop.engine, 0);
     return agree && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
 }

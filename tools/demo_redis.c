@@ -1,6 +1,7 @@
 /* demo_redis.c -- a redis-server of the demo's own. See demo.h.
  * Always true: it dies with us (PR_SET_PDEATHSIG), listens on a unix socket only, and leaves no file behind.
- * It writes an append-only file, so that what it acknowledged is still there after SIGKILL. */
+ * It writes an append-only file, and before it answers, so that what it acknowledged is still there after SIGKILL: hard limits
+ * are as hard as that. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,7 @@ static void child_run(const struct demo_redis *redis, pid_t parent) {
         dup2(null, STDERR_FILENO);
     }
     execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", redis->socket, "--dir", redis->folder,
-           "--save", "", "--appendonly", "yes", "--daemonize", "no", (char *)NULL);
+           "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no", (char *)NULL);
     _exit(127);
 }
 

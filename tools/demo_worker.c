@@ -1,5 +1,5 @@
-/* demo_worker.c -- one process of the demo: an engine, and threads that count page views in it and note what they did.
- * Always true: a thread notes an add exactly when it was answered TW_OK; nothing is noted by the main thread. */
+/* demo_worker.c -- one process of the demo: an engine, and threads that visit pages, buy phones, and note what they did.
+ * Always true: a thread notes an add or a sale exactly when it was answered TW_OK; nothing is noted by the main thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "demo.h"
+#include "say.h"
 #include "stop.h"
 #include "text.h"
 #include "tool.h"
@@ -24,34 +25,42 @@ struct visitor {
     pthread_t thread;
     struct demo_board *board;
     struct demo_engine *engine;
-    tw_family *family;
+    const struct demo_shop *shop;
     unsigned number;
     uint64_t random;
 };
 
-bool demo_open(const char *redis_url, tw_engine **engine, tw_family **family) {
+static bool family_open(struct demo_shop *shop, const char *name, uint32_t limit_mode, tw_family **family) {
+    char error[256] = "";
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window = TW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
+    options.limit_mode = limit_mode;
+    options.error_text = error;
+    options.error_size = sizeof error;
+    tw_status status = tw_family_open(shop->engine, &options, family);
+    if (status != TW_OK) tool_complain("%s %s", tw_status_text(status), error);
+    return status == TW_OK;
+}
+
+bool demo_open(const char *redis_url, struct demo_shop *shop) {
     char error[256] = "";
     tw_options options;
-    tw_family_options family_options;
     tw_options_init(&options);
     options.redis_url = redis_url;
     options.memory_bytes_max = 64 << 20;
     options.error_text = error;
     options.error_size = sizeof error;
-    tw_status status = tw_open(&options, engine);
+    tw_status status = tw_open(&options, &shop->engine);
     if (status != TW_OK) {
         tool_complain("%s %s", tw_status_text(status), error);
         return false;
     }
-    tw_family_options_init(&family_options);
-    family_options.name = DEMO_FAMILY;
-    family_options.window = TW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
-    family_options.error_text = error;
-    family_options.error_size = sizeof error;
-    status = tw_family_open(*engine, &family_options, family);
-    if (status == TW_OK) return true;
-    tool_complain("%s %s", tw_status_text(status), error);
-    tw_close(*engine, 0);
+    if (family_open(shop, "views", TW_LIMIT_SOFT, &shop->views) &&
+        family_open(shop, "sale", TW_LIMIT_HARD, &shop->sale))
+        return true;
+    tw_close(shop->engine, 0);
     return false;
 }
 
@@ -67,54 +76,74 @@ static unsigned page_draw(struct visitor *visitor) {
     return a < b ? a : b;
 }
 
+static void visit_pages(struct visitor *visitor) {
+    for (int i = 0; i < BURST; i++) {
+        unsigned page = page_draw(visitor);
+        if (tw_add(visitor->shop->views, tw_str(demo_pages[page]), 1, NULL) == TW_OK) {
+            atomic_fetch_add(&visitor->engine->recorded[visitor->number][page], 1);
+        } else {
+            atomic_fetch_add(&visitor->engine->refused, 1);
+        }
+    }
+}
+
+/* Up to this thread's part of what has been offered by now. TW_PENDING and TW_DENIED: another time. */
+static void buy_phones(struct visitor *visitor) {
+    const struct demo_board *board = visitor->board;
+    int64_t elapsed_ms = say_mono_ms() - board->begun_ms, part = DEMO_STOCK;
+    if (elapsed_ms < DEMO_SALE_MS) part = DEMO_STOCK * elapsed_ms / DEMO_SALE_MS / board->sellers;
+    for (int i = 0; i < BURST && atomic_load(&visitor->engine->sold[visitor->number]) < part; i++) {
+        if (tw_acquire(visitor->shop->sale, tw_str(DEMO_ITEM), 1, DEMO_STOCK, NULL) != TW_OK) {
+            atomic_fetch_add(&visitor->engine->turned_away, 1);
+            return;
+        }
+        atomic_fetch_add(&visitor->engine->sold[visitor->number], 1);
+    }
+}
+
 static void *visitor_run(void *argument) {
     struct visitor *visitor = argument;
     while (atomic_load(&visitor->board->order) == DEMO_WORK) {
-        for (int i = 0; i < BURST; i++) {
-            unsigned page = page_draw(visitor);
-            if (tw_add(visitor->family, tw_str(demo_pages[page]), 1, NULL) == TW_OK) {
-                atomic_fetch_add(&visitor->engine->recorded[visitor->number][page], 1);
-            } else {
-                atomic_fetch_add(&visitor->engine->refused, 1);
-            }
-        }
+        visit_pages(visitor);
+        buy_phones(visitor);
         pause_ms(PAUSE_MS);
     }
     return NULL;
 }
 
-static void publish(struct demo_engine *shown, tw_engine *engine, tw_family *family) {
+static void publish(struct demo_engine *shown, const struct demo_shop *shop) {
     tw_stats stats;
+    tw_reading sale;
     for (unsigned page = 0; page < DEMO_PAGES; page++) {
         tw_reading reading;
-        if (tw_read(family, tw_str(demo_pages[page]), &reading) != TW_OK) continue;
+        if (tw_read(shop->views, tw_str(demo_pages[page]), &reading) != TW_OK) continue;
         atomic_store(&shown->view[page], reading.view);
         atomic_store(&shown->counted[page], reading.local);
     }
-    if (tw_stats_read(engine, &stats) != TW_OK) return;
+    if (tw_read(shop->sale, tw_str(DEMO_ITEM), &sale) == TW_OK) atomic_store(&shown->sale_counted, sale.local);
+    if (tw_stats_read(shop->engine, &stats) != TW_OK) return;
     atomic_store(&shown->connected, stats.redis_connected);
     atomic_store(&shown->unsent_keys, stats.unsent_keys);
 }
 
 /* Counts until the board says stop, then sends what is left. */
-static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, tw_engine *engine,
-                tw_family *family) {
+static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, const struct demo_shop *shop) {
     struct visitor visitors[DEMO_THREADS_MAX];
     unsigned started = 0;
     atomic_store(&shown->state, DEMO_WORKING);
     for (; started < threads; started++) {
-        visitors[started] = (struct visitor){.board = board, .engine = shown, .family = family, .number = started};
+        visitors[started] = (struct visitor){.board = board, .engine = shown, .shop = shop, .number = started};
         visitors[started].random = (uint64_t)getpid() * 1000 + started;
         if (pthread_create(&visitors[started].thread, NULL, visitor_run, &visitors[started]) != 0) break;
     }
     while (atomic_load(&board->order) == DEMO_WORK) {
-        publish(shown, engine, family);
+        publish(shown, shop);
         pause_ms(PUBLISH_MS);
     }
     for (unsigned i = 0; i < started; i++) pthread_join(visitors[i].thread, NULL);
-    tw_status status = tw_flush(engine, DRAIN_MS);
-    publish(shown, engine, family);
-    tw_status closed = tw_close(engine, 2000);
+    tw_status status = tw_flush(shop->engine, DRAIN_MS);
+    publish(shown, shop);
+    tw_status closed = tw_close(shop->engine, 2000);
     bool drained = status == TW_OK && closed == TW_OK;
     atomic_store(&shown->state, drained ? DEMO_DRAINED : DEMO_NOT_DRAINED);
     return drained && started == threads ? EXIT_DONE : EXIT_TROUBLE;
@@ -123,8 +152,7 @@ static int work(struct demo_board *board, struct demo_engine *shown, unsigned th
 /* demo-worker FD ENGINE THREADS URL */
 int demo_worker_main(int argc, char **argv) {
     uint64_t fd, number, threads;
-    tw_engine *engine;
-    tw_family *family;
+    struct demo_shop shop;
     if (argc != 5 || !text_number(argv[1], 3, 1 << 20, &fd) ||
         !text_number(argv[2], 0, DEMO_ENGINES_MAX - 1, &number) ||
         !text_number(argv[3], 1, DEMO_THREADS_MAX, &threads)) {
@@ -138,9 +166,10 @@ int demo_worker_main(int argc, char **argv) {
     }
     close((int)fd);
     struct demo_engine *shown = &board->engines[number];
-    if (!demo_open(argv[4], &engine, &family)) {
+    if (!demo_open(argv[4], &shop)) {
         atomic_store(&shown->state, DEMO_FAILED);
         return EXIT_TROUBLE;
     }
-    return work(board, shown, (unsigned)threads, engine, family);
+    (void)tw_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the doors open */
+    return work(board, shown, (unsigned)threads, &shop);
 }
