@@ -1,7 +1,8 @@
 /* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; the books
  * agree.
  *
- *     0 s  workers count and sell, Redis brings their counts together: every process knows the totals of all
+ *     0 s  workers count, Redis brings their counts together: every process knows the totals of all
+ *   2.5 s  the sale begins; each process has drawn some units from Redis and sells them
  *     4 s  Redis is killed: counting goes on, what it has not heard waits in the counters; each process sells what it has
  *          drawn, then nobody buys
  *     7 s  Redis comes back: what waited is sent, once; the sale goes on
@@ -37,7 +38,7 @@ static const char help[] =
     "A flash sale: several processes sell one stock and count visits through a Redis of their own, which is\n"
     "killed and comes back; then the books are compared: what the threads noted, what the engines counted,\n"
     "what Redis holds.\n"
-    "Without redis-server, or with --no-redis: one process sells a stock, to the unit. Takes 11 seconds.\n"
+    "Without redis-server, or with --no-redis: one process sells a stock, to the unit. Takes some 11 seconds.\n"
     "Exit status: 0 the books agree; 1 they do not, or something failed; 2 wrong usage.\n";
 
 struct demo {

@@ -21,8 +21,10 @@
 #define DEMO_THREADS_MAX 16
 #define DEMO_PAGES 8
 #define DEMO_STOCK 30000
-#define DEMO_SALE_MS \
-    8000 /* the stock is offered evenly over so long; what was held up is bought as soon as it can be */
+/* The doors open when each process has drawn its first units, and the stock is offered evenly until the end; what was held up
+ * is bought as soon as it can be. */
+#define DEMO_OPENS_MS 2500
+#define DEMO_ENDS_MS 8000
 #define DEMO_ITEM "phone"
 
 extern const char *const demo_pages[DEMO_PAGES];

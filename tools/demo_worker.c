@@ -90,8 +90,8 @@ static void visit_pages(struct visitor *visitor) {
 /* Up to this thread's part of what has been offered by now. TW_PENDING and TW_DENIED: another time. */
 static void buy_phones(struct visitor *visitor) {
     const struct demo_board *board = visitor->board;
-    int64_t elapsed_ms = say_mono_ms() - board->begun_ms, part = DEMO_STOCK;
-    if (elapsed_ms < DEMO_SALE_MS) part = DEMO_STOCK * elapsed_ms / DEMO_SALE_MS / board->sellers;
+    int64_t offered_ms = say_mono_ms() - board->begun_ms - DEMO_OPENS_MS, whole_ms = DEMO_ENDS_MS - DEMO_OPENS_MS;
+    int64_t part = offered_ms >= whole_ms ? DEMO_STOCK : DEMO_STOCK * offered_ms / whole_ms / board->sellers;
     for (int i = 0; i < BURST && atomic_load(&visitor->engine->sold[visitor->number]) < part; i++) {
         if (tw_acquire(visitor->shop->sale, tw_str(DEMO_ITEM), 1, DEMO_STOCK, NULL) != TW_OK) {
             atomic_fetch_add(&visitor->engine->turned_away, 1);

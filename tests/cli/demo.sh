@@ -11,8 +11,9 @@ export TMPDIR
 run 0 demo --no-redis && grep -q 'no unit sold twice, none lost' "$work/out"
 ok $? 'without Redis the whole stock is sold, to the unit'
 if command -v redis-server >/dev/null && ! "$tool" count --redis unix:///nowhere - </dev/null 2>&1 | grep -q 'built without'; then
-    run 0 demo --engines 2 --threads 2 && grep -q 'KILLED' "$work/out" && grep -q 'no count lost or doubled' "$work/out"
-    ok $? 'with Redis, killed in the middle, the books agree'
+    run 0 demo --engines 2 --threads 2 && grep -q 'KILLED' "$work/out" && grep -q 'no count lost or doubled' "$work/out" &&
+        grep -q 'sold = stock: no unit sold twice, none left' "$work/out"
+    ok $? 'with Redis, killed in the middle, the books agree, and the whole stock is sold'
     "$tool" demo >"$work/out" 2>"$work/err" &
     pid=$!
     background="$background $pid"
