@@ -14,6 +14,7 @@
 #include "engine/check.h"
 #include "engine/options.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RESERVED "tw:"
@@ -225,13 +226,14 @@ size_t twi_template_render(const struct twi_template *pattern, tw_key key, int64
 
 size_t twi_template_own(const struct twi_template *pattern, const char *what, const char *name, size_t size,
                         char *out) {
-    size_t prefix = pattern->prefix_size, word = strlen(what);
+    size_t prefix = pattern->prefix_size;
+    char own[17]; /* callers have room for 16 more */
+    size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
+    twi_check(added < sizeof own);
     memcpy(out, name, prefix);
-    memcpy(out + prefix, "tw:", 3);
-    memcpy(out + prefix + 3, what, word);
-    out[prefix + 3 + word] = ':';
-    memcpy(out + prefix + word + 4, name + prefix, size - prefix);
-    return size + word + 4;
+    memcpy(out + prefix, own, added);
+    memcpy(out + prefix + added, name + prefix, size - prefix);
+    return size + added;
 }
 
 size_t twi_template_render_overflow(const struct twi_template *pattern, int64_t start_ms, char *out) {
