@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "once.lua.sha1.h"
+
 static bool is_first(tw_family *family, const char *key) {
     bool first = false;
     assert_status(tw_once(family, tw_str(key), &first), TW_OK);
@@ -69,6 +71,11 @@ static void a_late_copy_takes_nobodys_place(void **state) {
     test_sleep_ms(20);
     assert_i64_equal(proxy_look(strict.proxy).late, 1);
     assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
+    struct strict_call call = strict_last_call(&strict, "tw:calls:s:order"); /* and another one comes only now */
+    assert_non_null(
+        strstr(redis_server_ask(&strict.server, "EVALSHA", twi_script_once_sha1, "3", "tw:calls:s:order",
+                                "tw:once:s:order", "s:order", call.who, call.serial, "1", "O", "token", "0", "0", NULL),
+               "STALE"));
     assert_true(is_first(there, "order"));
     assert_false(is_first(strict.family, "order"));
     assert_status(tw_close(other, 1000), TW_OK);

@@ -104,6 +104,32 @@ static void a_black_hole_is_answered_in_time(void **state) {
     strict_end(&strict);
 }
 
+/* Goal: when the breaker may be tried again one caller tries; all others are answered at once. */
+static void one_caller_tries_for_all(void **state) {
+    (void)state;
+    struct strict strict;
+    struct caller callers[8];
+    pthread_t threads[8];
+    int waited = 0;
+    strict_begin(&strict, 200, TW_OUTAGE_CLOSED);
+    (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
+    redis_server_pause(&strict.server);
+    (void)strict_take(strict.family, "k", 1, 1000, TW_DENIED); /* opens it, for 60 ms at most */
+    test_sleep_ms(80);
+    for (int i = 0; i < 8; i++) {
+        callers[i] = (struct caller){.family = strict.family};
+        assert_int_equal(pthread_create(&threads[i], NULL, call_once, &callers[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        waited += callers[i].slowest_ms >= 150;
+    }
+    assert_true(waited >= 1 && waited <= 3); /* one that was late may have been the next to try */
+    redis_server_resume(&strict.server);
+    await_redis(strict.family, "other");
+    strict_end(&strict);
+}
+
 /* Goal: an answer of any other form is no answer, and costs the connection; nobody is let in by it. */
 static void a_hostile_answer_admits_nobody(void **state) {
     (void)state;
@@ -363,6 +389,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dead_redis_is_an_outage),
         cmocka_unit_test(a_black_hole_is_answered_in_time),
+        cmocka_unit_test(one_caller_tries_for_all),
         cmocka_unit_test(a_hostile_answer_admits_nobody),
         cmocka_unit_test(a_key_of_another_kind_is_refused_alone),
         cmocka_unit_test(forgotten_scripts_are_sent_again),

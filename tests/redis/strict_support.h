@@ -67,4 +67,20 @@ static inline tw_verdict strict_take(tw_family *family, const char *key, int64_t
     return verdict;
 }
 
+/* The name of the connection that last asked about a counter, and the number of its call, out of tw:calls:. */
+struct strict_call {
+    char who[64], serial[24];
+};
+static inline struct strict_call strict_last_call(struct strict *strict, const char *calls) {
+    struct strict_call call = {.who = ""};
+    char text[256];
+    snprintf(text, sizeof text, "%s", redis_server_ask(&strict->server, "HGETALL", calls, NULL));
+    char *value = strchr(text, '\n');
+    assert_non_null(value);
+    *value++ = '\0';
+    snprintf(call.who, sizeof call.who, "%.63s", text);
+    snprintf(call.serial, sizeof call.serial, "%.*s", (int)strcspn(value, " "), value);
+    return call;
+}
+
 #endif
