@@ -29,10 +29,13 @@ static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, 
 /* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name, or, denied
  * here, never again. */
 static bool admits_without(tw_family *family, tw_key key, int64_t limit, int64_t *held) {
+    uint32_t live = twi_load_relaxed(&family->engine->live_engines);
+    int64_t share = live > 1 ? limit / live : limit;
     *held = twi_holds_count(family, key);
     switch (twi_load_relaxed(&family->on_outage)) {
     case TW_OUTAGE_OPEN: return true;
     case TW_OUTAGE_CLOSED: return false;
+    case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
     default: return *held < limit;
     }
 }

@@ -274,27 +274,21 @@ static void tell_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *ve
     if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
 }
 
-/* Takes the units, in the window that is open, of which the buyer must have none yet. TW_PENDING: the clock has gone on into the
- * next window. */
+/* Takes the units, in the window that is open, of which the buyer must have none yet. If the clock goes on into the next window
+ * between the two looks, nobody has any of that one: it has only begun, and we have the lock. */
 static tw_status take_units(const struct twi_order *order, int64_t mono_ms, tw_verdict *verdict) {
     tw_status status = tw_acquire(order->family, order->key, 0, order->limit, verdict); /* which window is it? */
     if (status < 0) return status;
-    int64_t start_ms = verdict->window_start_ms;
-    const struct entry *has = find_buyer(order, start_ms);
+    const struct entry *has = find_buyer(order, verdict->window_start_ms);
     if (has != NULL) {
         tell_buyer(has, mono_ms, verdict);
         return TW_DENIED;
     }
     status = tw_acquire(order->family, order->key, order->n, order->limit, verdict);
     if (status == TW_DENIED) tell_denied(order->family->engine, mono_ms, verdict);
-    if (status != TW_OK) return status;
-    if (verdict->decided_by == TW_BY_FULL) { /* nothing was counted: that may be admitted, but not sold */
-        verdict->allowed = 0;
-        return TW_ERR_FULL;
-    }
-    if (verdict->window_start_ms == start_ms) return TW_OK;
-    put_back(order->family, order->key, order->n, verdict->window_start_ms);
-    return TW_PENDING;
+    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
+    verdict->allowed = 0; /* nothing was counted: that may be admitted, but not sold */
+    return TW_ERR_FULL;
 }
 
 static tw_status reserve_locked(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
@@ -304,10 +298,7 @@ static tw_status reserve_locked(const struct twi_order *order, struct twi_token 
     while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
     struct entry *entry = make_entry(order);
     if (entry == NULL) return TW_ERR_FULL;
-    tw_status status;
-    do {
-        status = take_units(order, mono_ms, verdict);
-    } while (status == TW_PENDING);
+    tw_status status = take_units(order, mono_ms, verdict);
     if (status != TW_OK) {
         twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
         return status;
