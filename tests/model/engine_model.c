@@ -494,7 +494,7 @@ static bool check_new_limit(struct model *model, struct member *member, uint32_t
     struct twin *twin = &member->twin;
     int64_t start_ms, end_ms;
     twin_span(twin, model->now_ms, &start_ms, &end_ms);
-    if (twin->options.window == TW_FROM_FIRST) end_ms = model->now_ms + (end_ms - start_ms);
+    if (twin->options.window == TW_FROM_FIRST) end_ms = model->now_ms + (end_ms - start_ms), start_ms = model->now_ms;
     if (n > limit || n == 0) {
         check_i64(status, n > limit ? TW_DENIED : TW_OK);
         check_verdict(model, verdict, status, n, limit, 0, start_ms, end_ms, false);
@@ -537,8 +537,10 @@ static void do_acquire(struct model *model) {
     check_i64(status, admits ? TW_OK : TW_DENIED);
     if (admits) window->count[key] += n;
     if (admits && n != 0) model->increments++;
-    int64_t end_ms = member->twin.options.window == TW_FROM_FIRST ? window->life_end_ms[key] : window->end_ms;
-    check_verdict(model, &verdict, status, n, limit, window->count[key], window->start_ms, end_ms, false);
+    bool from_first = member->twin.options.window == TW_FROM_FIRST; /* a life has its own begin and end */
+    int64_t end_ms = from_first ? window->life_end_ms[key] : window->end_ms;
+    int64_t start_ms = from_first ? end_ms - (window->end_ms - window->start_ms) : window->start_ms;
+    check_verdict(model, &verdict, status, n, limit, window->count[key], start_ms, end_ms, false);
 }
 
 static void do_once(struct model *model) {
