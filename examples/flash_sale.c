@@ -1,9 +1,8 @@
 /* flash_sale.c -- 500 units, many buyers at once, several servers: all units are sold, none twice.
  * TALLYWHEEL_REDIS=redis://localhost ./flash_sale      two servers that share Redis; without the variable one alone
  *
- * 1. Sold at once: a hard limit. Each server draws some units ahead from Redis and sells them; Redis is not waited for.
- *    Where none are at hand tw_acquire() answers TW_PENDING: they may yet come, ask again. tw_acquire_wait() does that.
- *    Only TW_OK is a sale.
+ * 1. Sold at once: tw_acquire() of a hard limit. Each server draws some units ahead from Redis and sells them without
+ *    waiting; TW_PENDING says that units may yet come: ask again. TW_DENIED: sold out. Only TW_OK is a sale.
  * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_confirm() sells it, tw_cancel() or time gives it back. */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +12,6 @@
 
 #define STOCK 500
 #define BUYERS 4 /* threads; each buys until nothing is left */
-#define PATIENCE_MS 10000
 
 struct server {
     tw_engine *engine;
@@ -56,8 +54,17 @@ static bool server_begin(struct server *server, const char *redis_url) {
 }
 
 static void buy_phones(struct buyer *buyer) {
-    tw_family *sale = buyer->server->sale;
-    while (tw_acquire_wait(sale, tw_str(phone), 1, STOCK, PATIENCE_MS, NULL) == TW_OK) buyer->bought++;
+    for (int waits = 0; waits < 5000;) {
+        tw_status status = tw_acquire(buyer->server->sale, tw_str(phone), 1, STOCK, NULL);
+        if (status == TW_OK) {
+            buyer->bought++;
+        } else if (status == TW_PENDING) {
+            waits++;
+            usleep(2000);
+        } else {
+            return; /* TW_DENIED: sold out */
+        }
+    }
 }
 
 /* Every third one changes his mind; what he gives back another one buys. */
