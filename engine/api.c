@@ -54,6 +54,7 @@ static tw_status check_event_time(const struct twi_call *call) {
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
+    if (twi_unlikely(call->family->is_paced)) return TW_ERR_MODE; /* its words are times */
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -120,7 +121,7 @@ tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
 }
 
 static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {
-    if (!family->has_starts) return TW_ERR_MODE;
+    if (!family->has_starts || family->is_paced) return TW_ERR_MODE;
     if (!twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
     tw_status status = twi_call_begin(call, family, key);
     call->at = true;
@@ -143,6 +144,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
 
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     struct twi_call call;
+    if (family->is_paced) return TW_ERR_MODE;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     int64_t taken = 0;
@@ -196,6 +198,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
 tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     struct twi_call call;
     struct twi_place place;
+    if (family->is_paced) return TW_ERR_MODE;
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     int64_t seen = 0;
@@ -214,20 +217,6 @@ static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_
     return now_ms >= until_ms ? TW_ERR_LATE : TW_OK;
 }
 
-/* What a window that is held shows of the call's key: by its table, or by what was packed of it. */
-static int64_t view_in(const struct twi_call *call, struct twi_generation *generation) {
-    struct twi_arena *arena = &call->engine->arena;
-    uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
-    if (packed == 0) {
-        struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
-        return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
-    }
-    tw_key key = call->wanted.key;
-    struct twi_final final;
-    uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
-    return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
-}
-
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
     struct twi_call call;
     tw_status status = begin_at(&call, family, key, unix_ms);
@@ -236,7 +225,7 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
     status = twi_call_now(&call);
     struct twi_generation *generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
     if (status == TW_OK && generation != NULL) {
-        seen = view_in(&call, generation);
+        seen = twi_view_in(&call, generation);
     } else if (status == TW_OK) {
         status = status_of_absent_window(family, unix_ms, call.now_ms);
     }
@@ -248,6 +237,7 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
     struct twi_call call;
     struct twi_place place;
+    if (family->is_paced) return TW_ERR_MODE;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen = {

@@ -2,6 +2,7 @@
 #include "engine/count.h"
 
 #include "engine/ageing.h"
+#include "engine/packed.h"
 #include "engine/stripe.h"
 
 #include "tallywheel.h"
@@ -92,8 +93,7 @@ static bool still_current(void *ctx) {
     struct currency *currency = ctx;
     struct tw_family *family = currency->call->family;
     int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
-    if (currency->call->at)
-        return now_ms < twi_time_add(currency->generation->end_ms, twi_load_relaxed(&family->lateness_ms));
+    if (currency->call->at) return now_ms < twi_time_add(currency->generation->end_ms, twi_family_open_for_ms(family));
     return twi_generation_holds(currency->generation, now_ms);
 }
 
@@ -144,6 +144,19 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
+}
+
+int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation) {
+    struct twi_arena *arena = &call->engine->arena;
+    uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
+    if (packed == 0) {
+        struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+        return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
+    }
+    tw_key key = call->wanted.key;
+    struct twi_final final;
+    uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
 }
 
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,

@@ -75,6 +75,9 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
  * counter can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
+/* What a window that is held shows of the call's key: by its table, or by what was packed of it. Inside a section. */
+int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation);
+
 /* One add of a call that has begun: into the window of the clock, or of its event time (api.c). Inside a section. */
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view);
 

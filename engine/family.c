@@ -77,6 +77,7 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->outage_grace_ms, options->outage_grace_ms);
     twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->idle_ms, options->idle_ms);
+    twi_store_relaxed(&family->burst, options->burst);
     twi_store_relaxed(&family->keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
@@ -100,6 +101,11 @@ static void choose_hot_path(struct tw_family *family) {
         family->hot_group = NULL;
         family->hot_acquire = twi_acquire_slow;
     }
+    if (family->is_paced) {
+        family->hot_add = twi_add_slow; /* which refuses */
+        family->hot_group = NULL;
+    }
+    if (family->slides) family->hot_acquire = twi_acquire_slow;
     family->limit = twi_limit_kind_of(family);
     if (family->limit->acquire != NULL) family->hot_acquire = family->limit->acquire;
     family->limit_acquire = family->hot_acquire;
@@ -119,6 +125,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->ages = options->on_full == TW_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     family->gauge = options->kind == TW_GAUGE && engine->has_redis;
+    family->slides = options->limit_shape == TW_SHAPE_SLIDING;
+    family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
     if (family->is_hard && family->synced)
         twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */

@@ -28,6 +28,8 @@ struct tw_family {
     const struct twi_limit_kind *limit;              /* limit.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
+    bool slides;                          /* TW_SHAPE_SLIDING */
+    bool is_paced;                        /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
     bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
     struct twi_window_rule rule;
 
@@ -36,6 +38,7 @@ struct tw_family {
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic int64_t idle_ms;
+    _Atomic int64_t burst;
     _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;
 
@@ -105,6 +108,14 @@ bool twi_window_publish(struct tw_family *family, struct twi_generation *generat
 void twi_window_unlink_dropped(struct tw_family *family);
 /* Gives the map of a family back that holds no generation and that nobody can find any more. */
 void twi_window_give_map(struct tw_family *family);
+
+/* How long after its end a window may still be counted in, or asked about (sliding.c). */
+TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
+    int64_t lateness_ms = twi_load_relaxed(&family->lateness_ms);
+    if (!family->slides || !family->synced) return lateness_ms;
+    int64_t window_ms = twi_calendar_longest_ms(&family->rule);
+    return lateness_ms > window_ms ? lateness_ms : window_ms;
+}
 
 /* Shows the windows that the map holds and that are not dropped. By the turn. */
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);

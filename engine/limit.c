@@ -5,6 +5,7 @@
 #include "engine/limit.h"
 
 #include "engine/ageing.h"
+#include "engine/shape.h"
 #include "engine/stripe.h"
 
 /* From the stripes, if it has any: else the window was sealed. */
@@ -50,6 +51,10 @@ static void look_at_aged(const struct twi_place *place, struct twi_decision *dec
 
 static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
+    if (call->family->slides) {
+        twi_sliding_carry(call, n == 0 || n > limit, decision);
+        limit -= decision->carried;
+    }
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
@@ -102,6 +107,8 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
     struct twi_decision decision = {0};
     tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : TW_ERR_RANGE;
     if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
+    if (verdict != NULL && family->slides && status >= 0)
+        twi_sliding_tell(family, status, n, limit, &decision, verdict);
     return status;
 }
 
@@ -112,7 +119,7 @@ const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = tw
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->is_hard && family->synced) return &twi_limit_leased;
     if (family->is_strict && family->synced) return &twi_limit_strict;
-    return &twi_limit_counted;
+    return family->is_paced ? &twi_limit_paced : &twi_limit_counted;
 }
 
 /* ---- the calls ---- */

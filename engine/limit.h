@@ -14,6 +14,7 @@ struct twi_decision {
     int64_t bound; /* how far off that may be, what Redis knows apart */
     int64_t start_ms, end_ms;
     int64_t now_ms;
+    int64_t before, carried; /* sliding: what the window before counted, and what of it weighs (shape.h) */
     bool full;
     bool unknown; /* a key that has come (back), in a family that ages: Redis has not told its total */
 };

@@ -310,13 +310,30 @@ static tw_status check_strict(const tw_family_options *in, const struct twi_opti
     return TW_OK;
 }
 
+/* Both read what the window before has left, so it must still be there. */
+static tw_status check_shape(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_shape == TW_SHAPE_FIXED) return TW_OK;
+    const char *shape = in->limit_shape == TW_SHAPE_GCRA ? "TW_SHAPE_GCRA" : "TW_SHAPE_SLIDING";
+    struct twi_window_rule rule = twi_options_rule(in);
+    if (in->kind != TW_COUNTER) return refuse(in, "limit_shape: %s belongs to TW_COUNTER", shape);
+    if (!has_starts(in) || (in->limit_shape == TW_SHAPE_GCRA && in->window != TW_ALIGNED))
+        return refuse(in, "limit_shape: %s belongs to %s", shape,
+                      in->limit_shape == TW_SHAPE_GCRA ? "TW_ALIGNED" : "aligned and calendar windows");
+    if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
+        return refuse(in, "history_ms: %s needs one window at least", shape);
+    if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
+    if (context->has_redis)
+        return refuse(in, "limit_shape: TW_SHAPE_GCRA is not for engines with a redis_url: its times do not add up");
+    if (in->on_window_closed != NULL)
+        return refuse(in, "on_window_closed: with TW_SHAPE_GCRA there are no counts to tell of");
+    return TW_OK;
+}
+
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
     if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
     bool is_hard = in->limit_mode == TW_LIMIT_HARD, is_strict = in->limit_mode == TW_LIMIT_STRICT;
-    if (in->limit_shape != TW_SHAPE_FIXED && !is_strict)
-        return refuse(in, "limit_shape: only TW_SHAPE_FIXED in this version");
     if (in->on_outage != TW_OUTAGE_LOCAL && !is_hard && (!is_strict || in->on_outage == TW_OUTAGE_SHARE))
         return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
     if (in->outage_grace_ms != 0 && !is_hard) return refuse(in, "outage_grace_ms: only 0 in this version");
@@ -368,6 +385,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_gauge(&options, context);
     if (status == TW_OK) status = check_strict(&options, context);
+    if (status == TW_OK) status = check_shape(&options, context);
     if (status == TW_OK) status = check_limit_built(&options);
     if (status != TW_OK) return status;
     fill_family_defaults(&options);

@@ -49,7 +49,7 @@ static bool is_ending(const struct wheel *wheel) {
 /* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very
  * end. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
-    int64_t more = family->from_first ? family->rule.window_ms : twi_load_relaxed(&family->lateness_ms);
+    int64_t more = family->from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {

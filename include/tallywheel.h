@@ -361,9 +361,21 @@ typedef struct tw_family_options {
      * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
      * all admissions: some 100 bytes in Redis for each call within the window. What is counted otherwise (tw_add(), a fallback,
      * a refund) counts until the end of its aligned window. Needs TW_MERGE_SCRIPT. Without Redis: as TW_LIMIT_SOFT, exact. */
-    uint32_t limit_mode;      /* TW_LIMIT_SOFT (default) */
-    uint32_t limit_shape;     /* TW_SHAPE_FIXED (default) */
-    int64_t burst;            /* TW_SHAPE_GCRA */
+    uint32_t limit_mode; /* TW_LIMIT_SOFT (default) */
+    /* TW_SHAPE_FIXED (default): `limit` units in each window.
+     * TW_SHAPE_SLIDING: in any stretch of one window's length, taking for granted that what the window before counted came evenly:
+     * used = this window's count + the one before's * the part of it that the stretch still covers, rounded up. Aligned and
+     * calendar windows, history_ms at least one window. tw_get() shows this window's count alone. With Redis both counts are the
+     * totals of all, as far as known here; windows are then kept open one window longer, and on_window_closed comes that
+     * much later. With TW_LIMIT_STRICT and Redis: exact, a log of every call. Not for TW_LIMIT_HARD.
+     * TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in window_ms, and holds at most `burst` (default, and at most:
+     * the limit of the call; where it is to be above that, name a longer window and as much higher a limit). A new key's bucket is
+     * empty. remaining is what can be taken at once, used what is in the bucket, reset_after_ms when it is empty.
+     * TW_ALIGNED windows, whose length decides alone, history_ms at least one; without Redis only, not for TW_LIMIT_HARD. It keeps
+     * times and no counts: other calls than tw_acquire, _some, _wait and _all answer TW_ERR_MODE, also tw_refund; tw_each()
+     * shows the times, in 2^-57 windows from the window's start. */
+    uint32_t limit_shape;
+    int64_t burst;
     uint32_t on_outage;       /* TW_OUTAGE_LOCAL (default): on what is known here */
     uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0 */
     bool shadow;              /* decide and count, never deny */
@@ -482,10 +494,12 @@ enum {
 
 /** Filled on every return, errors included. */
 typedef struct tw_verdict {
-    int64_t limit, used, remaining;         /* units */
-    int64_t reset_after_ms, retry_after_ms; /* retry: 0 if admitted, -1 when n can never be admitted in this window */
-    int64_t error_bound;                    /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
-    int64_t window_start_ms;                /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
+    int64_t limit, used, remaining; /* units */
+    /* reset: when all of it is unused if nobody calls. retry: 0 if admitted; else when the same call is admitted if nobody else calls
+     * meanwhile, or -1 when n can never be admitted */
+    int64_t reset_after_ms, retry_after_ms;
+    int64_t error_bound;     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
+    int64_t window_start_ms; /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
        TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. TW_BY_BUYER: tw_reserve(). */
     uint32_t decided_by;

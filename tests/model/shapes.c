@@ -1,0 +1,217 @@
+/* shapes.c -- sliding limits and GCRA against exact fractions.
+ *
+ * Goal: over random schedules of calls, limits, steps of the clock and turns, a sliding limit admits exactly what the fraction
+ * admits, and GCRA what the exact bucket admits, but for the rounding that gcra.c states; who waits as long as the verdict
+ * says is admitted, and not a millisecond sooner.
+ * Method: one thread, a clock that obeys, a twin of each key with numerators on 128 bits. */
+#include "tests/support/support.h"
+
+#include "engine/count.h"
+
+#define START_MS (INT64_C(86400000) * 7 * 2800) /* a multiple of every window below */
+#define KEYS 6u
+#define STEPS 400u
+
+__extension__ typedef __int128 wide;
+
+struct twin {
+    int64_t limit;
+    /* sliding */
+    int64_t window, before, now;
+    /* GCRA: empty at, in 1/limit ms since START_MS; and how often it was charged since it was empty */
+    wide empty;
+    int64_t charges;
+};
+
+struct model {
+    struct test_prng prng;
+    struct fake_clock clock;
+    tw_engine *engine;
+    tw_family *family;
+    int64_t window_ms, burst;
+    bool paced;
+    struct twin twins[KEYS];
+};
+
+static int64_t now_ms(struct model *model) {
+    return fake_clock_wall_ms(&model->clock) - START_MS;
+}
+
+/* ---- what should be ---- */
+
+static void roll(struct model *model, struct twin *twin) {
+    int64_t window = now_ms(model) / model->window_ms;
+    if (window == twin->window) return;
+    twin->before = window == twin->window + 1 ? twin->now : 0;
+    twin->now = 0;
+    twin->window = window;
+}
+
+static bool slides_in(struct model *model, const struct twin *twin, int64_t n) {
+    int64_t left_ms = model->window_ms - now_ms(model) % model->window_ms;
+    return (wide)(twin->now + n) * model->window_ms + (wide)twin->before * left_ms <=
+           (wide)twin->limit * model->window_ms;
+}
+
+static wide bucket_from(struct model *model, const struct twin *twin) {
+    wide now = (wide)now_ms(model) * twin->limit;
+    return twin->empty > now ? twin->empty : now;
+}
+
+/* What is left of the burst after n more, in 1/limit ms: negative is denied. */
+static wide bucket_room(struct model *model, const struct twin *twin, int64_t n) {
+    wide now = (wide)now_ms(model) * twin->limit, most = model->burst;
+    if (model->burst == 0 || model->burst > twin->limit) most = twin->limit;
+    return (most - n) * model->window_ms - (bucket_from(model, twin) - now);
+}
+
+/* By how much less than it should have been a bucket may be charged. */
+static wide bucket_slack(struct model *model, const struct twin *twin) {
+    return (((wide)model->window_ms * twin->limit * (twin->charges + 3)) >> 57) + 1;
+}
+
+static bool should_admit(struct model *model, struct twin *twin, int64_t n, bool got) {
+    if (!model->paced) roll(model, twin);
+    if (n > twin->limit || (model->paced && model->burst != 0 && n > model->burst)) return false;
+    if (!model->paced) return slides_in(model, twin, n);
+    wide room = bucket_room(model, twin, n);
+    if (room >= 0) return true;
+    return room >= -bucket_slack(model, twin) ? got : false;
+}
+
+static void charge(struct model *model, struct twin *twin, int64_t n) {
+    if (!model->paced) {
+        twin->now += n;
+        return;
+    }
+    if (twin->empty <= (wide)now_ms(model) * twin->limit) twin->charges = 0;
+    twin->empty = bucket_from(model, twin) + (wide)n * model->window_ms;
+    twin->charges++;
+}
+
+/* ---- what is ---- */
+
+static void pass(struct model *model, int64_t ms) {
+    fake_clock_advance_ms(&model->clock, ms);
+    if (test_prng_chance(&model->prng, 1, 2))
+        for (uint64_t turns = test_prng_below(&model->prng, 12); turns > 0; turns--)
+            assert_status(tw_turn(model->engine), TW_OK);
+}
+
+static void check_verdict(struct model *model, const struct twin *twin, const tw_verdict *verdict, tw_status status) {
+    assert_i64_equal(verdict->limit, twin->limit);
+    assert_i64_equal(verdict->allowed, status == TW_OK);
+    assert_i64_equal(verdict->error_bound, 0);
+    assert_i64_equal(verdict->window_start_ms - START_MS, now_ms(model) / model->window_ms * model->window_ms);
+    if (model->paced) return;
+    int64_t left_ms = model->window_ms - now_ms(model) % model->window_ms;
+    int64_t used = twin->now + (int64_t)(((wide)twin->before * left_ms + model->window_ms - 1) / model->window_ms);
+    assert_i64_equal(verdict->used, used);
+    assert_i64_equal(verdict->remaining, used < twin->limit ? twin->limit - used : 0);
+    assert_i64_equal(verdict->reset_after_ms, twin->now > 0      ? left_ms + model->window_ms
+                                              : twin->before > 0 ? left_ms
+                                                                 : 0);
+}
+
+static tw_status call(struct model *model, uint32_t key, int64_t n, tw_verdict *verdict) {
+    struct twin *twin = &model->twins[key];
+    memset(verdict, 0x55, sizeof *verdict);
+    tw_status status = tw_acquire(model->family, tw_bytes("abcdef" + key, 1), n, twin->limit, verdict);
+    assert_true(status == TW_OK || status == TW_DENIED);
+    bool want = should_admit(model, twin, n, status == TW_OK);
+    assert_i64_equal(status == TW_OK, want);
+    if (status == TW_OK && n != 0) charge(model, twin, n);
+    check_verdict(model, twin, verdict, status);
+    return status;
+}
+
+/* As long as the verdict says, and not a millisecond sooner. */
+static void wait_for(struct model *model, uint32_t key, int64_t n, int64_t retry_after_ms) {
+    tw_verdict verdict;
+    assert_true(retry_after_ms > 0);
+    pass(model, retry_after_ms - 1);
+    assert_status(call(model, key, n, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, 1);
+    pass(model, 1);
+    assert_status(call(model, key, n, &verdict), TW_OK);
+}
+
+/* What a verdict says is left can be had, and no more. */
+static void take_the_rest(struct model *model, uint32_t key, int64_t left) {
+    tw_verdict verdict;
+    assert_status(call(model, key, left + 1, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.remaining, left);
+    if (left == 0) return;
+    assert_status(call(model, key, left, &verdict), TW_OK);
+    assert_i64_equal(verdict.remaining, 0);
+}
+
+static void step(struct model *model) {
+    uint32_t key = (uint32_t)test_prng_below(&model->prng, KEYS);
+    struct twin *twin = &model->twins[key];
+    tw_verdict verdict;
+    int64_t most = test_prng_chance(&model->prng, 1, 4) ? twin->limit + 1 : twin->limit / 8 + 2;
+    int64_t n = test_prng_chance(&model->prng, 1, 10) ? 0 : test_prng_between(&model->prng, 1, most);
+    tw_status status = call(model, key, n, &verdict);
+    if (status == TW_DENIED && verdict.retry_after_ms > 0 && test_prng_chance(&model->prng, 1, 3))
+        wait_for(model, key, n, verdict.retry_after_ms);
+    else if (verdict.remaining >= 0 && test_prng_chance(&model->prng, 1, 6))
+        take_the_rest(model, key, verdict.remaining);
+    if (test_prng_chance(&model->prng, 1, 3)) return;
+    int64_t longest = test_prng_chance(&model->prng, 1, 20) ? 3 * model->window_ms : model->window_ms / 6;
+    pass(model, test_prng_between(&model->prng, 0, longest));
+}
+
+static void play(uint64_t seed, bool paced) {
+    static const int64_t windows[] = {TW_SECOND, 7000, TW_MINUTE, TW_HOUR, TW_DAY};
+    static const int64_t limits[] = {1, 2, 3, 7, 10, 60, 97, 1000, 99991, 10000000};
+    struct model model = {.paced = paced};
+    tw_options options;
+    tw_family_options family;
+    test_prng_seed(&model.prng, seed);
+    fake_clock_init(&model.clock, START_MS);
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = UINT64_C(32) << 20;
+    fake_clock_install(&model.clock, &options);
+    assert_status(tw_open(&options, &model.engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "f";
+    family.window_ms = model.window_ms = windows[test_prng_below(&model.prng, 5)];
+    family.limit_shape = paced ? TW_SHAPE_GCRA : TW_SHAPE_SLIDING;
+    if (paced && test_prng_chance(&model.prng, 1, 2)) model.burst = test_prng_between(&model.prng, 1, 20);
+    family.burst = model.burst;
+    assert_status(tw_family_open(model.engine, &family, &model.family), TW_OK);
+    for (uint32_t key = 0; key < KEYS; key++)
+        model.twins[key] = (struct twin){.limit = limits[test_prng_below(&model.prng, 10)]};
+    for (uint32_t i = 0; i < STEPS; i++) step(&model);
+    assert_status(tw_close(model.engine, 0), TW_OK);
+}
+
+static void play_seeds(const char *name, bool paced) {
+    uint64_t seeds[512];
+    size_t count = test_seeds(name, test_scale(40), seeds, 512);
+    for (size_t i = 0; i < count; i++) {
+        test_seed_begins(name, seeds[i]);
+        play(seeds[i], paced);
+        test_seed_ends();
+    }
+}
+
+static void sliding_limits_agree_with_exact_fractions(void **state) {
+    (void)state;
+    play_seeds("shapes_sliding", false);
+}
+
+static void paced_limits_agree_with_an_exact_bucket(void **state) {
+    (void)state;
+    play_seeds("shapes_paced", true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sliding_limits_agree_with_exact_fractions),
+        cmocka_unit_test(paced_limits_agree_with_an_exact_bucket),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
