@@ -205,7 +205,15 @@ struct twi_audit {
 
 /* ---- questions that a caller waits for (sync/ask.c): one run of a script over keys of one slot */
 
-enum twi_script { TWI_SCRIPT_STRICT, TWI_SCRIPT_ONCE, TWI_SCRIPT_LOCK, TWI_SCRIPT_STOCK, TWI_SCRIPT_HOLD, TWI_SCRIPTS };
+enum twi_script {
+    TWI_SCRIPT_STRICT,
+    TWI_SCRIPT_ONCE,
+    TWI_SCRIPT_LOCK,
+    TWI_SCRIPT_STOCK,
+    TWI_SCRIPT_HOLD,
+    TWI_SCRIPT_RECLAIM,
+    TWI_SCRIPTS
+};
 
 enum twi_asked {
     TWI_ASKED_DONE,    /* `said` is Redis's answer */

@@ -571,6 +571,15 @@ TW_API tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t win
  *  TW_ERR_FORKED. */
 TW_API tw_status tw_warm(tw_family *family, tw_key key, int64_t limit);
 
+/** Hard families with Redis: frees what an engine that died was granted of this family's limits and had not said to be spent, in
+ *  all windows; `*units` is how many. `instance`: its 32 digits in Redis (docs/SYNC.md). Nothing does so by itself before a window
+ *  ends: an engine that was only paused, and goes on, would sell those units a second time. Be sure that it is gone. Waits for
+ *  Redis, up to redis_timeout_ms for each page of leases. `tallywheel reclaim` does the same.
+ *  Answers: TW_OK; TW_DENIED (Redis heard of that engine within the last 5 s), TW_ERR_UNKNOWN_TOKEN (no instance), TW_ERR_MODE (no
+ *  hard family; host-driven engine, hook, tw_enter), TW_ERR_STORE, TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY; TW_ERR_TIMEOUT
+ *  (some may have been freed: ask again). */
+TW_API tw_status tw_reclaim(tw_family *family, const char *instance, int64_t *units);
+
 /** True in `*first` for the first caller per key and window; it forgets with the window. The key's count becomes 1.
  *  Without Redis, and in strict families (TW_LIMIT_STRICT, the call waits for Redis as tw_acquire() does there): for exactly one
  *  caller; one whose answer is lost on the way asks again and is still the first. In soft families with Redis it is decided on

@@ -29,6 +29,8 @@
 #include "lock.lua.sha1.h"
 #include "once.lua.h"
 #include "once.lua.sha1.h"
+#include "reclaim.lua.h"
+#include "reclaim.lua.sha1.h"
 #include "stock.lua.h"
 #include "stock.lua.sha1.h"
 #include "strict.lua.h"
@@ -45,6 +47,7 @@ static const struct {
     [TWI_SCRIPT_LOCK] = {twi_script_lock, twi_script_lock_sha1},
     [TWI_SCRIPT_STOCK] = {twi_script_stock, twi_script_stock_sha1},
     [TWI_SCRIPT_HOLD] = {twi_script_hold, twi_script_hold_sha1},
+    [TWI_SCRIPT_RECLAIM] = {twi_script_reclaim, twi_script_reclaim_sha1},
 };
 
 enum verb { NEVER_MIND, ASK, ASK_AGAIN };

@@ -14,6 +14,7 @@ static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "  audit    compare what a Redis holds with ledgers, expiries and a file of totals\n"
                            "  count    count the lines of logs by key and window, by each line's own time\n"
                            "  demo     watch several processes count the same keys, with Redis cut off in the middle\n"
+                           "  reclaim  free what a process that died held of hard limits\n"
                            "\n"
                            "tallywheel COMMAND --help says more. tallywheel --version prints the version.\n";
 
@@ -22,8 +23,11 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-static const struct command commands[] = {
-    {"audit", audit_main}, {"count", count_main}, {"demo", demo_main}, {"demo-worker", demo_worker_main}};
+static const struct command commands[] = {{"audit", audit_main},
+                                          {"count", count_main},
+                                          {"demo", demo_main},
+                                          {"demo-worker", demo_worker_main},
+                                          {"reclaim", reclaim_main}};
 
 static int show(const char *text) {
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return EXIT_DONE;
@@ -32,12 +36,12 @@ static int show(const char *text) {
 }
 
 static int unknown(const char *word) {
-    static const char *const words[] = {"audit", "count", "demo", "--help", "--version", NULL};
+    static const char *const words[] = {"audit", "count", "demo", "reclaim", "--help", "--version", NULL};
     const char *nearest = text_nearest(word, words);
     if (nearest != NULL) {
         tool_complain("unknown command '%s'; did you mean %s?", word, nearest);
     } else {
-        tool_complain("unknown command '%s'; there are audit, count and demo ('tallywheel --help')", word);
+        tool_complain("unknown command '%s'; there are audit, count, demo and reclaim ('tallywheel --help')", word);
     }
     return EXIT_USAGE;
 }
@@ -53,7 +57,7 @@ static void descriptors_hold(void) {
 int main(int argc, char **argv) {
     descriptors_hold();
     if (argc < 2) {
-        tool_complain("a command is wanted: audit, count or demo ('tallywheel --help')");
+        tool_complain("a command is wanted: audit, count, demo or reclaim ('tallywheel --help')");
         return EXIT_USAGE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

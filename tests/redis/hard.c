@@ -347,6 +347,43 @@ static void without_the_replicas_nothing_is_sold(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: what a dead engine held is shown as stranded and not sold; freed by hand it is. Units refunded in one engine are sold by
+ * another, though that was told that all is sold. */
+static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **state) {
+    (void)state;
+    static const char dead[] = "00112233445566778899aabbccddeeff";
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_verdict verdict;
+    int64_t units = -1, until_ms = test_mono_ms() + 5000;
+    redis_server_ask(&server, "HSET", "tw:lease:sale:tv", dead, "1 40 0 10 0", "t", "40", "s", "10", "e", "x", "l",
+                     "100", NULL);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, 2500, &verdict), 60);
+    assert_int_equal(verdict.final, 0);
+    assert_status(tw_acquire(sale_a, KEY, 1, 100, &verdict), TW_DENIED);
+    assert_i64_equal(test_stat_of(a, lease_stranded), 30);
+    assert_status(tw_reclaim(sale_a, "no instance", &units), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reclaim(sale_a, dead, &units), TW_OK);
+    assert_i64_equal(units, 30);
+    assert_status(tw_reclaim(sale_a, dead, &units), TW_OK);
+    assert_i64_equal(units, 0);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, 5000, &verdict), 30);
+    assert_int_equal(verdict.final, 1);
+    assert_status(buy(sale_b, KEY, 1, 100, 5000, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 1);
+    assert_status(tw_refund(sale_a, KEY, 5, 0), TW_OK);
+    int64_t sold = 0;
+    for (until_ms = test_mono_ms() + 5000; sold < 5 && test_mono_ms() < until_ms; test_sleep_ms(2))
+        sold += tw_acquire(sale_b, KEY, 1, 100, &verdict) == TW_OK;
+    assert_i64_equal(sold, 5);
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "sale:tv"), 90);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -363,6 +400,7 @@ int main(void) {
         cmocka_unit_test(windows_roll_over_while_units_are_leased),
         cmocka_unit_test(clock_steps_sell_nothing_twice),
         cmocka_unit_test(without_the_replicas_nothing_is_sold),
+        cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
     };
     return cmocka_run_group_tests_name("hard", tests, NULL, NULL);
 }

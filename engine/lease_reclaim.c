@@ -1,0 +1,76 @@
+/* lease_reclaim.c -- tw_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap L3: never by a
+ * clock, for whoever was only paused would sell it as well).
+ * Always true: an engine that Redis has heard of within some seconds is refused. */
+#include "engine/ask.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define INSTANCE_DIGITS 32u
+
+static bool is_instance(const char *text) {
+    return text != NULL && strlen(text) == INSTANCE_DIGITS && strspn(text, "0123456789abcdef") == INSTANCE_DIGITS;
+}
+
+static size_t put_literal(char *out, const char *text, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        bool any = text[i] == '\0'; /* a digit of the stamp */
+        if (!any && strchr("*?[]\\", text[i]) != NULL) out[used++] = '\\';
+        out[used++] = any ? '?' : text[i];
+    }
+    return used;
+}
+
+/* The names of all leases of the family, as SCAN's MATCH has it. */
+static void pattern_of(const struct twi_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
+    size_t used = put_literal(out, template->frame, template->prefix_size);
+    memcpy(out + used, "tw:lease:", 9);
+    used += 9;
+    used +=
+        put_literal(out + used, template->frame + template->prefix_size, template->head_size - template->prefix_size);
+    out[used++] = '*';
+    used += put_literal(out + used, template->frame + template->head_size, template->tail_size);
+    out[used] = '\0';
+}
+
+struct reclaim {
+    tw_engine *engine;
+    const char *instance, *pattern;
+    char epoch[TWI_ASK_NAME_MAX];
+    char cursor[80];
+    int64_t freed;
+};
+
+static tw_status free_page(struct reclaim *reclaim) {
+    struct twi_asking asking;
+    twi_asking_begin(&asking, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    asking.keys[asking.ask.key_count++] = tw_str(reclaim->epoch);
+    twi_asking_text(&asking, reclaim->instance);
+    twi_asking_text(&asking, reclaim->cursor);
+    twi_asking_text(&asking, reclaim->pattern);
+    enum twi_asked asked = twi_asking_do(&asking, reclaim->engine);
+    if (asked == TWI_ASKED_UNKNOWN) return TW_ERR_TIMEOUT;
+    if (asked != TWI_ASKED_DONE || asking.ask.said_count < 3) return TW_ERR_STORE;
+    if (twi_asking_said(&asking, "ALIVE")) return TW_DENIED;
+    reclaim->freed += twi_asking_told(&asking, 2);
+    memcpy(reclaim->cursor, asking.ask.said[1].text, sizeof reclaim->cursor);
+    return TW_OK;
+}
+
+tw_status tw_reclaim(tw_family *family, const char *instance, int64_t *units) {
+    twi_check(family != NULL);
+    if (!family->is_hard) return TW_ERR_MODE;
+    if (!is_instance(instance)) return TW_ERR_UNKNOWN_TOKEN;
+    tw_status status = twi_ask_may(family->engine);
+    if (status != TW_OK) return status;
+    char pattern[4 * TWI_REDIS_KEY_MAX];
+    pattern_of(&family->template, pattern);
+    struct reclaim reclaim = {.engine = family->engine, .instance = instance, .pattern = pattern, .cursor = "0"};
+    (void)snprintf(reclaim.epoch, sizeof reclaim.epoch, "%stw:leases", twi_port_prefix(family->engine));
+    do {
+        status = free_page(&reclaim);
+    } while (status == TW_OK && strcmp(reclaim.cursor, "0") != 0);
+    if (units != NULL) *units = reclaim.freed;
+    return status;
+}

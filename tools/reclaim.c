@@ -1,0 +1,96 @@
+/* reclaim.c -- `tallywheel reclaim`: frees the units of hard limits that a process held when it died.
+ * Always true: nothing is freed of an engine that Redis has heard of within some seconds. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tallywheel.h"
+#include "text.h"
+#include "tool.h"
+
+static const char help[] =
+    "Usage: tallywheel reclaim --redis URL [OPTION]... FAMILY INSTANCE\n"
+    "Frees what a process that is gone was granted of the hard limits of FAMILY and had not said to be sold.\n"
+    "INSTANCE is its name in Redis: the 32 digits of a field of a lease (HGETALL tw:lease:...) or of tw:leases.\n"
+    "Be sure that it is gone: one that was only stopped, and goes on, sells those units a second time.\n"
+    "\n"
+    "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
+    "  --prefix TEXT       the engines' redis_prefix, where they have one\n"
+    "  --redis-key TEXT    the family's template up to its stamp, where it has one of its own, as 'sale:%k'\n"
+    "  --help\n"
+    "\n"
+    "Prints how many units were freed. Exit status: 0 done; 1 the engine is alive, or Redis could not be asked;\n"
+    "2 wrong usage.\n";
+
+enum { OPTION_REDIS = 1, OPTION_PREFIX, OPTION_KEY, OPTION_HELP };
+static const struct option long_options[] = {{"redis", required_argument, NULL, OPTION_REDIS},
+                                             {"prefix", required_argument, NULL, OPTION_PREFIX},
+                                             {"redis-key", required_argument, NULL, OPTION_KEY},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+/* -1: go on; else the exit status. */
+static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family) {
+    int option;
+    opterr = 0;
+    optind = 0;
+    while ((option = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
+        switch (option) {
+        case OPTION_HELP: return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
+        case OPTION_REDIS: options->redis_url = optarg; break;
+        case OPTION_PREFIX: options->redis_prefix = optarg; break;
+        case OPTION_KEY: family->redis_key = optarg; break;
+        default:
+            tool_complain("%s '%s'; 'tallywheel reclaim --help' lists the options",
+                          option == ':' ? "a value is wanted after" : "unknown option", argv[optind - 1]);
+            return EXIT_USAGE;
+        }
+    }
+    if (options->redis_url != NULL && argc - optind == 2) return -1;
+    tool_complain("--redis, a family and an instance are wanted; 'tallywheel reclaim --help' says more");
+    return EXIT_USAGE;
+}
+
+static int reclaim(tw_engine *engine, const tw_family_options *options, const char *instance, const char *error) {
+    tw_family *family;
+    int64_t units = 0;
+    tw_status status = tw_family_open(engine, options, &family);
+    if (status != TW_OK) {
+        tool_complain("%s", error[0] ? error : tw_status_text(status));
+        return EXIT_USAGE;
+    }
+    status = tw_reclaim(family, instance, &units);
+    if (status == TW_ERR_UNKNOWN_TOKEN) {
+        tool_complain("'%s' is no instance: 32 digits of 0-9a-f are", instance);
+        return EXIT_USAGE;
+    }
+    if (status == TW_DENIED) tool_complain("that engine was heard of within the last seconds: it is alive");
+    if (status < 0) tool_complain("%s", tw_status_text(status));
+    bool written = printf("%" PRId64 "\n", units) > 0 && fflush(stdout) == 0;
+    return status == TW_OK && written ? EXIT_DONE : EXIT_TROUBLE;
+}
+
+int reclaim_main(int argc, char **argv) {
+    char error[256] = "";
+    tw_engine *engine;
+    tw_options options;
+    tw_family_options family;
+    tw_options_init(&options);
+    tw_family_options_init(&family);
+    options.error_text = family.error_text = error;
+    options.error_size = family.error_size = sizeof error;
+    options.redis_timeout_ms = 2000;
+    int status = read_options(argc, argv, &options, &family);
+    if (status >= 0) return status;
+    family.name = argv[optind];
+    family.window = TW_FOREVER;
+    family.limit_mode = TW_LIMIT_HARD;
+    tw_status opened = tw_open(&options, &engine);
+    if (opened != TW_OK) {
+        tool_complain("%s", error[0] ? error : tw_status_text(opened));
+        return opened == TW_ERR_OPTIONS ? EXIT_USAGE : EXIT_TROUBLE;
+    }
+    status = reclaim(engine, &family, argv[optind + 1], error);
+    (void)tw_close(engine, 1000);
+    return status;
+}
