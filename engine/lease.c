@@ -20,7 +20,7 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
     uint32_t line = twi_arena_line(arena, lease), head = twi_load_relaxed(&generation->leases);
     do {
         lease->older = head;
-    } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* H3, pairs with H4 */
+    } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
 }
 
 /* The cell's lease, made if there is none. NULL: no memory. Lock-free. */
@@ -35,7 +35,7 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
     lease->cell = twi_arena_line(arena, place->cell);
     int64_t none = 0;
     TWI_RACE_POINT(lease_made_not_entered);
-    if (twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell)) { /* H1, pairs with H2 */
+    if (twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell)) { /* J1, pairs with J2 */
         enlist(arena, place->generation, lease);
         return lease;
     }
@@ -44,7 +44,7 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 }
 
 bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    uint32_t line = twi_load_acquire(&generation->leases); /* H4 */
+    uint32_t line = twi_load_acquire(&generation->leases); /* J4 */
     while (line != 0) {
         struct twi_lease *lease = twi_arena_at(arena, line);
         uint32_t older = lease->older;
@@ -60,12 +60,12 @@ bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation,
 /* ---- asking ---- */
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
-    /* H5, pairs with H6: what was asked before is seen by whoever clears it, else it lists the lease again */
+    /* J5, pairs with J6: what was asked before is seen by whoever clears it, else it lists the lease again */
     if (twi_load_relaxed(&lease->listed) != 0 || twi_swap_acqrel(&lease->listed, 1) != 0) return;
     uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.asked);
     do {
         twi_store_relaxed(&lease->next_asked, head);
-    } while (!twi_cas_weak_acqrel(&engine->leases.asked, &head, line)); /* H7, pairs with H8 */
+    } while (!twi_cas_weak_acqrel(&engine->leases.asked, &head, line)); /* J7, pairs with J8 */
 }
 
 static void ask(tw_engine *engine, struct twi_lease *lease, int64_t n) {
@@ -92,7 +92,7 @@ static bool is_away(const struct twi_call *call) {
 static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
                             struct hard *hard) {
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-    int64_t told_ms = twi_load_acquire(&lease->told_ms); /* H9, pairs with H10 */
+    int64_t told_ms = twi_load_acquire(&lease->told_ms); /* J9, pairs with J10 */
     int64_t unsold = limit - twi_load_relaxed(&lease->told_spent);
     if (told_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         ask(call->engine, lease, n);
@@ -113,7 +113,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
         return TW_OK;
     }
     /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
-    (void)twi_add_acqrel(&lease->left, n); /* H11 */
+    (void)twi_add_acqrel(&lease->left, n); /* J11 */
     return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
 }
 
@@ -126,10 +126,10 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_CLOSED && is_away(call)) return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
-    int64_t left = twi_load_acquire(&lease->left); /* H12, pairs with H11, H13: `drawn` is that of these units */
+    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11, J13: `drawn` is that of these units */
     do {
         if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
-    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* H11 */
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J11 */
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
@@ -231,7 +231,7 @@ tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
 bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
-    (void)twi_add_acqrel(&lease->left, n); /* H11 */
+    (void)twi_add_acqrel(&lease->left, n); /* J11 */
     twi_lease_list(call->engine, lease);
     return true;
 }

@@ -59,7 +59,7 @@ bool twi_leases_are_over(tw_engine *engine);
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 
 TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
-    int64_t lines = twi_load_acquire(&cell->stripes); /* H2, pairs with H1: the lease is complete */
+    int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */
     return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
 /* Has the turn look at a lease. Any thread, inside a section; no system call: the turn comes by itself. */

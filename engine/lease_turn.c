@@ -97,7 +97,7 @@ static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     int64_t left = twi_load_relaxed(&lease->left);
     do {
         if (left <= keep) return;
-    } while (!twi_cas_weak_acqrel(&lease->left, &left, keep)); /* H11 */
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, keep)); /* J11 */
     lease->returned += left - keep;
     twi_port_count(engine, lease_returned, left - keep);
 }
@@ -237,12 +237,12 @@ static bool may_speak(const tw_engine *engine) {
 /* Leases that callers have listed are looked at first, wherever they stand in the queue. */
 static size_t take_listed(tw_engine *engine, struct twi_lease_ask *asks, size_t count_max) {
     if (twi_load_relaxed(&engine->leases.asked) == 0) return 0;
-    uint32_t line = twi_swap_acqrel(&engine->leases.asked, 0); /* H8, pairs with H7 */
+    uint32_t line = twi_swap_acqrel(&engine->leases.asked, 0); /* J8, pairs with J7 */
     size_t count = 0;
     while (line != 0) {
         struct twi_lease *lease = lease_at(engine, line);
         line = twi_load_relaxed(&lease->next_asked);
-        (void)twi_swap_acqrel(&lease->listed, 0); /* H6, pairs with H5: who asks from here on lists it again */
+        (void)twi_swap_acqrel(&lease->listed, 0); /* J6, pairs with J5: who asks from here on lists it again */
         enqueue(engine, lease);
         if (count < count_max && look(engine, lease, &asks[count])) count++;
     }
@@ -374,7 +374,7 @@ static void mark_wanted(tw_engine *engine) {
 static void restate_window(void *ctx, struct twi_generation *generation) {
     tw_engine *engine = ctx;
     if (is_over(engine, generation)) return;
-    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* H4, pairs with H3 */
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->older;
         if (lease->granted == 0 && lease->returned == 0) continue;
@@ -432,7 +432,7 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     lease->granted = granted;
     lease->dry_ms = engine->turn_mono_ms;
     lease->used_ms = engine->turn_mono_ms;    /* it is not idle before it could be used */
-    (void)twi_add_acqrel(&lease->left, more); /* H13, pairs with H12 */
+    (void)twi_add_acqrel(&lease->left, more); /* J13, pairs with J12 */
     if (!whole && ask->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
 }
 
@@ -449,7 +449,7 @@ static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struc
     take_grant(engine, lease, ask, answer->granted);
     if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
     twi_store_relaxed(&lease->told_spent, answer->spent_all);
-    twi_store_release(&lease->told_ms, engine->turn_mono_ms << 1 | 1); /* H10, pairs with H9 */
+    twi_store_release(&lease->told_ms, engine->turn_mono_ms << 1 | 1); /* J10, pairs with J9 */
 }
 
 void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
@@ -489,13 +489,13 @@ void twi_leases_begin(tw_engine *engine) {
 
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
     struct twi_leases *leases = &engine->leases;
-    if (twi_load_acquire(&generation->leases) == 0) return; /* H4 */
+    if (twi_load_acquire(&generation->leases) == 0) return; /* J4 */
     (void)take_listed(engine, NULL, 0);
     for (uint32_t left = leases->active; left != 0; left--) {
         struct twi_lease *lease = dequeue(engine);
         if (generation_of(engine, lease) != generation) enqueue(engine, lease);
     }
-    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* H4 */
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->older;
         said_again(engine, lease);
@@ -520,7 +520,7 @@ bool twi_leases_are_over(tw_engine *engine) {
 }
 
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation) {
-    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* H4 */
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->older;
         set_stranded(engine, lease, 0);

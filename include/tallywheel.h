@@ -361,6 +361,13 @@ typedef struct tw_family_options {
      * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
      * all admissions: some 100 bytes in Redis for each call within the window. What is counted otherwise (tw_add(), a fallback,
      * a refund) counts until the end of its aligned window. Needs TW_MERGE_SCRIPT. Without Redis: as TW_LIMIT_SOFT, exact. */
+    /* TW_LIMIT_HARD: with Redis the sum admitted by all processes never passes the limit, as long as Redis keeps what it acknowledged
+     * (appendfsync always, or wait_replicas). Each process spends a lease that Redis gave it, drawn ahead of need and called back when
+     * others run dry; tw_acquire() neither asks nor waits, and answers TW_PENDING while units may yet come. An engine is granted nothing
+     * in its first 1.2 s, and after a restart or wipe of Redis nobody is before all living engines have said again what they were
+     * granted, some seconds at most (docs/SYNC.md): open the family, or call tw_warm(), before the sale. Not with Redis for
+     * TW_FROM_FIRST and TW_FULL_EVICT_IDLE; needs TW_MERGE_SCRIPT. tw_add() counts beside the limit. Without Redis it is as
+     * TW_LIMIT_SOFT: exact. */
     uint32_t limit_mode; /* TW_LIMIT_SOFT (default) */
     /* TW_SHAPE_FIXED (default): `limit` units in each window.
      * TW_SHAPE_SLIDING: in any stretch of one window's length, taking for granted that what the window before counted came evenly:
@@ -376,7 +383,9 @@ typedef struct tw_family_options {
      * shows the times, in 2^-57 windows from the window's start. */
     uint32_t limit_shape;
     int64_t burst;
-    uint32_t on_outage;       /* TW_OUTAGE_LOCAL (default): on what is known here */
+    uint32_t
+        on_outage; /* TW_OUTAGE_LOCAL (default): on what is known here. Hard limits: LOCAL spends the lease in hand, then
+                                 denies, CLOSED denies at once; the others are refused */
     uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0 */
     bool shadow;              /* decide and count, never deny */
 } tw_family_options;
@@ -509,6 +518,11 @@ typedef struct tw_verdict {
 } tw_verdict;
 
 /** Takes `n` units of `key` if the count then stays within `limit`, else changes nothing. n = 0 looks without taking.
+ *  Hard families with Redis (decided_by TW_BY_LEASE): TW_OK, a unit of the lease; TW_PENDING, others hold unspent units, or Redis
+ *  has not answered yet: ask again after retry_after_ms; TW_DENIED with final = 1: Redis has said that all of `limit` is spent (asked
+ *  anew at most a second later, as units may be refunded); TW_DENIED without: n is more than is left, or what is left is stranded in an
+ *  engine that died, or Redis is away (outage_grace_ms) and the lease is spent. A call that names a smaller limit than the lease was
+ *  drawn under sends it back first. What is admitted never passes the greatest limit in force at an admission.
  *  Without Redis exactly the limit is admitted, for any number of threads. With Redis this is the soft mode: it decides
  *  on the view, so several processes together may pass the limit by what each has not yet heard of the others.
  *  Hot keys: what is left of a limit that threads contend for is cut into slices, and each thread spends its own, then the
