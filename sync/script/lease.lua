@@ -103,4 +103,4 @@ if failed or ARGV[14] == '1' then
   end
 end
 if failed then redis.pcall('ZADD', KEYS[2], now, me .. KEYS[3]) end
-return {'OK', now, text(granted), text(total), text(spent_all), text(stranded), text(risk), open and 1 or 0}
+return {'OK', now, text(granted), text(total), text(math.max(spent_all, floor)), text(stranded), text(risk), open and 1 or 0}

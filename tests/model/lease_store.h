@@ -211,7 +211,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
                                             .open = open,
                                             .granted = mine->granted,
                                             .total = lease->total,
-                                            .spent_all = lease->spent,
+                                            .spent_all = lease->spent > lease->floor ? lease->spent : lease->floor,
                                             .stranded = -1,
                                             .risk = mine->risk};
     if (failed || word->ask.look) out->answer.stranded = store_stranded(store, lease, me, now_ms);
