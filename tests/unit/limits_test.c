@@ -255,6 +255,22 @@ static void windows_and_words_become_families(void **state) {
     assert_i64_equal(verdict.reset_after_ms, TW_DAY);
 }
 
+static void a_rate_with_a_burst_is_a_line_too(void **state) {
+    (void)state;
+    load_text("api user:* 10 1s shape=gcra burst=3\n"); /* ten a second: one each 100 ms, three at once */
+    for (int i = 0; i < 3; i++) (void)acquire("api", "user:1", 1, TW_OK);
+    assert_i64_equal(acquire("api", "user:1", 1, TW_DENIED).retry_after_ms, 100);
+    rig_pass(&rig, 100);
+    (void)acquire("api", "user:1", 1, TW_OK);
+    write_file("api user:* 10 1s shape=gcra burst=5\n");
+    assert_status(reload(), TW_OK);
+    for (int i = 0; i < 2; i++) (void)acquire("api", "user:1", 1, TW_OK);
+    (void)acquire("api", "user:1", 1, TW_DENIED);
+    write_file("api user:* 10 1s shape=sliding\n");
+    assert_status(reload(), TW_ERR_OPTIONS);
+    assert_error(1, "api.1s: limit_shape: cannot be changed");
+}
+
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static const struct bad {
@@ -612,6 +628,7 @@ int main(void) {
         TEST(what_is_unlimited_is_admitted_and_not_counted),
         TEST(a_family_that_no_line_names_is_an_error),
         TEST(windows_and_words_become_families),
+        TEST(a_rate_with_a_burst_is_a_line_too),
         TEST(a_wrong_file_is_refused_by_file_and_line),
         TEST(a_key_and_a_line_have_their_greatest_size),
         TEST(what_is_no_file_of_a_good_size_is_refused),
