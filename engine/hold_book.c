@@ -12,6 +12,7 @@
 struct entry {
     _Atomic uint64_t reserved; /* the arena's link while free */
     tw_family *family;
+    uint64_t statement;    /* the last that said it; 0: none */
     int64_t said_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */
     uint32_t older, newer; /* the list */
     uint32_t next;         /* its chain */
@@ -142,17 +143,25 @@ bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool sai
     return line != 0;
 }
 
-bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX]) {
+bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->holds.lock);
     uint32_t at = engine->holds.index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     while (at != 0 && !is_of(entry_at(engine, at), family, key)) at = entry_at(engine, at)->next;
     if (at != 0) {
         memcpy(member, entry_at(engine, at)->member, TWI_HOLD_MEMBER_MAX);
+        *statement = entry_at(engine, at)->statement;
         free_entry(engine, entry_at(engine, at));
     }
     pthread_mutex_unlock(&engine->holds.lock);
     return at != 0;
+}
+
+bool twi_holds_were_told(tw_engine *engine, uint64_t statement) {
+    pthread_mutex_lock(&engine->holds.lock);
+    bool told = engine->holds.told >= statement;
+    pthread_mutex_unlock(&engine->holds.lock);
+    return told;
 }
 
 int64_t twi_holds_count(tw_family *family, tw_key key) {
@@ -186,12 +195,25 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
     if (due) {
         unlink_list(engine, entry);
         entry->said_ms = now_ms;
+        entry->statement = holds->sent + 1;
         link_last(engine, entry);
         (void)snprintf(part->member, sizeof part->member, "%s", entry->member);
         part->name_size = twi_holds_set(entry->family, tw_bytes(entry->key, entry->key_size), part->name);
     }
     pthread_mutex_unlock(&holds->lock);
     return due;
+}
+
+void twi_port_holds_sent(tw_engine *engine) {
+    pthread_mutex_lock(&engine->holds.lock);
+    engine->holds.sent++;
+    pthread_mutex_unlock(&engine->holds.lock);
+}
+
+void twi_port_holds_told(tw_engine *engine) {
+    pthread_mutex_lock(&engine->holds.lock);
+    engine->holds.told++;
+    pthread_mutex_unlock(&engine->holds.lock);
 }
 
 void twi_holds_again(tw_engine *engine) {

@@ -85,6 +85,9 @@ struct twi_hold_part {
     char member[56];
 };
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part);
+/* Those that were due since the last time are one statement, and on their way; the oldest one on its way was answered, or lost. */
+void twi_port_holds_sent(tw_engine *engine);
+void twi_port_holds_told(tw_engine *engine);
 /* A key of which something was reserved that is over by now (stock.lua, sweep). Each is told when the next one is over, in ms; -1:
  * there is none. Any thread. */
 struct twi_sweep {

@@ -113,6 +113,7 @@ static bool say_holds(struct twi_sync *sync) {
         twi_wire_put(&keys, part.name, part.name_size);
         twi_wire_put_text(&members, part.member);
     }
+    if (count != 0) twi_port_holds_sent(sync->engine);
     if (count != 0 && !keys.failed &&
         !members.failed) { /* without memory they come again when a third of their life is over */
         begin(sync, TWI_SAYS_HOLDS, count, 6 + (size_t)count);
@@ -123,6 +124,8 @@ static bool say_holds(struct twi_sync *sync) {
         twi_wire_put_text(&sync->out, "0");
         twi_bytes_add(&sync->out, members.data, members.size);
         await(sync, (struct twi_statement){TWI_SAYS_HOLDS, NULL, count, 0});
+    } else if (count != 0) {
+        twi_port_holds_told(sync->engine);
     }
     twi_bytes_free(&keys);
     twi_bytes_free(&members);
@@ -170,10 +173,12 @@ static void give_back(struct twi_sync *sync, const struct twi_statement *stateme
     }
 }
 
-static struct twi_statement take_first(struct twi_parts *parts) {
+static struct twi_statement take_first(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
     struct twi_statement first = parts->ring[parts->first];
     parts->first = (parts->first + 1) % TWI_PARTS_MAX;
     parts->count--;
+    if (first.what == TWI_SAYS_HOLDS) twi_port_holds_told(sync->engine);
     return first;
 }
 
@@ -226,7 +231,7 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *said,
 }
 
 bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
-    struct twi_statement said = take_first(&sync->parts);
+    struct twi_statement said = take_first(sync);
     bool well = true;
     if (nodes->type == TWI_NODE_ERROR) {
         well = take_error(sync, &said, nodes);
@@ -242,7 +247,7 @@ bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
 void twi_parts_dropped(struct twi_sync *sync) {
     struct twi_parts *parts = &sync->parts;
     while (parts->count != 0) {
-        struct twi_statement lost = take_first(parts);
+        struct twi_statement lost = take_first(sync);
         give_back(sync, &lost, 0);
         free(lost.items);
     }
@@ -253,6 +258,6 @@ void twi_parts_dropped(struct twi_sync *sync) {
 
 void twi_parts_free(struct twi_sync *sync) {
     struct twi_parts *parts = &sync->parts;
-    while (parts->count != 0) free(take_first(parts).items);
+    for (uint32_t i = 0; i < parts->count; i++) free(parts->ring[(parts->first + i) % TWI_PARTS_MAX].items);
     free(parts->waiting);
 }

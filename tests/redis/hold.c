@@ -4,6 +4,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
+#include "engine/hold.h"
 #include "engine/port.h"
 
 #include <pthread.h>
@@ -55,7 +56,7 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_status(tw_release(of_b, tw_str("a")), TW_OK);
     assert_status(tw_hold(of_a, tw_str("a"), 3, NULL), TW_OK);
     test_sleep_ms(2 * LIFE_MS); /* said again all the time */
-    assert_i64_equal(in_flight(), 3);
+    await_in_flight(3);
     assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_DENIED);
     assert_status(tw_release(of_a, tw_str("a")), TW_OK);
     assert_status(tw_release(of_a, tw_str("a")), TW_OK);
@@ -113,7 +114,7 @@ struct worker {
     tw_family *jobs;
     _Atomic int64_t *inside, *most;
     int64_t held;
-    bool failed;
+    bool failed, naps;
 };
 
 static void *hold_and_release(void *arg) {
@@ -124,6 +125,7 @@ static void *hold_and_release(void *arg) {
         int64_t now = atomic_fetch_add(worker->inside, 1) + 1, most = atomic_load(worker->most);
         while (now > most && !atomic_compare_exchange_weak(worker->most, &most, now)) continue;
         worker->held++;
+        if (worker->naps) test_sleep_ms((int64_t)(i % 4) + 1);
         atomic_fetch_sub(worker->inside, 1);
         worker->failed = worker->failed || tw_release(worker->jobs, tw_str("a")) != TW_OK;
     }
@@ -175,6 +177,43 @@ static void lost_answers_admit_nobody_twice(void **state) {
     proxy_stop(proxy);
 }
 
+struct sayer {
+    tw_engine *engine;
+    _Atomic bool stop;
+};
+
+static void *say_again(void *arg) {
+    struct sayer *sayer = arg;
+    while (!atomic_load(&sayer->stop)) twi_holds_again(sayer->engine);
+    return NULL;
+}
+
+/* Goal: what is being said again just when it is released is not brought back by that.
+ * Method: everything held is said all the time; in the end nothing is in flight, at once and not when its life is over. */
+static void a_statement_under_way_brings_nothing_back(void **state) {
+    (void)state;
+    enum { WORKERS = 4 };
+    struct sayer sayer = {.engine = quick_engine(server.url, NULL)};
+    tw_family *jobs = family_of(sayer.engine, "jobs", TW_FOREVER, 0);
+    _Atomic int64_t inside = 0, most = 0;
+    struct worker workers[WORKERS];
+    pthread_t threads[WORKERS], again;
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    atomic_store(&twi_part_life_ms, 60000);
+    assert_int_equal(pthread_create(&again, NULL, say_again, &sayer), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){.jobs = jobs, .inside = &inside, .most = &most, .naps = true};
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_and_release, &workers[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+    atomic_store(&sayer.stop, true);
+    pthread_join(again, NULL);
+    test_sleep_ms(20);
+    assert_i64_equal(in_flight(), 0);
+    atomic_store(&twi_part_life_ms, LIFE_MS);
+    assert_status(tw_close(sayer.engine, 5000), TW_OK);
+}
+
 /* Goal: while Redis is away the family's policy decides, and what it admitted is said when Redis is back. */
 static void an_outage_is_decided_by_policy(void **state) {
     (void)state;
@@ -199,9 +238,8 @@ static void an_outage_is_decided_by_policy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_limit_is_of_all_engines),
-        cmocka_unit_test(who_is_killed_is_free_soon),
-        cmocka_unit_test(lost_answers_admit_nobody_twice),
+        cmocka_unit_test(the_limit_is_of_all_engines),     cmocka_unit_test(who_is_killed_is_free_soon),
+        cmocka_unit_test(lost_answers_admit_nobody_twice), cmocka_unit_test(a_statement_under_way_brings_nothing_back),
         cmocka_unit_test(an_outage_is_decided_by_policy),
     };
     redis_server_require();

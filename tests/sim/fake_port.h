@@ -313,6 +313,14 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
     return false;
 }
 
+void twi_port_holds_sent(tw_engine *engine) {
+    (void)engine;
+}
+
+void twi_port_holds_told(tw_engine *engine) {
+    (void)engine;
+}
+
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     (void)engine, (void)sweep;
     return false;
