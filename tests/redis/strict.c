@@ -232,6 +232,67 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     }
 }
 
+struct hammer {
+    tw_family *family;
+    uint64_t seed;
+    _Atomic int64_t *admitted;
+    int64_t calls;
+};
+
+static void *hammer_on(void *argument) {
+    struct hammer *hammer = argument;
+    struct test_prng prng;
+    test_prng_seed(&prng, hammer->seed);
+    for (int64_t call = 0; call < hammer->calls; call++) {
+        int64_t n = test_prng_between(&prng, 1, 5), taken = 0;
+        bool some = test_prng_chance(&prng, 1, 3);
+        tw_status status = some ? tw_acquire_some(hammer->family, tw_str("k"), n, 500, &taken, NULL)
+                                : tw_acquire(hammer->family, tw_str("k"), n, 500, NULL);
+        if (status == TW_OK) atomic_fetch_add(hammer->admitted, some ? taken : n);
+    }
+    return NULL;
+}
+
+static bool is_settled(void *ctx) {
+    struct strict *strict = ctx;
+    (void)tw_acquire(strict->family, tw_str("other"), 0, 1, NULL);
+    return test_stat_of(strict->engine, asks_settled) == test_stat_of(strict->engine, asks_unknown);
+}
+
+/* Goal: whatever the network does to any number of calls, in the end Redis holds what was admitted, to the unit: nothing twice,
+ * nothing that was denied; and where the policy denies, never more than the limit (trap L11). */
+static void what_was_admitted_is_what_is_charged(void **state) {
+    (void)state;
+    static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
+                                              PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
+                                              PROXY_TWICE,        PROXY_HOLD,        PROXY_RESET};
+    for (int round = 0; round < 2; round++) {
+        struct strict strict;
+        pthread_t threads[4];
+        struct hammer hammers[4];
+        _Atomic int64_t admitted = 0;
+        strict_begin(&strict, 40, round == 0 ? TW_OUTAGE_CLOSED : TW_OUTAGE_LOCAL);
+        for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 150);
+        for (int i = 0; i < 4; i++) {
+            hammers[i] = (struct hammer){.family = strict.family,
+                                         .seed = test_seed() ^ (uint64_t)(i + 10 * round),
+                                         .admitted = &admitted,
+                                         .calls = (int64_t)test_scale(150)};
+            assert_int_equal(pthread_create(&threads[i], NULL, hammer_on, &hammers[i]), 0);
+        }
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+        for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 0);
+        assert_true(test_wait(is_settled, &strict, 15000));
+        assert_status(tw_flush(strict.engine, 5000), TW_OK);
+        assert_i64_equal(redis_server_get(&strict.server, "s:k"), admitted);
+        if (round == 0) assert_true(admitted <= 500);
+        print_message("# %lld admitted, %lld asked again, %lld unknown\n", (long long)admitted,
+                      (long long)test_stat_of(strict.engine, asked_again),
+                      (long long)test_stat_of(strict.engine, asks_unknown));
+        strict_end(&strict);
+    }
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -243,6 +304,7 @@ int main(void) {
         cmocka_unit_test(a_late_copy_charges_nothing),
         cmocka_unit_test(a_copy_that_comes_when_there_is_room_charges_nothing),
         cmocka_unit_test(a_call_of_unknown_outcome_is_settled),
+        cmocka_unit_test(what_was_admitted_is_what_is_charged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
