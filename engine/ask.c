@@ -25,26 +25,19 @@ static char *room(struct twi_asking *asking, size_t size) {
 
 void twi_asking_key(struct twi_asking *asking, const tw_family *family, const char *what, tw_key key,
                     int64_t start_ms) {
-    char *out = room(asking, TWI_ASK_NAME_MAX);
-    size_t prefix = what != NULL ? family->template.prefix_size : 0, size = 0;
-    size_t all = twi_template_render(&family->template, key, start_ms, out);
-    if (what != NULL) {
-        size = (size_t)snprintf(NULL, 0, "tw:%s:", what);
-        memmove(out + prefix + size, out + prefix, all - prefix);
-        char head[32];
-        (void)snprintf(head, sizeof head, "tw:%s:", what);
-        memcpy(out + prefix, head, size);
-    }
-    asking->keys[asking->ask.key_count++] = tw_bytes(out, all + size);
-    asking->used += all + size;
+    char name[TWI_REDIS_KEY_MAX], *out = room(asking, TWI_ASK_NAME_MAX);
+    size_t size = twi_template_render(&family->template, key, start_ms, what != NULL ? name : out);
+    if (what != NULL) size = twi_template_own(&family->template, what, name, size, out);
+    asking->keys[asking->ask.key_count++] = tw_bytes(out, size);
+    asking->used += size;
 }
 
 void twi_asking_text(struct twi_asking *asking, const char *text) {
-    size_t size = strlen(text);
+    size_t size = strlen(text) + 1;
     char *out = room(asking, size);
     memcpy(out, text, size);
     asking->used += size;
-    asking->args[asking->ask.arg_count++] = tw_bytes(out, size);
+    asking->args[asking->ask.arg_count++] = tw_bytes(out, size - 1);
 }
 
 void twi_asking_number(struct twi_asking *asking, int64_t number) {
