@@ -17,6 +17,8 @@
  *   P1 no loss: when all adders have returned, a read is the exact sum of the deltas that were answered TW_OK.
  *   P2 one place: with Redis, every delta is in exactly one of: a counter, a frozen batch, Redis.
  *   P3 own adds: a thread's read includes its own earlier adds.
+ *   P4 never over: a hard limit is not passed, as long as Redis keeps what it acknowledged.
+ *   P5 sold out: a hard limit is admitted to the last unit, while those who hold units live and reach Redis.
  *   P6 bounded: memory never passes memory_bytes_max, and unsent counts are never evicted.
  *   P7 on time: no counter is seen past its end, none vanishes before it, by the engine's clock.
  *   P8 nothing silent: every departure from the above is counted in tw_stats and reported.
