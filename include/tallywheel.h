@@ -512,7 +512,8 @@ typedef struct tw_verdict {
     int64_t error_bound;     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms; /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
-       TW_BY_OUTAGE: the key's total is not known (again) yet, decided on what is known here. TW_BY_BUYER: tw_reserve(). */
+       TW_BY_OUTAGE: the key's total is not known (again) yet, or Redis was to decide and did not; decided on what is known here,
+       or as on_outage says. TW_BY_REDIS: strict limits. TW_BY_BUYER: tw_reserve(). */
     uint32_t decided_by;
     uint16_t claim;         /* tw_acquire_all(): the one that decided */
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
