@@ -48,10 +48,11 @@ static tw_status check_claim(const tw_claim *claim) {
 
 static tw_status take_claim(struct order *order, size_t i, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
-    tw_status status = claim->family->limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
+    tw_status status =
+        twi_load_relaxed(&claim->family->hot_acquire)(claim->family, claim->key, claim->n, claim->limit, verdict);
     verdict->claim = order->at[i];
     order->start_ms[i] = verdict->window_start_ms;
-    order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
+    order->counted[i] = status == TW_OK && verdict->allowed && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     return status;
 }
 
@@ -71,6 +72,7 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     bool same = last != NULL && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
     tw_status status = claim->family->limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
+    if (twi_load_relaxed(&claim->family->shadow)) return true; /* denies nothing */
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
@@ -89,16 +91,18 @@ static tw_status look_at_all(struct order *order, tw_verdict *verdict) {
     return TW_OK;
 }
 
-/* The verdict is that of the claim with the fewest units left. */
+/* The verdict is that of the claim with the fewest units left, or of one that a shadow would have denied. */
 static tw_status take_all(struct order *order, tw_verdict *verdict) {
-    tw_verdict least = {.remaining = INT64_MAX};
+    tw_verdict least = {.remaining = INT64_MAX, .allowed = 1};
     for (size_t i = 0; i < order->count; i++) {
         tw_status status = take_claim(order, i, verdict);
         if (status != TW_OK) {
             put_back(order, i);
             return status;
         }
-        if (verdict->remaining < least.remaining) least = *verdict;
+        if (verdict->allowed < least.allowed ||
+            (verdict->allowed == least.allowed && verdict->remaining < least.remaining))
+            least = *verdict;
     }
     *verdict = least;
     return TW_OK;

@@ -504,7 +504,15 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
         fields[i] = twi_load_relaxed(&engine->stats[i]);
-    for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
+    for (uint32_t i = 0; i < TWI_SHARDS; i++) {
+        struct twi_shard *shard = &engine->shards[i];
+        int64_t admitted = twi_load_relaxed(&shard->admitted);
+        stats->increments += twi_load_relaxed(&shard->increments) + admitted;
+        stats->limit_admitted += admitted + twi_load_relaxed(&shard->admitted_there);
+        stats->limit_denied += twi_load_relaxed(&shard->denied);
+        stats->limit_near += twi_load_relaxed(&shard->near);
+        stats->limit_shadow_denied += twi_load_relaxed(&shard->shadow_denied);
+    }
     stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
     stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
     stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;

@@ -31,6 +31,9 @@
 
 struct twi_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
+    /* limits (limit.h) */
+    _Atomic int64_t admitted; /* and counted here: an increment as well */
+    _Atomic int64_t admitted_there, denied, near, shadow_denied;
 };
 
 /* A counter to be collected again later. */
@@ -174,6 +177,13 @@ void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generati
 
 /* window.c: a map that was replaced, for the turn to give back once nobody can see it. */
 void twi_engine_retire_map(tw_engine *engine, uint32_t line);
+
+TWI_INLINE void twi_count_shard(struct twi_thread *self, _Atomic int64_t *count) {
+    if (twi_unlikely(self->shard == TWI_SHARD_SHARED))
+        (void)twi_add_relaxed(count, 1);
+    else
+        twi_store_relaxed(count, twi_load_relaxed(count) + 1); /* its only writer */
+}
 
 /* Answers how many the thread (or all that share its place) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {

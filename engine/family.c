@@ -78,6 +78,9 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->idle_ms, options->idle_ms);
     twi_store_relaxed(&family->burst, options->burst);
+    twi_store_relaxed(&family->shadow, options->shadow);
+    bool watched = options->shadow || family->limit->acquire != NULL;
+    twi_store_relaxed(&family->hot_acquire, watched ? twi_acquire_watched : family->limit_acquire);
     twi_store_relaxed(&family->keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
@@ -86,12 +89,12 @@ static void choose_hot_path(struct tw_family *family) {
     bool synced = family->synced;
     family->hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
     family->hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
-    family->hot_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
+    family->limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
 #if TWI_WITH_AES
     if (family->engine->hash == twi_hash_aes()) {
         family->hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
         family->hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
-        family->hot_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
+        family->limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
     }
 #endif
     /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
@@ -99,16 +102,15 @@ static void choose_hot_path(struct tw_family *family) {
         !twi_section_may_be_short()) {
         family->hot_add = twi_add_slow;
         family->hot_group = NULL;
-        family->hot_acquire = twi_acquire_slow;
+        family->limit_acquire = twi_acquire_slow;
     }
     if (family->is_paced) {
         family->hot_add = twi_add_slow; /* which refuses */
         family->hot_group = NULL;
     }
-    if (family->slides) family->hot_acquire = twi_acquire_slow;
+    if (family->slides) family->limit_acquire = twi_acquire_slow;
     family->limit = twi_limit_kind_of(family);
-    if (family->limit->acquire != NULL) family->hot_acquire = family->limit->acquire;
-    family->limit_acquire = family->hot_acquire;
+    if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
 }
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,

@@ -12,6 +12,8 @@
 #include "engine/engine.h"
 #include "engine/template.h"
 
+typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
 struct tw_family {
     /* hot, written at opening and at roll-over */
     tw_engine *engine;
@@ -21,11 +23,9 @@ struct tw_family {
     bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
     bool gauge;   /* TW_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
-    tw_status (*hot_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
-                             tw_verdict *verdict); /* hot_acquire.h */
-    tw_status (*limit_acquire)(tw_family *family, tw_key key, int64_t n, int64_t limit,
-                               tw_verdict *verdict); /* the same where hot_acquire only watches (shadow) */
-    const struct twi_limit_kind *limit;              /* limit.h */
+    _Atomic(twi_hot_acquire *) hot_acquire;                                            /* hot_acquire.h */
+    twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (watch.c) */
+    const struct twi_limit_kind *limit; /* limit.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
     bool slides;                          /* TW_SHAPE_SLIDING */
@@ -39,6 +39,7 @@ struct tw_family {
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic int64_t idle_ms;
     _Atomic int64_t burst;
+    _Atomic bool shadow;
     _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;
 
@@ -84,7 +85,6 @@ typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t 
                            tw_status *status);
 #define TWI_HOT_GROUP_MAX 32u
 twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
-typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
 twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);

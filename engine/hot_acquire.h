@@ -100,7 +100,12 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     struct twi_decision decision = {.start_ms = generation->start_ms, .end_ms = generation->end_ms, .now_ms = now_ms};
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, limit, self, &decision);
     if (twi_unlikely(status == TW_PENDING) || twi_unlikely(status < 0)) goto slow;
-    if (status == TW_OK && n != 0) twi_count_increments(engine, self, 1);
+    if (n != 0) {
+        if (status == TW_OK)
+            twi_limit_count_admitted(engine, self, decision.view, limit);
+        else
+            twi_limit_count_denied(engine, self);
+    }
     twi_section_leave(self);
     if (verdict != NULL) twi_limit_tell(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
     return status;

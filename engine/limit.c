@@ -98,7 +98,9 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     } while (status == TW_PENDING);
     decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
-    if (status == TW_OK && n != 0 && !decision->full) twi_count_increments(call.engine, call.self, 1);
+    if (n != 0 && !decision->full && status == TW_OK)
+        twi_limit_count_admitted(call.engine, call.self, decision->view + decision->carried, limit);
+    if (n != 0 && status == TW_DENIED) twi_limit_count_denied(call.engine, call.self);
     twi_call_end(&call);
     return status;
 }
@@ -126,7 +128,7 @@ const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
 
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     twi_check(family != NULL);
-    return family->hot_acquire(family, key, n, limit, verdict);
+    return twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
 }
 
 #define SOME_TRIES 8 /* after that less and less, whatever is said to be left: who tries comes to an end */
@@ -136,8 +138,9 @@ static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t
                            tw_verdict *verdict) {
     int64_t n = n_max < limit ? n_max : limit > 0 ? limit : 1;
     for (uint32_t tries = 0;; tries++) {
-        tw_status status = family->hot_acquire(family, key, n, limit, verdict);
+        tw_status status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
         *taken = status == TW_OK ? n : 0;
+        if (status == TW_OK && !verdict->allowed) *taken = n_max; /* in the shadow: all of it, uncounted */
         if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
         int64_t left = verdict->remaining;
         n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
@@ -153,8 +156,8 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     if (verdict == NULL) verdict = &unasked;
     tw_status status;
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
-        status = family->hot_acquire(family, key, n_max, limit, verdict);
-    else if (family->limit->some != NULL)
+        status = twi_load_relaxed(&family->hot_acquire)(family, key, n_max, limit, verdict);
+    else if (family->limit->some != NULL && !twi_load_relaxed(&family->shadow))
         status = family->limit->some(family, key, n_max, limit, &took, verdict);
     else
         status = take_some(family, key, n_max, limit, &took, verdict);

@@ -57,11 +57,27 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
     rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
 }
 
+/* ---- figures ---- */
+
+/* An admission that leaves less than a fifth of the limit. */
+TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
+    return used * 5 >= limit * 4; /* what was admitted is within the limit, and that within 2^53 */
+}
+/* Of a call that was admitted and counted in a cell. */
+TWI_INLINE void twi_limit_count_admitted(tw_engine *engine, struct twi_thread *self, int64_t used, int64_t limit) {
+    struct twi_shard *shard = &engine->shards[self->shard];
+    twi_count_shard(self, &shard->admitted);
+    if (twi_unlikely(twi_limit_is_near(used, limit))) twi_count_shard(self, &shard->near);
+}
+TWI_INLINE void twi_limit_count_denied(tw_engine *engine, struct twi_thread *self) {
+    twi_count_shard(self, &engine->shards[self->shard].denied);
+}
+
 /* ---- kinds of limit ---- */
 
 /* What a family's mode and shape make of the calls; chosen once, at its opening. A kind has a file of its own. */
 struct twi_limit_kind {
-    /* tw_acquire(), and tw_acquire() with less and less where `some` is not there. NULL: the hot path (family.c). */
+    /* The call of a kind that counts no admissions itself (watch.c does). tw_acquire(), and tw_acquire() with less and less where `some` is not there. NULL: the hot path (family.c). */
     twi_hot_acquire *acquire;
     /* tw_acquire_some(); n_max and limit are in range. NULL: by trying. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
@@ -77,6 +93,8 @@ const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
 
 /* limit.c: the decision where nothing is known yet. */
 twi_hot_acquire twi_acquire_slow;
+/* watch.c: family->limit_acquire with its figures, and what `shadow` makes of it. */
+twi_hot_acquire twi_acquire_watched;
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
 }

@@ -337,7 +337,6 @@ static tw_status check_limit_built(const tw_family_options *in) {
     if (in->on_outage != TW_OUTAGE_LOCAL && !is_hard && (!is_strict || in->on_outage == TW_OUTAGE_SHARE))
         return refuse(in, "on_outage: only TW_OUTAGE_LOCAL in this version");
     if (in->outage_grace_ms != 0 && !is_hard) return refuse(in, "outage_grace_ms: only 0 in this version");
-    if (in->shadow) return refuse(in, "shadow: not in this version");
     return TW_OK;
 }
 

@@ -28,7 +28,7 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     for (;;) {
         uint32_t given = twi_signal_value(&engine->given_back), turned = twi_signal_value(&engine->turned);
-        status = family->hot_acquire(family, key, n, limit, verdict);
+        status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
         if ((status != TW_DENIED && status != TW_PENDING) || verdict->retry_after_ms < 0) return status;
         int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
         if (left_ms <= 0) return status;

@@ -389,7 +389,10 @@ typedef struct tw_family_options {
         on_outage; /* TW_OUTAGE_LOCAL (default): on what is known here. Hard limits: LOCAL spends the lease in hand, then
                                  denies, CLOSED denies at once; the others are refused */
     uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0 */
-    bool shadow;              /* decide and count, never deny */
+    /* Decide, never deny: what would be denied (or pending) answers TW_OK with verdict->allowed = 0, is in
+     * tw_stats.limit_shadow_denied, and is not counted as used. tw_acquire_some() then says n_max. May be turned on and off by
+     * tw_family_set(). tw_once() and the like are no limits in this sense. */
+    bool shadow;
 } tw_family_options;
 
 #define tw_family_options_init(options) tw_family_options_init_sized((options), sizeof *(options))
@@ -784,6 +787,10 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
     X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
     X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
+    X(limit_admitted, counter, "calls that a limit admitted") \
+    X(limit_denied, counter, "calls over a limit; those in the shadow, too") \
+    X(limit_near, counter, "calls that were admitted and left a fifth of the limit, or less") \
+    X(limit_shadow_denied, counter, "calls let through that a limit would not have admitted (shadow)") \
     X(reservations_held, gauge, "reservations made here and not yet confirmed, cancelled or over; without Redis") \
     X(reservations_expired, counter, "reservations whose hold was over before they were confirmed; without Redis") \
     X(lease_draws, counter, "times units of a hard limit were drawn from Redis") \
@@ -812,7 +819,7 @@ typedef struct tw_stats {
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[19];
+    uint64_t reserved[15];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);

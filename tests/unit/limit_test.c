@@ -127,6 +127,58 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
     assert_i64_equal(verdict.used, 1);
 }
 
+/* ---- shadow and figures -------------------------------------------------------------------------------------------------- */
+
+static void a_shadow_decides_and_lets_everything_through(void **state) {
+    (void)state;
+    for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
+        tw_family_options options = rig_options(shape == 0 ? "a" : shape == 1 ? "b" : "c", TW_ALIGNED, TW_MINUTE);
+        options.limit_shape = shape;
+        options.shadow = true;
+        tw_family *family = rig_family_of(&rig, &options);
+        int64_t denied = test_stat_of(rig.engine, limit_shadow_denied), taken;
+        assert_i64_equal(acquire(family, "a", 9, 10, TW_OK).allowed, 1);
+        tw_verdict verdict = acquire(family, "a", 2, 10, TW_OK);
+        assert_i64_equal(verdict.allowed, 0);
+        assert_i64_equal(verdict.used, 9);
+        assert_i64_equal(acquire(family, "a", 1, 10, TW_OK).allowed, 1);
+        assert_status(tw_acquire(family, tw_str("a"), 1, 10, NULL), TW_OK);
+        assert_i64_equal(test_stat_of(rig.engine, limit_shadow_denied), denied + 2);
+        assert_status(tw_acquire_some(family, tw_str("a"), 7, 10, &taken, NULL), TW_OK);
+        assert_i64_equal(taken, 7);
+        const tw_claim claims[] = {{family, tw_str("b"), 1, 10}, {family, tw_str("a"), 1, 10}};
+        assert_status(tw_acquire_all(claims, 2, &verdict), TW_OK);
+        assert_i64_equal(verdict.allowed, 0);
+        assert_i64_equal(verdict.claim, 1);
+        (void)acquire(family, "a", -1, 10, TW_ERR_RANGE);
+        options.shadow = false;
+        assert_status(tw_family_set(family, &options), TW_OK);
+        (void)acquire(family, "a", 1, 10, TW_DENIED);
+        assert_i64_equal(acquire(family, "b", 0, 10, TW_OK).used, 1);
+    }
+}
+
+static void what_limits_do_is_in_the_figures(void **state) {
+    (void)state;
+    for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
+        tw_family_options options = rig_options(shape == 0 ? "a" : shape == 1 ? "b" : "c", TW_ALIGNED, TW_MINUTE);
+        options.limit_shape = shape;
+        tw_family *family = rig_family_of(&rig, &options);
+        tw_stats before, after;
+        assert_status(tw_stats_read(rig.engine, &before), TW_OK);
+        (void)acquire(family, "a", 0, 10, TW_OK);
+        for (int i = 0; i < 10; i++) (void)acquire(family, "a", 1, 10, TW_OK);
+        for (int i = 0; i < 5; i++) (void)acquire(family, "a", 1, 10, TW_DENIED);
+        (void)acquire(family, "a", 0, 9, shape == TW_SHAPE_GCRA ? TW_OK : TW_DENIED);
+        assert_status(tw_stats_read(rig.engine, &after), TW_OK);
+        assert_i64_equal(after.limit_admitted - before.limit_admitted, 10);
+        assert_i64_equal(after.increments - before.increments, 10);
+        assert_i64_equal(after.limit_near - before.limit_near, 3); /* the 8th, 9th and 10th of 10 */
+        assert_i64_equal(after.limit_denied - before.limit_denied, 5);
+        assert_i64_equal(after.limit_shadow_denied, 0);
+    }
+}
+
 /* ---- once ---------------------------------------------------------------------------------------------------------------- */
 
 static bool is_first(tw_family *family, const char *key) {
@@ -258,6 +310,8 @@ static void trap_e36_exactly_the_limit_is_admitted(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
+        TEST(a_shadow_decides_and_lets_everything_through),
+        TEST(what_limits_do_is_in_the_figures),
         TEST(a_verdict_has_its_promised_size),
         TEST(every_field_of_a_verdict_is_filled),
         TEST(nothing_may_be_looked_at_without_taking),
