@@ -57,7 +57,7 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
     verdict = strict_take(day, "k", 1, 1, TW_DENIED);
     assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= left_ms);
     verdict = strict_take(life, "k", 1, 2, TW_OK);
-    assert_i64_equal(verdict.reset_after_ms, TW_MINUTE);
+    assert_true(verdict.reset_after_ms <= TW_MINUTE && verdict.reset_after_ms > TW_MINUTE - 100);
     assert_i64_equal(strict_take(life, "k", 1, 2, TW_OK).used, 2);
     verdict = strict_take(life, "k", 1, 2, TW_DENIED);
     ttl_ms = atoll(redis_server_ask(&strict.server, "PTTL", "life:k", NULL));
@@ -214,7 +214,7 @@ static void a_call_of_unknown_outcome_is_settled(void **state) {
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
         bool closed = policies[i] == TW_OUTAGE_CLOSED;
-        strict_begin(&strict, 60, policies[i]);
+        strict_begin(&strict, 200, policies[i]);
         (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
         strict_order(&strict, PROXY_LOSE_REPLY, 20); /* executed, and nobody hears of it until the deadline */
         tw_verdict verdict = strict_take(strict.family, "k", 10, 1000, closed ? TW_DENIED : TW_OK);
