@@ -46,7 +46,7 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
 static tw_status check_event_time(const struct twi_call *call) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    if (twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)) <= call->now_ms) return TW_ERR_LATE;
+    if (twi_family_takes_until(family, span.end_ms) <= call->now_ms) return TW_ERR_LATE;
     if (span.start_ms > call->now_ms &&
         twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
         return TW_ERR_EARLY;
@@ -212,9 +212,9 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
 /* A window that is not held: over for good, or merely empty? */
 static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
     struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
-    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, twi_load_relaxed(&family->lateness_ms)),
-                                    twi_load_relaxed(&family->history_ms));
-    return now_ms >= until_ms ? TW_ERR_LATE : TW_OK;
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
+    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, lateness_ms), twi_load_acquire(&family->history_ms));
+    return now_ms >= until_ms || span.end_ms <= twi_load_relaxed(&family->gone_ms) ? TW_ERR_LATE : TW_OK;
 }
 
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {

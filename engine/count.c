@@ -93,7 +93,7 @@ static bool still_current(void *ctx) {
     struct currency *currency = ctx;
     struct tw_family *family = currency->call->family;
     int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
-    if (currency->call->at) return now_ms < twi_time_add(currency->generation->end_ms, twi_family_open_for_ms(family));
+    if (currency->call->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
     return twi_generation_holds(currency->generation, now_ms);
 }
 

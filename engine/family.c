@@ -66,10 +66,18 @@ static struct tw_family *find_open(tw_engine *engine, const char *name) {
     return NULL;
 }
 
+/* Windows may have been sealed, told of and dropped by the times that held until now: they must not begin again. */
+static void note_what_is_over(struct tw_family *family) {
+    int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
+    int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->history_ms));
+    if (now_ms - open_ms > twi_load_relaxed(&family->over_ms)) twi_store_relaxed(&family->over_ms, now_ms - open_ms);
+    if (now_ms - more_ms > twi_load_relaxed(&family->gone_ms)) twi_store_relaxed(&family->gone_ms, now_ms - more_ms);
+}
+
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
-    twi_store_relaxed(&family->lateness_ms, options->lateness_ms);
+    twi_store_release(&family->lateness_ms, options->lateness_ms); /* F1: with what note_what_is_over() has noted */
     twi_store_relaxed(&family->earliness_ms, options->earliness_ms);
-    twi_store_relaxed(&family->history_ms, options->history_ms);
+    twi_store_release(&family->history_ms, options->history_ms); /* F1 */
     twi_store_relaxed(&family->retention_ms, options->retention_ms);
     twi_store_relaxed(&family->on_full, options->on_full);
     twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
@@ -138,6 +146,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->look_mono_ms = INT64_MAX;
     family->pack_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
+    twi_store_relaxed(&family->over_ms, INT64_MIN);
+    twi_store_relaxed(&family->gone_ms, INT64_MIN);
     family->opened = 1;
     family->template = *template;
     family->options = *options;
@@ -250,6 +260,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
         checked.redis_key = family->options.redis_key;
         checked.error_text = NULL;
         family->options = checked;
+        if (family->has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
         twi_store_release(&family->changed, true);
     }

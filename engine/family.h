@@ -35,6 +35,8 @@ struct tw_family {
 
     /* policies: tw_family_set() changes them one by one */
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
+    /* Windows that end there or before take nothing more, or are gone, whatever longer times were set since. */
+    _Atomic int64_t over_ms, gone_ms;
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic int64_t idle_ms;
@@ -111,10 +113,21 @@ void twi_window_give_map(struct tw_family *family);
 
 /* How long after its end a window may still be counted in, or asked about (sliding.c). */
 TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
-    int64_t lateness_ms = twi_load_relaxed(&family->lateness_ms);
+    /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms);
     if (!family->slides || !family->synced) return lateness_ms;
     int64_t window_ms = twi_calendar_longest_ms(&family->rule);
     return lateness_ms > window_ms ? lateness_ms : window_ms;
+}
+/* Until when that is for a window that ends then. */
+TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
+    int64_t open_for_ms = twi_family_open_for_ms(family);
+    return end_ms <= twi_load_relaxed(&family->over_ms) ? end_ms : twi_time_add(end_ms, open_for_ms);
+}
+/* Until when callers may count in it. */
+TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
+    return end_ms <= twi_load_relaxed(&family->over_ms) ? end_ms : twi_time_add(end_ms, lateness_ms);
 }
 
 /* Shows the windows that the map holds and that are not dropped. By the turn. */

@@ -167,7 +167,8 @@ static bool stays_closed(struct wheel *wheel, struct twi_generation *generation)
     struct tw_family *family = wheel->family;
     if (is_ending(wheel)) return false;
     if (family->ages) return !twi_ageing_is_due(family, generation);
-    int64_t at_ms = seal_at_ms(family, generation);
+    int64_t at_ms =
+        family->has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
     if (wheel->engine->turn_ms >= at_ms) return false;
     due(wheel, at_ms);
     return true;

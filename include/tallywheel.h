@@ -405,7 +405,8 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
 /** The family of that name, or NULL. */
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
 /** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start and redis_key must be
- *  the same as at opening. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
+ *  the same as at opening. A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
+ *  sealed or never opened; so does what a longer history_ms comes too late for. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 /** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be
  *  running or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */

@@ -245,6 +245,69 @@ static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
     rig_close(&rig);
 }
 
+/* Goal: P7. What is over stays over when a longer lateness is set, however far it has come: sealed and in history, dropped, or
+ * never opened; what still takes counts takes them for longer, and is told of once. Method: four minutes, each in one of these
+ * states; lateness is then a day. */
+static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    struct hook_log log = {0, 0};
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.lateness_ms = TW_MINUTE;
+    options.history_ms = TW_MINUTE;
+    options.on_window_closed = log_hook;
+    options.closed_ctx = &log;
+    tw_family *family = rig_family_of(&rig, &options);
+    int64_t dropped_ms = RIG_START_MS, sealed_ms = RIG_START_MS + 2 * TW_MINUTE, closed_ms = sealed_ms + TW_MINUTE;
+    int64_t empty_ms = RIG_START_MS + TW_MINUTE, view;
+    rig_add(family, "a", 5);
+    rig_pass(&rig, 2 * TW_MINUTE);
+    rig_add(family, "a", 6);
+    rig_pass(&rig, TW_MINUTE);
+    rig_add(family, "a", 7);
+    rig_pass(&rig, TW_MINUTE + 1);
+    assert_i64_equal(log.calls, 2);
+    options.lateness_ms = TW_DAY;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_status(tw_add_at(family, tw_str("a"), 1, dropped_ms, NULL), TW_ERR_LATE);
+        assert_status(tw_add_at(family, tw_str("a"), 1, empty_ms, NULL), TW_ERR_LATE);
+        assert_status(tw_add_at(family, tw_str("a"), 1, sealed_ms, NULL), TW_ERR_LATE);
+        assert_status(tw_get_at(family, tw_str("a"), dropped_ms, &view), TW_ERR_LATE);
+        assert_status(tw_get_at(family, tw_str("a"), sealed_ms, &view), TW_OK);
+        assert_i64_equal(view, 6);
+        assert_status(tw_add_at(family, tw_str("a"), 1, closed_ms, NULL), TW_OK);
+        rig_pass(&rig, 10 * TW_MINUTE);
+    }
+    assert_i64_equal(log.calls, 2);
+    rig_pass(&rig, TW_DAY);
+    assert_i64_equal(log.calls, 3);
+    assert_status(tw_add_at(family, tw_str("a"), 1, closed_ms, NULL), TW_ERR_LATE);
+    rig_close(&rig);
+}
+
+/* Goal: the same, before the turn has seen that a shorter one had ended a window. */
+static void a_window_that_a_shorter_lateness_ended_stays_over(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.lateness_ms = TW_DAY;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 5);
+    rig_pass(&rig, 2 * TW_MINUTE);
+    options.lateness_ms = 0;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_status(tw_add_at(family, tw_str("a"), 1, RIG_START_MS, NULL), TW_ERR_LATE);
+    options.lateness_ms = TW_DAY;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_status(tw_add_at(family, tw_str("a"), 1, RIG_START_MS, NULL), TW_ERR_LATE);
+    rig_settle(&rig);
+    assert_int_equal(twi_load_relaxed(&twi_window_find(family, RIG_START_MS)->phase), TWI_HISTORY);
+    rig_close(&rig);
+}
+
 /* ---- sections that last ------------------------------------------------------------------------------------------------ */
 
 struct sleeper {
@@ -346,6 +409,8 @@ int main(void) {
         cmocka_unit_test(trap_p6_a_full_arena_lets_go_of_what_is_over),
         cmocka_unit_test(trap_p6_a_closed_family_gives_all_of_its_memory_back),
         cmocka_unit_test(a_family_that_is_set_to_shorter_times_obeys_at_once),
+        cmocka_unit_test(a_longer_lateness_opens_nothing_that_is_over),
+        cmocka_unit_test(a_window_that_a_shorter_lateness_ended_stays_over),
         cmocka_unit_test(trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory),
         cmocka_unit_test(trap_e19_a_turn_inside_a_section_is_refused),
         cmocka_unit_test(trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window),
