@@ -230,10 +230,74 @@ static void hot_keys_are_settled_exactly(void **state) {
     check_hot_keys(true);
 }
 
+/* ---- one key, one limit -------------------------------------------------------------------------------------------------- */
+
+struct buyer {
+    tw_family *family;
+    uint64_t seed;
+    int64_t limit, kept;
+};
+
+/* 1 to 10 at a time, by tw_acquire() or as many as there are, and now and then some go back. */
+static void *buy(void *ctx) {
+    struct buyer *buyer = ctx;
+    struct test_prng prng;
+    test_prng_seed(&prng, buyer->seed);
+    for (int denied = 0; denied < 20;) {
+        int64_t n = test_prng_between(&prng, 1, 10), taken = n;
+        tw_status status = test_prng_chance(&prng, 1, 4)
+                               ? tw_acquire_some(buyer->family, tw_str("hot"), n, buyer->limit, &taken, NULL)
+                               : tw_acquire(buyer->family, tw_str("hot"), n, buyer->limit, NULL);
+        if (status != TW_OK) {
+            denied++;
+            continue;
+        }
+        buyer->kept += taken;
+        if (!test_prng_chance(&prng, 1, 16)) continue;
+        assert_status(tw_refund(buyer->family, tw_str("hot"), 1, 0), TW_OK);
+        buyer->kept--;
+    }
+    return NULL;
+}
+
+/* Goal: exactly the limit, every time: nobody is admitted beyond it, and what is left when all were denied can still be had. */
+static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) {
+    (void)state;
+    static const int64_t limits[] = {1, 2, 10, 999, 100000, 10000000};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        int64_t limit = limits[i] > 1000000 ? (int64_t)test_scale(1000000) : limits[i], kept = 0, rest = 0;
+        tw_options options;
+        tw_family_options family_options;
+        tw_engine *engine;
+        struct buyer buyers[8];
+        pthread_t threads[8];
+        tw_options_init(&options);
+        options.memory_bytes_max = UINT64_C(32) << 20;
+        assert_status(tw_open(&options, &engine), TW_OK);
+        tw_family_options_init(&family_options);
+        family_options.name = "sale";
+        family_options.window = TW_FOREVER;
+        tw_family *family;
+        assert_status(tw_family_open(engine, &family_options, &family), TW_OK);
+        for (int t = 0; t < 8; t++) {
+            buyers[t] = (struct buyer){family, test_seed() + (uint64_t)t, limit, 0};
+            assert_int_equal(pthread_create(&threads[t], NULL, buy, &buyers[t]), 0);
+        }
+        for (int t = 0; t < 8; t++) {
+            assert_int_equal(pthread_join(threads[t], NULL), 0);
+            kept += buyers[t].kept;
+        }
+        while (tw_acquire(family, tw_str("hot"), 1, limit, NULL) == TW_OK) rest++;
+        assert_i64_equal(kept + rest, limit);
+        assert_status(tw_close(engine, 1000), TW_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hot_keys_are_counted_and_limited_exactly),
         cmocka_unit_test(hot_keys_are_settled_exactly),
+        cmocka_unit_test(a_limit_is_admitted_to_the_unit_with_some_and_refunds),
     };
     return cmocka_run_group_tests_name("hotkeys", tests, NULL, NULL);
 }
