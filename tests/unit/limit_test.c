@@ -179,6 +179,34 @@ static void what_limits_do_is_in_the_figures(void **state) {
     }
 }
 
+/* Goal: exactly keys_max keys have counters, and go on being limited; every key after them is a stranger, decided by the
+ * policy alone, and leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
+static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
+    (void)state;
+    for (uint32_t policy = TW_ADMIT; policy <= TW_DENY; policy++) {
+        tw_family_options options = rig_options(policy == TW_ADMIT ? "admits" : "denies", TW_ALIGNED, TW_MINUTE);
+        options.keys_max = 100;
+        options.on_full_limit = policy;
+        tw_family *family = rig_family_of(&rig, &options);
+        char key[16];
+        for (int round = 0; round < 3; round++) {
+            for (int i = 0; i < 130; i++) {
+                snprintf(key, sizeof key, "k%d", i);
+                tw_status stranger = policy == TW_ADMIT ? TW_OK : TW_ERR_FULL;
+                tw_status want = i >= 100 ? stranger : round < 2 ? TW_OK : TW_DENIED;
+                tw_verdict verdict = acquire(family, key, 1, 2, want);
+                assert_int_equal(verdict.decided_by, i < 100 ? TW_BY_LOCAL : TW_BY_FULL);
+                assert_i64_equal(verdict.used, i >= 100 ? 0 : round < 2 ? round + 1 : 2);
+                assert_i64_equal(verdict.allowed, want == TW_OK);
+            }
+            struct rig_seen seen = rig_each(family, TW_NOW);
+            assert_i64_equal(seen.counters, 100);
+            assert_i64_equal(seen.sum, round == 0 ? 100 : 200);
+            assert_i64_equal(seen.overflow, 0);
+        }
+    }
+}
+
 /* ---- once ---------------------------------------------------------------------------------------------------------------- */
 
 static bool is_first(tw_family *family, const char *key) {
@@ -323,6 +351,7 @@ int main(void) {
         TEST(a_cancelled_first_makes_room_for_one),
         TEST(without_redis_there_are_no_locks),
         TEST(trap_e40_a_full_family_decides_by_its_policy),
+        TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers),
         TEST(trap_e36_exactly_the_limit_is_admitted),
     };
     return cmocka_run_group_tests_name("limit", tests, NULL, NULL);
