@@ -22,6 +22,8 @@
  *      to make no heir loses nothing, its count is on the way to Redis or there. */
 #include "engine/ageing.h"
 
+#include "engine/share.h"
+
 #define CARRY_WORK 16u       /* units of a turn's work that making an heir counts for */
 #define LOOK_AGAIN_MS 20     /* while the previous generation is on its way out */
 #define LOOK_LONGEST_MS 1000 /* how long a generation may fill unseen */
@@ -151,8 +153,9 @@ static void set_base(tw_engine *engine, struct twi_generation *generation, struc
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     int64_t contained = twi_load_relaxed(&cold->acked) - twi_ageing_rest(generation, cell, meta);
-    twi_store_relaxed(&cell->base, twi_saturated_sum(total, -contained)); /* one store (trap E6) */
-    twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
+    int64_t base = twi_saturated_sum(total, -contained), before = twi_load_relaxed(&cell->base);
+    twi_store_relaxed(&cell->base, base); /* one store (trap E6) */
+    twi_store_relaxed(&cold->asked, twi_share_told(engine, twi_load_relaxed(&cold->asked), base - before));
 }
 
 /* An item of a frozen cell brings its heir's total, too: that one may not be counted in again for long (trap E7). */

@@ -255,7 +255,7 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
             seen.unsent = seen.local - acked + rest;
             seen.known = asked != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;
-            if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - (asked >> 1);
+            if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - twi_asked_ms(asked);
         }
     }
     twi_call_end(&call);

@@ -67,9 +67,27 @@ struct twi_cold {
     _Atomic int64_t final;  /* valid once FROZEN is set */
     _Atomic int64_t handed; /* how much of local is in batches; written by the turn */
     _Atomic int64_t acked;  /* how much of local Redis has acknowledged; written by the turn */
-    _Atomic int64_t asked;  /* monotonic ms of the last total << 1 | 1; 0: never asked */
+    _Atomic int64_t asked;  /* when the last total came, and what it told of others; 0: none has come */
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
+
+/* asked: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits: intervals seen,
+ * at most 3 (share.h). */
+#define TWI_PACE_ONE 256
+#define TWI_PACE_MAX ((1u << 21) - 1)
+TWI_INLINE int64_t twi_asked(int64_t mono_ms, uint32_t pace, uint32_t seen) {
+    uint64_t ms = (uint64_t)mono_ms & ((UINT64_C(1) << 40) - 1);
+    return (int64_t)(1 | ms << 1 | (uint64_t)pace << 41 | (uint64_t)seen << 62);
+}
+TWI_INLINE int64_t twi_asked_ms(int64_t asked) {
+    return (int64_t)((uint64_t)asked >> 1 & ((UINT64_C(1) << 40) - 1));
+}
+TWI_INLINE uint32_t twi_asked_pace(int64_t asked) {
+    return (uint32_t)((uint64_t)asked >> 41) & TWI_PACE_MAX;
+}
+TWI_INLINE uint32_t twi_asked_seen(int64_t asked) {
+    return (uint32_t)((uint64_t)asked >> 62);
+}
 
 /* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. A record of kind 0
  * with a cold part shares three lines with its twin: | cell A | cold A, cold B | cell B |. */

@@ -69,7 +69,9 @@ struct tw_engine {
     _Atomic uint32_t retired_maps;                   /* replaced maps of windows, for the turn to retire */
     _Atomic uint64_t stripes_asked; /* lines of a generation << 32 and of its cell (stripe.c); 0: none */
     _Atomic int64_t stripes_asked_limit;
-    _Atomic uint32_t live_engines; /* as Redis last told, this one included; 0: not known (share.h) */
+    _Atomic bool any_near;               /* there are counters near their limit */
+    _Atomic uint64_t near[TWI_NEAR_MAX]; /* line of a generation << 32 | of its cell; 0: free */
+    _Atomic uint32_t live_engines;       /* as Redis last told, this one included; 0: not known (share.h) */
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     struct twi_signal turned;     /* who waits for turns sleeps on it */
     struct twi_signal given_back; /* tw_acquire_wait(): a refund was made here */

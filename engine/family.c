@@ -118,6 +118,7 @@ static void choose_hot_path(struct tw_family *family) {
     }
     if (family->slides) family->limit_acquire = twi_acquire_slow;
     family->limit = twi_limit_kind_of(family);
+    if (family->shares) family->limit_acquire = twi_acquire_slow;
     if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
 }
 
@@ -138,6 +139,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->slides = options->limit_shape == TW_SHAPE_SLIDING;
     family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
+    family->shares =
+        family->synced && !family->is_hard && options->limit_shape == TW_SHAPE_FIXED && options->kind == TW_COUNTER;
     if (family->is_hard && family->synced)
         twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;

@@ -6,6 +6,7 @@
 
 #include "engine/ageing.h"
 #include "engine/shape.h"
+#include "engine/share.h"
 #include "engine/stripe.h"
 
 /* From the stripes, if it has any: else the window was sealed. */
@@ -62,6 +63,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->end_ms =
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (call->family->ages) look_at_aged(&place, decision);
+        if (call->family->shares) twi_share_unknown(call->family, n, limit, decision);
         /* nothing to take: nothing is made */
         if (n == 0 || n > limit) return twi_saturated_sum(decision->view, n) > limit ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);
@@ -76,6 +78,12 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->end_ms = twi_generation_end_ms(place.generation);
     }
     decision->unknown = call->family->ages && !twi_ageing_is_known(place.cell, place.meta);
+    if (call->family->shares) {
+        int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
+        tw_status decided = take(call, &place, n, ceiling, decision);
+        if (decided >= 0 && decided != TW_PENDING) twi_share_decided(call, &place, n, limit, decided, decision);
+        return decided;
+    }
     tw_status status = take(call, &place, n, limit, decision);
     /* Its total is asked for all the same: it decides the next call. */
     if (decision->unknown && status == TW_DENIED)

@@ -16,7 +16,9 @@ struct twi_decision {
     int64_t now_ms;
     int64_t before, carried; /* sliding: what the window before counted, and what of it weighs (shape.h) */
     bool full;
-    bool unknown; /* a key that has come (back), in a family that ages: Redis has not told its total */
+    int64_t retry_ms; /* denied: when something may have changed; 0: at the window's end */
+    bool has_bound;   /* with Redis, too, `bound` is true */
+    bool unknown;     /* a key that has come (back), in a family that ages: Redis has not told its total */
 };
 
 /* The last four fields before the tail, by one store where their places in a word are known: each store of a verdict stands
@@ -44,8 +46,11 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
     verdict->used = decision->view;
     verdict->remaining = decision->view < limit ? limit - decision->view : 0;
     verdict->reset_after_ms = left_ms;
-    verdict->retry_after_ms = status != TW_DENIED ? 0 : n > limit ? -1 : left_ms;
-    verdict->error_bound = synced || decision->full ? TW_UNBOUNDED : decision->bound;
+    verdict->retry_after_ms = status != TW_DENIED       ? 0
+                              : n > limit               ? -1
+                              : decision->retry_ms != 0 ? decision->retry_ms
+                                                        : left_ms;
+    verdict->error_bound = (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound;
     verdict->window_start_ms = decision->start_ms;
     twi_limit_tell_how(verdict,
                        decision->full      ? TW_BY_FULL

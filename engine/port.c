@@ -9,6 +9,7 @@
 
 #include "engine/ageing.h"
 #include "engine/random.h"
+#include "engine/share.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -249,6 +250,33 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     return count;
 }
 
+/* A counter that waits after a refusal is not sent before its time. */
+static bool is_delayed(const tw_engine *engine, const struct twi_cell *cell) {
+    if (engine->delayed_count > TWI_NEAR_MAX) return true; /* too many to look through: the interval will do */
+    for (uint32_t i = 0; i < engine->delayed_count; i++)
+        if (engine->delayed[i].item.cell == cell) return true;
+    return false;
+}
+
+bool twi_port_is_near(tw_engine *engine) {
+    return twi_load_relaxed(&engine->any_near);
+}
+
+size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
+    size_t count = 0;
+    (void)twi_swap_acqrel(&engine->any_near, false); /* Q4, pairs with Q3 */
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) {
+        uint64_t near = twi_load_relaxed(&engine->near[i]) != 0 ? twi_swap_acqrel(&engine->near[i], 0) : 0; /* Q2 */
+        if (near == 0) continue;
+        struct twi_generation *generation = generation_at(engine, (uint32_t)(near >> 32));
+        /* A sealed one sends all that it owes anyway; and its table may be gone (history.c). */
+        if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
+        struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
+        if (!is_delayed(engine, cell)) count += make_item(engine, generation, cell, &items[count]);
+    }
+    return count;
+}
+
 void twi_port_collect_begin(tw_engine *engine) {
     twi_store_release(&engine->collect_done, false);
     engine->collect_running = false;
@@ -294,7 +322,7 @@ static void watch_for_regression(const struct twi_item *item, struct twi_cold *c
     int64_t asked = twi_load_relaxed(&cold->asked), base = twi_saturated_sum(total, -acked);
     if (base >= 0 || asked == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
     if (generation->has_negative || generation->has_given_up || generation->unrestorable || generation->over) return;
-    if (item->family->from_first || (asked >> 1) <= engine->forgot_mono_ms) return;
+    if (item->family->from_first || twi_asked_ms(asked) <= engine->forgot_mono_ms) return;
     twi_port_count(engine, regressions, 1);
     char name[TWI_REDIS_KEY_MAX];
     size_t size = twi_port_render(item, name), used = 0;
@@ -326,8 +354,9 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     } else if (answer->has_total) {
         watch_for_regression(item, cold, answer->total, acked);
         /* one store: view never tears (trap E6) */
-        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -acked));
-        twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
+        int64_t base = twi_saturated_sum(answer->total, -acked), before = twi_load_relaxed(&item->cell->base);
+        twi_store_relaxed(&item->cell->base, base);
+        twi_store_relaxed(&cold->asked, twi_share_told(engine, twi_load_relaxed(&cold->asked), base - before));
     }
     if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
         twi_store_relaxed(&item->cell->end_ms, answer->end_ms);

@@ -45,6 +45,10 @@ struct twi_item {
  * into its item (`handed` advances). Closed windows first, a quarter kept for open ones. Returns how many; fewer than
  * count_max means that a full collection has been completed. */
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
+/* Counters near their limit, which are not to wait for the interval (share.h): at most TWI_NEAR_MAX. */
+#define TWI_NEAR_MAX 64u
+size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items);
+bool twi_port_is_near(tw_engine *engine); /* there may be such */
 /* The ticket of tw_flush: begins a full collection of every delta whose add had returned before this call. An adder may
  * be between its add and its mark, so a grace period must pass first (trap E10): go on collecting turn by turn until
  * twi_port_collect_is_done() says true; then all of them are in items that have been returned by twi_port_collect(). */

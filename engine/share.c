@@ -1,7 +1,183 @@
 /* share.c -- see share.h. */
 #include "engine/share.h"
 
+#include "engine/ageing.h"
+
+#define SETTLED 3u          /* intervals that must have been seen before the others' pace is believed */
+#define SMOOTH 4            /* intervals over which it is smoothed */
+#define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
+
 void twi_port_live(tw_engine *engine, uint32_t count) {
     twi_store_relaxed(&engine->live_engines, count);
     twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
+}
+
+bool twi_outage_is_on(const tw_family *family) {
+    struct tw_family *own = (struct tw_family *)family;
+    int64_t since_ms = twi_load_relaxed(&own->engine->leases.away_since_ms); /* a hint, as old as the last turn */
+    if (since_ms == 0) return false;
+    return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->outage_grace_ms);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* ---- the others' pace: by the turn, with each total ---- */
+
+/* Two intervals without a word from others, and all that they had counted before has come: they are idle. */
+static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
+    if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
+    double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
+    double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
+    double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
+    /* They have begun, or begun to hurry: the most that was seen, until some intervals tell better. */
+    if (seen < SETTLED && pace > smooth) smooth = pace;
+    if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
+    if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
+    return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
+}
+
+int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
+    int64_t now_ms = engine->turn_mono_ms, interval_ms = engine->options.sync_interval_ms;
+    if (asked == 0) return twi_asked(now_ms, 0, 0);
+    int64_t passed_ms = larger(now_ms - twi_asked_ms(asked), 1);
+    uint32_t seen = twi_asked_seen(asked), pace = twi_asked_pace(asked);
+    bool begins = pace == 0 && others > 0; /* of a pace that has just begun, one total tells too little */
+    pace = pace_after(pace, seen, others, passed_ms, interval_ms);
+    if (begins)
+        seen = 1;
+    else if (passed_ms > 10 * interval_ms)
+        seen = 1; /* what was before is too long ago to say how they count now */
+    else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
+        seen++;
+    return twi_asked(now_ms, pace, seen);
+}
+
+/* ---- what a decision rests on ---- */
+
+struct share {
+    uint32_t live;
+    uint32_t policy; /* on_outage, while that decides */
+    bool is_away, is_known;
+    int64_t asked, total, left;
+};
+
+/* A strict limit comes here only when Redis did not answer. */
+static struct share share_of(const struct twi_call *call, const struct twi_place *place, int64_t limit) {
+    const struct tw_family *family = call->family;
+    struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
+    struct share share = {.live = twi_live_engines(call->engine),
+                          .is_away = family->is_strict || twi_outage_is_on(family)};
+    share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+    share.asked = twi_load_relaxed(&cold->asked);
+    share.is_known = family->ages ? twi_ageing_is_known(place->cell, place->meta) : share.asked != 0;
+    /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
+    int64_t base = twi_load_relaxed(&place->cell->base);
+    if (share.is_known) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    share.left = larger(limit - share.total, 0);
+    return share;
+}
+
+/* How much of what is left is this engine's until it hears of the others again. */
+static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
+    if (share->live == 1) return limit;
+    if (!share->is_known) return larger(limit / share->live, 1);
+    return larger(larger(share->left / share->live, n), 1);
+}
+
+/* ---- the bound ---- */
+
+/* B1; 0: nothing is known to come. */
+static int64_t pace_bound(const tw_engine *engine, int64_t asked) {
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(asked);
+    int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_asked_pace(asked);
+    if (pace == 0) return 0;
+    return (int64_t)((double)pace * 1.3 / TWI_PACE_ONE * (double)(larger(age_ms, 0) + interval_ms + interval_ms / 4)) +
+           1;
+}
+
+static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
+    if (twi_load_relaxed(&((tw_engine *)engine)->live_engines) == 0) return TW_UNBOUNDED;
+    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
+    int64_t others = share->live - 1, whole = others * larger(n, limit / share->live + 1);
+    if (!share->is_known) return larger(limit - view, 0) + whole;
+    int64_t by_pace = pace_bound(engine, share->asked);
+    if (others == 0) return by_pace;
+    if (twi_asked_seen(share->asked) < SETTLED) return larger(limit - view, 0) + whole;
+    if (by_pace == 0 && share->left == 0) return 0;
+    int64_t by_share = others * larger(n, (share->left + by_pace) / share->live + 1);
+    return by_pace != 0 ? smaller(by_pace, by_share) : by_share;
+}
+
+/* ---- near the limit ---- */
+
+static void come_near(const struct twi_call *call, const struct twi_place *place) {
+    tw_engine *engine = call->engine;
+    uint32_t line = twi_arena_line(&engine->arena, place->cell);
+    uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
+    _Atomic uint64_t *slot = &engine->near[line % TWI_NEAR_MAX];
+    if (twi_load_relaxed(slot) != 0) return;       /* it is there; or another is, and this one waits for its interval */
+    if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
+    twi_store_release(&engine->any_near, true);    /* Q3, pairs with Q4: the slot is seen by whoever clears this */
+}
+
+void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
+    uint64_t line = twi_arena_line(&engine->arena, generation);
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++)
+        if (twi_load_relaxed(&engine->near[i]) >> 32 == line) twi_store_relaxed(&engine->near[i], 0);
+}
+
+/* ---- deciding ---- */
+
+static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
+    if (share->is_away && share->policy == TW_OUTAGE_LOCAL) return limit;
+    if (share->is_away && share->policy == TW_OUTAGE_OPEN) return TW_COUNT_MAX;
+    if (share->is_away && share->policy == TW_OUTAGE_CLOSED) return -1;
+    if (share->live == 1) return limit;
+    return smaller(limit, twi_saturated_sum(share->total, part_of(share, n, limit)));
+}
+
+int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                          struct twi_decision *decision) {
+    struct share share = share_of(call, place, limit);
+    decision->unknown = !share.is_known || share.is_away;
+    return ceiling_of(&share, n, limit);
+}
+
+static bool is_old(const tw_engine *engine, const struct share *share) {
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(share->asked);
+    return age_ms >= (share->left == 0 ? USED_UP_ASK_MS : (int64_t)engine->options.sync_interval_ms);
+}
+
+void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                       tw_status status, struct twi_decision *decision) {
+    struct share share = share_of(call, place, limit);
+    int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
+    decision->bound = bound == TW_UNBOUNDED ? bound : decision->bound + bound;
+    decision->has_bound = true;
+    if (share.is_away) {
+        if (status == TW_DENIED) decision->retry_ms = larger(call->engine->options.sync_interval_ms, 1);
+        return;
+    }
+    bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
+    int64_t spent = decision->view - share.total;
+    /* Others are waited for, not the window's end. */
+    if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
+    bool asks = !share.is_known || (share.live > 1 && denied && !is_over) ||
+                (denied && is_over && is_old(call->engine, &share)) ||
+                (share.live > 1 && !denied && spent >= part_of(&share, 0, limit) / 4);
+    if (asks) come_near(call, place);
+}
+
+void twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {
+    struct share share = {.live = twi_live_engines(family->engine), .is_away = twi_outage_is_on(family)};
+    share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+    share.left = limit;
+    decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
+    decision->has_bound = true;
+    decision->unknown = true;
 }

@@ -1,13 +1,47 @@
-/* share.h -- soft limits over Redis: how much of a limit this engine may spend before it has heard of the others again. */
+/* share.h -- soft limits over Redis: how much of a limit this engine may spend before it has heard of the others again.
+ *
+ *   total T ─▶ what remains R = limit - T ─▶ up to T + max(1, n, R / live engines) by our own view ─▶ asked for anew, early
+ * A key of unknown total: up to max(1, limit / live). While Redis is away the family's policy decides (twi_outage_is_on).
+ * Near its limit, or unknown, a key is put into a small ring that the turn empties into a batch at once: callers make no
+ * system call. The ring forgets what it has no room for: that is synced at its interval, as all others.
+ * Always true: what is in the ring belongs to a generation that is held; a denied call has counted nothing.
+ *
+ * THE BOUND, |used - truth|. Not known to us is what others had counted and not sent when Redis told T (at most one interval
+ * of theirs, for they send what is owed, jittered to 5/4 of it), and what they have counted since (the age of T). How fast
+ * they count is known from T itself, total by total: `pace`, units of others per ms, smoothed over some intervals. So
+ *      B1 = 1.3 * pace * (age + 5/4 interval)                 three tenths for the unevenness of their batches
+ *      B2 = (live - 1) * max(n, (R + B1) / live + 1)          they, too, spend no more than a share of what is left
+ * and the bound is the smaller one. Where the others were idle, or nothing is known of their pace, B2 alone holds; where less than
+ * some intervals have been seen, they may still decide on totals of before, so all that remains and their shares of the
+ * whole limit are counted. B1 trusts that others go on as they did: a sudden burst elsewhere shows one interval later.
+ * TW_UNBOUNDED is said where others are out of sight: the registry is not known, or Redis is away. */
 #ifndef TWI_SHARE_H
 #define TWI_SHARE_H
 
-#include "engine/engine.h"
+#include "engine/count.h"
+#include "engine/limit.h"
 
 /* How many engines decide on the same limits; at least 1. Any thread. */
 TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
     uint32_t live = twi_load_relaxed(&((tw_engine *)engine)->live_engines); /* a hint: as old as the last word */
     return live != 0 ? live : 1;
 }
+
+/* Redis has failed to answer for longer than the family's grace: on_outage decides. Any thread. */
+bool twi_outage_is_on(const tw_family *family);
+
+/* Before take(): up to where it may count, by the view. `decision` learns on what that rests. */
+int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                          struct twi_decision *decision);
+/* After it. */
+void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                       tw_status status, struct twi_decision *decision);
+/* For a key that nobody has counted here. TW_OK: it may be made. */
+void twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision);
+
+/* By the turn: a total has come. The word of twi_cold.asked that says so, with what it tells of the others' pace. */
+int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others);
+/* Nobody can reach this generation any more. */
+void twi_share_forget(tw_engine *engine, struct twi_generation *generation);
 
 #endif

@@ -119,8 +119,8 @@ static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *
     if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
         *taken = twi_asking_told(&asking, 1);
         /* so that what is known here is worth something when Redis goes away */
-        if (twi_load_relaxed(&request->family->on_outage) == TW_OUTAGE_LOCAL)
-            (void)tw_get(request->family, request->key, NULL);
+        uint32_t policy = twi_load_relaxed(&request->family->on_outage);
+        if (policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE) (void)tw_get(request->family, request->key, NULL);
         return tell_answer(request, &asking, verdict);
     }
     if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;

@@ -10,6 +10,7 @@
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/ageing.h"
 #include "engine/lease.h"
+#include "engine/share.h"
 
 #include <stdlib.h>
 
@@ -429,6 +430,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     if (!twi_history_unmake(engine, generation, work)) return false;
     twi_stripes_forget(engine, generation);
     twi_leases_forget(engine, generation);
+    twi_share_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;

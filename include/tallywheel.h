@@ -385,10 +385,11 @@ typedef struct tw_family_options {
      * shows the times, in 2^-57 windows from the window's start. */
     uint32_t limit_shape;
     int64_t burst;
-    uint32_t
-        on_outage; /* TW_OUTAGE_LOCAL (default): on what is known here. Hard limits: LOCAL spends the lease in hand, then
-                                 denies, CLOSED denies at once; the others are refused */
-    uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0 */
+    /* TW_OUTAGE_LOCAL (default): on what is known here; _OPEN: everything is admitted, and counted; _CLOSED: nothing is;
+     * _SHARE: no more than this engine's share of what remained, or, of a key of unknown total, limit / live engines. Hard limits:
+     * LOCAL spends the lease in hand, then denies, CLOSED denies at once; the others are refused. */
+    uint32_t on_outage;
+    uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0. One clock for a whole outage */
     /* Decide, never deny: what would be denied (or pending) answers TW_OK with verdict->allowed = 0, is in
      * tw_stats.limit_shadow_denied, and is not counted as used. tw_acquire_some() then says n_max. May be turned on and off by
      * tw_family_set(). tw_once() and the like are no limits in this sense. */
@@ -516,8 +517,8 @@ typedef struct tw_verdict {
     int64_t error_bound;     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
     int64_t window_start_ms; /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
-       TW_BY_OUTAGE: the key's total is not known (again) yet, or Redis was to decide and did not; decided on what is known here,
-       or as on_outage says. TW_BY_REDIS: strict limits. TW_BY_BUYER: tw_reserve(). */
+       TW_BY_OUTAGE: the key's total is not known (again) yet, or Redis is away or was to decide and did not; decided on what is
+       known here, or as on_outage says. TW_BY_REDIS: strict limits. TW_BY_BUYER: tw_reserve(). */
     uint32_t decided_by;
     uint16_t claim;         /* tw_acquire_all(): the one that decided */
     uint8_t allowed, final; /* allowed: equals TW_OK, except upon an error: the policy's advice */
@@ -531,7 +532,11 @@ typedef struct tw_verdict {
  *  engine that died, or Redis is away (outage_grace_ms) and the lease is spent. A call that names a smaller limit than the lease was
  *  drawn under sends it back first. What is admitted never passes the greatest limit in force at an admission.
  *  Without Redis exactly the limit is admitted, for any number of threads. With Redis this is the soft mode: it decides
- *  on the view, so several processes together may pass the limit by what each has not yet heard of the others.
+ *  on the view, so several processes together may pass the limit by what each has not yet heard of the others. That is kept small:
+ *  between two totals a process admits at most what remains / live engines (of a key of unknown total, limit / live engines; at
+ *  least one call), and a key near its limit, or unknown, is synced at once. A call that finds its process's share spent is
+ *  denied, with a retry_after_ms of some milliseconds. `error_bound` says how far off `used` may be: it rests on what the
+ *  others may spend, and on the pace at which they were seen to count (docs/LIMITS.md); TW_UNBOUNDED where Redis is away.
  *  Hot keys: what is left of a limit that threads contend for is cut into slices, and each thread spends its own, then the
  *  others'; still exactly the limit is admitted, and nobody is denied while a unit is left. An admission from a slice does
  *  not add all of them up: `used` is then the count when some thread last did (each does every 64 units), `remaining` is

@@ -90,6 +90,14 @@ static void end_round(struct twi_sync *sync) {
     twi_ticket_collected(&sync->tickets, sync->ledger.last);
 }
 
+/* Counters near their limit go at once: some hundred bytes, at most sixteen times in an interval. */
+static void collect_near(struct twi_sync *sync, int64_t now_ms) {
+    if (now_ms < sync->near_at_ms || !twi_port_is_near(sync->engine)) return;
+    sync->near_at_ms = now_ms + sync->interval_ms / 16 + 1;
+    size_t count = twi_port_collect_near(sync->engine, sync->staging);
+    if (!freeze(sync, count, now_ms) && sync->collecting) sync->begin_again = twi_ticket_again(&sync->tickets);
+}
+
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
     if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger))
@@ -102,7 +110,9 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         return;
     }
     if (twi_replicas_hold(sync) || twi_parts_hold(&sync->parts)) return;
-    if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
+    if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX) return;
+    collect_near(sync, now_ms);
+    if (twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
     sync->collecting = true;
     while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX && !twi_parts_are_full(&sync->parts)) {
         int64_t wait_ms = 0;

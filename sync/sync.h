@@ -161,6 +161,7 @@ struct twi_sync {
     /* collecting */
     struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
     int64_t collect_at_ms;    /* the next collection may begin */
+    int64_t near_at_ms;       /* counters near their limit are not collected before that */
     int64_t collect_hold_ms;  /* not before that, not even for a flush: no memory, or too fast after an outage */
     bool collecting;          /* one has begun and has not taken everything */
     bool begin_again;         /* a round of tw_flush starts over */

@@ -226,6 +226,16 @@ bool twi_port_restore_some(tw_engine *engine) {
 
 /* ---- limits: there are none here ---- */
 
+bool twi_port_is_near(tw_engine *engine) {
+    (void)engine;
+    return false;
+}
+
+size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
+    (void)engine, (void)items;
+    return 0;
+}
+
 void twi_port_live(tw_engine *engine, uint32_t count) {
     engine->live = count;
 }

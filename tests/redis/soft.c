@@ -1,0 +1,157 @@
+/* soft.c -- soft limits over several engines: how far they are passed, and whether the verdict's error bound contains the truth.
+ * The engines are of one process, so the truth is known: what all of them have admitted. */
+#include "tests/redis/sync_support.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ENGINES 4
+#define CALLS_PER_S 10000
+#define INTERVAL_MS 100
+#define SAMPLES_MAX 200000
+
+struct load {
+    int64_t limit;
+    int64_t until_ms;
+    _Atomic int64_t admitted;
+    _Atomic int64_t outside; /* samples whose bound did not contain the truth */
+    pthread_barrier_t begin;
+};
+
+struct caller {
+    struct load *load;
+    tw_engine *engine;
+    tw_family *family;
+    pthread_t thread;
+    int64_t *errors, *bounds;
+    size_t count;
+};
+
+static bool all_are_known(void *ctx) {
+    struct caller *callers = ctx;
+    for (int i = 0; i < ENGINES; i++)
+        if (test_stat_of(callers[i].engine, live_engines) != ENGINES) return false;
+    return true;
+}
+
+/* The truth lies between what was counted before the call and after it, give or take a call of each of the others. */
+static void sample(struct caller *caller, int64_t before, int64_t after, const tw_verdict *verdict) {
+    int64_t error = verdict->used < before ? before - verdict->used : verdict->used > after ? verdict->used - after : 0;
+    if (verdict->error_bound != TW_UNBOUNDED && error > verdict->error_bound + ENGINES) {
+        atomic_fetch_add(&caller->load->outside, 1);
+        if (atomic_load(&caller->load->outside) < 10)
+            print_message("# used %lld, truth %lld..%lld, bound %lld\n", (long long)verdict->used, (long long)before,
+                          (long long)after, (long long)verdict->error_bound);
+    }
+    if (caller->count == SAMPLES_MAX || verdict->error_bound == TW_UNBOUNDED) return;
+    caller->errors[caller->count] = error;
+    caller->bounds[caller->count++] = verdict->error_bound;
+}
+
+static void call_once(struct caller *caller) {
+    struct load *load = caller->load;
+    tw_verdict verdict;
+    int64_t before = atomic_load(&load->admitted);
+    tw_status status = tw_acquire(caller->family, tw_str("hot"), 1, load->limit, &verdict);
+    if (status == TW_OK) atomic_fetch_add(&load->admitted, 1);
+    if (status != TW_OK && status != TW_DENIED) abort(); /* another thread's assertion would not be seen */
+    sample(caller, before, atomic_load(&load->admitted), &verdict);
+}
+
+/* So many calls a second, in steps of a millisecond. */
+static void *call_on(void *arg) {
+    struct caller *caller = arg;
+    pthread_barrier_wait(&caller->load->begin);
+    int64_t begin_ms = test_mono_ms(), done = 0;
+    for (int64_t now_ms = begin_ms; now_ms < begin_ms + caller->load->until_ms; now_ms = test_mono_ms()) {
+        int64_t due = (now_ms - begin_ms) * (CALLS_PER_S / ENGINES) / 1000;
+        for (; done < due; done++) call_once(caller);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t median(int64_t *values, size_t count) {
+    qsort(values, count, sizeof *values, by_value);
+    return count != 0 ? values[count / 2] : 0;
+}
+
+struct outcome {
+    int64_t over;                  /* what was admitted beyond the limit; negative: left */
+    int64_t error, bound, outside; /* medians while the limit was not reached */
+};
+
+/* `alone`: the engines cannot know of each other, as the registry's name is taken: plain interval sync. */
+static struct outcome run(int64_t limit, bool alone) {
+    struct redis_server server;
+    struct caller callers[ENGINES];
+    struct load load = {.limit = limit, .until_ms = limit * 1000 / CALLS_PER_S * 5 / 4 + 300};
+    redis_server_start(&server, NULL);
+    if (alone) redis_server_ask(&server, "SET", "tw:live", "nobody", NULL);
+    pthread_barrier_init(&load.begin, NULL, ENGINES);
+    for (int i = 0; i < ENGINES; i++) {
+        tw_options options;
+        quick_options(&options, server.url);
+        options.sync_interval_ms = INTERVAL_MS;
+        callers[i] = (struct caller){.load = &load};
+        assert_status(tw_open(&options, &callers[i].engine), TW_OK);
+        callers[i].family = family_of(callers[i].engine, "soft", TW_ALIGNED, TW_DAY);
+        callers[i].errors = malloc(SAMPLES_MAX * sizeof(int64_t));
+        callers[i].bounds = malloc(SAMPLES_MAX * sizeof(int64_t));
+        assert_true(callers[i].errors != NULL && callers[i].bounds != NULL);
+    }
+    if (!alone) assert_true(test_wait(all_are_known, callers, 8000));
+    for (int i = 0; i < ENGINES; i++) pthread_create(&callers[i].thread, NULL, call_on, &callers[i]);
+    for (int i = 0; i < ENGINES; i++) pthread_join(callers[i].thread, NULL);
+    for (int i = 1; i < ENGINES; i++) {
+        memcpy(callers[0].errors + callers[0].count, callers[i].errors,
+               callers[0].count + callers[i].count <= SAMPLES_MAX ? callers[i].count * sizeof(int64_t) : 0);
+        memcpy(callers[0].bounds + callers[0].count, callers[i].bounds,
+               callers[0].count + callers[i].count <= SAMPLES_MAX ? callers[i].count * sizeof(int64_t) : 0);
+        if (callers[0].count + callers[i].count <= SAMPLES_MAX) callers[0].count += callers[i].count;
+    }
+    struct outcome outcome = {.over = atomic_load(&load.admitted) - limit, .outside = atomic_load(&load.outside)};
+    size_t count = callers[0].count;
+    outcome.error = median(callers[0].errors, count);
+    outcome.bound = median(callers[0].bounds, count);
+    for (int i = 0; i < ENGINES; i++) {
+        assert_status(tw_close(callers[i].engine, 5000), TW_OK);
+        free(callers[i].errors);
+        free(callers[i].bounds);
+    }
+    pthread_barrier_destroy(&load.begin);
+    print_message("# %s: limit %lld, %lld beyond it; median error %lld, bound %lld; %lld of %zu samples outside\n",
+                  alone ? "interval sync" : "shares", (long long)limit, (long long)outcome.over,
+                  (long long)outcome.error, (long long)outcome.bound, (long long)outcome.outside, count);
+    redis_server_destroy(&server);
+    return outcome;
+}
+
+/* Goal: shares pass a soft limit by at most 1 %, and by a fifth at most of what plain interval sync does; all of it is admitted;
+ * the bound contains the truth in every sample and is tight. The long form is the figure of docs/LIMITS.md. */
+static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
+    (void)state;
+    int64_t limit = (int64_t)test_scale(20000);
+    if (limit > 100000) limit = 100000;
+    struct outcome plain = run(limit, true), shares = run(limit, false);
+    assert_true(shares.over <= limit / 100);
+    assert_true(shares.over >= -limit / 100); /* nothing is left lying that callers wanted */
+    assert_true(shares.over * 5 <= plain.over);
+    assert_i64_equal(shares.outside, 0);
+    /* Of a short run a good part is its beginning, when nothing is known of the others' pace. */
+    assert_true(shares.bound <= (limit < 100000 ? 6 : 3) * (shares.error > 0 ? shares.error : 1));
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_keep_a_soft_limit_better_than_interval_sync),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
