@@ -68,19 +68,22 @@ struct proxy {
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------------- */
 
+/* Behind them stands a NUL: words are looked for in them. */
 static void bytes_add(struct bytes *bytes, const char *data, size_t size) {
-    if (bytes->size + size > bytes->room) {
-        bytes->room = 2 * (bytes->size + size);
+    if (bytes->size + size >= bytes->room) {
+        bytes->room = 2 * (bytes->size + size) + 1;
         bytes->data = realloc(bytes->data, bytes->room);
         if (bytes->data == NULL) abort(); /* a test without memory has nothing to say */
     }
     if (size > 0) memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
+    bytes->data[bytes->size] = '\0';
 }
 
 static void bytes_skip(struct bytes *bytes, size_t size) {
     bytes->size -= size;
     memmove(bytes->data, bytes->data + size, bytes->size);
+    if (bytes->data != NULL) bytes->data[bytes->size] = '\0';
 }
 
 static void bytes_free(struct bytes *bytes) {
