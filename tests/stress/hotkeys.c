@@ -176,7 +176,8 @@ static int64_t fetch_striped(void) {
             assert_status(tw_get(field.family, key, &view), TW_OK);
             assert_i64_equal(total, view);
             assert_status(tw_read(field.family, key, &reading), TW_OK);
-            assert_i64_equal(reading.age_ms, 0); /* asked anew, though nothing is owed */
+            /* asked anew, though nothing is owed; by a turn that may have begun before the clock was set */
+            assert_true(reading.age_ms <= 10);
         }
     }
     return LIMITED;
