@@ -116,7 +116,7 @@ static void check_verdict(struct model *model, const struct twin *twin, const tw
 static tw_status call(struct model *model, uint32_t key, int64_t n, tw_verdict *verdict) {
     struct twin *twin = &model->twins[key];
     memset(verdict, 0x55, sizeof *verdict);
-    tw_status status = tw_acquire(model->family, tw_bytes("abcdef" + key, 1), n, twin->limit, verdict);
+    tw_status status = tw_acquire(model->family, tw_bytes(&"abcdef"[key], 1), n, twin->limit, verdict);
     assert_true(status == TW_OK || status == TW_DENIED);
     bool want = should_admit(model, twin, n, status == TW_OK);
     assert_i64_equal(status == TW_OK, want);
