@@ -96,8 +96,8 @@ static int64_t pace_bound(const tw_engine *engine, int64_t asked) {
     int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(asked);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_asked_pace(asked);
     if (pace == 0) return 0;
-    return (int64_t)((double)pace * 1.3 / TWI_PACE_ONE * (double)(larger(age_ms, 0) + interval_ms + interval_ms / 4)) +
-           1;
+    double unheard_ms = (double)larger(age_ms, 0) + 1.25 * (double)interval_ms;
+    return (int64_t)((double)pace * 1.3 / TWI_PACE_ONE * unheard_ms) + 1;
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
