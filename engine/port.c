@@ -339,6 +339,11 @@ void twi_port_forgotten(tw_engine *engine) {
     engine->forgot_mono_ms = engine->turn_mono_ms;
 }
 
+static int64_t difference(int64_t a, int64_t b) {
+    int64_t less;
+    return __builtin_sub_overflow(a, b, &less) ? (a < b ? -TW_COUNT_MAX : TW_COUNT_MAX) : less;
+}
+
 void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
     struct twi_cold *cold = cold_of(item->generation, item->cell);
     tw_engine *engine = item->family->engine;
@@ -356,7 +361,8 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
         /* one store: view never tears (trap E6) */
         int64_t base = twi_saturated_sum(answer->total, -acked), before = twi_load_relaxed(&item->cell->base);
         twi_store_relaxed(&item->cell->base, base);
-        twi_store_relaxed(&cold->asked, twi_share_told(engine, twi_load_relaxed(&cold->asked), base - before));
+        twi_store_relaxed(&cold->asked,
+                          twi_share_told(engine, twi_load_relaxed(&cold->asked), difference(base, before)));
     }
     if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
         twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
