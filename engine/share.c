@@ -25,6 +25,14 @@ static int64_t larger(int64_t a, int64_t b) {
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
+/* Of counts and limits; what no 64 bits hold is unbounded. */
+static int64_t less(int64_t a, int64_t b) {
+    return twi_saturated_sum(a, -larger(b, -INT64_MAX));
+}
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? TW_UNBOUNDED : product;
+}
 
 /* ---- the others' pace: by the turn, with each total ---- */
 
@@ -78,7 +86,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
     int64_t base = twi_load_relaxed(&place->cell->base);
     if (share.is_known) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
-    share.left = larger(limit - share.total, 0);
+    share.left = larger(less(limit, share.total), 0);
     return share;
 }
 
@@ -103,13 +111,13 @@ static int64_t pace_bound(const tw_engine *engine, int64_t asked) {
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
     if (twi_load_relaxed(&((tw_engine *)engine)->live_engines) == 0) return TW_UNBOUNDED;
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
-    int64_t others = share->live - 1, whole = others * larger(n, limit / share->live + 1);
-    if (!share->is_known) return larger(limit - view, 0) + whole;
+    int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
+    if (!share->is_known) return twi_saturated_sum(larger(less(limit, view), 0), whole);
     int64_t by_pace = pace_bound(engine, share->asked);
     if (others == 0) return by_pace;
-    if (twi_asked_seen(share->asked) < SETTLED) return larger(limit - view, 0) + whole;
+    if (twi_asked_seen(share->asked) < SETTLED) return twi_saturated_sum(larger(less(limit, view), 0), whole);
     if (by_pace == 0 && share->left == 0) return 0;
-    int64_t by_share = others * larger(n, (share->left + by_pace) / share->live + 1);
+    int64_t by_share = times(others, larger(n, twi_saturated_sum(share->left, by_pace) / share->live + 1));
     return by_pace != 0 ? smaller(by_pace, by_share) : by_share;
 }
 
@@ -157,14 +165,14 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
                        tw_status status, struct twi_decision *decision) {
     struct share share = share_of(call, place, limit);
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
-    decision->bound = bound == TW_UNBOUNDED ? bound : decision->bound + bound;
+    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED and something is TW_UNBOUNDED */
     decision->has_bound = true;
     if (share.is_away) {
         if (status == TW_DENIED) decision->retry_ms = larger(call->engine->options.sync_interval_ms, 1);
         return;
     }
     bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
-    int64_t spent = decision->view - share.total;
+    int64_t spent = less(decision->view, share.total);
     /* Others are waited for, not the window's end. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
     bool asks = !share.is_known || (share.live > 1 && denied && !is_over) ||
