@@ -2,7 +2,8 @@
 """count_tests.py FOLDER -- of a build: prints "PASSED FAILED SKIPPED", counted over single tests, not programs.
 
 meson counts a TAP program as one; here each of its tests counts. A program that broke its plan, crashed or ran out of
-time counts as failed even if each line it managed to print was an `ok`."""
+time counts as failed even if each line it managed to print was an `ok`. What failed is named on standard error, with the end of
+what it said: a log that is cut short keeps its end."""
 import glob
 import json
 import re
@@ -41,14 +42,26 @@ def count_program(test: dict) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def name_failed(test: dict) -> None:
+    print(f"failed: {test.get('name', '?')} ({test['result']})", file=sys.stderr)
+    said = [line for line in (test.get("stdout") or "").splitlines() if line.startswith("not ok")]
+    for line in said + (test.get("stderr") or "").splitlines()[-12:]:
+        print(f"    {line[:200]}", file=sys.stderr)
+
+
 def main() -> int:
     total = [0, 0, 0]
     # Under a wrapper meson names its log after it; callers remove old logs first. None: the caller sees 0 passed.
     for path in glob.glob(glob.escape(sys.argv[1]) + "/meson-logs/testlog*.json"):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if line.strip():
-                    total = [a + b for a, b in zip(total, count_program(json.loads(line)))]
+                if not line.strip():
+                    continue
+                test = json.loads(line)
+                counts = count_program(test)
+                if counts[1]:
+                    name_failed(test)
+                total = [a + b for a, b in zip(total, counts)]
     print(*total)
     return 0
 

@@ -32,13 +32,13 @@ ok() { # STATUS SENTENCE
 counted() { # EXPECTED, test log on standard input
     mkdir -p "$work/meson-logs"
     cat >"$work/meson-logs/testlog.json"
-    got=$(python3 "$root/scripts/count_tests.py" "$work")
+    got=$(python3 "$root/scripts/count_tests.py" "$work" 2>"$work/said")
     [ "$got" = "$1" ] && return
     echo "# counted $got, should be $1"
     return 1
 }
 
-echo 1..11
+echo 1..12
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -70,3 +70,6 @@ printf '%s\n' '{"result": "TIMEOUT", "stdout": "1..5\nok 1 - a\n"}' '{"result": 
 ok $? 'tests that were never reached have failed'
 printf '%s\n' '{"result": "ERROR", "stdout": "1..1\nok 1 - a\n"}' | counted '1 1 0'
 ok $? 'a program that breaks after its last test has failed'
+printf '%s\n' '{"name": "redis / x", "result": "ERROR", "stdout": "1..1\nnot ok 1 - a\n", "stderr": "it was 3\n"}' | counted '0 1 0' &&
+    printf '%s\n' 'failed: redis / x (ERROR)' '    not ok 1 - a' '    it was 3' | cmp -s - "$work/said"
+ok $? 'what failed is named last, with what it said'
