@@ -182,24 +182,25 @@ static struct twi_statement take_first(struct twi_sync *sync) {
     return first;
 }
 
-static void tell_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
+/* One that is refused is said again like the others, before its life is over; until then flushes know that it is not there. */
+static void tell_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node,
+                       int64_t now_ms) {
     struct twi_answer answer = {0};
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
-    if (node->type == TWI_NODE_ERROR) {
-        twi_port_count(sync->engine, poison_keys, 1);
-        twi_ticket_refused(&sync->tickets);
-        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses a gauge: %.100s", node->text);
-    }
-    twi_port_acknowledge(item, &answer); /* refused: it will be said again like the others */
+    if (node->type == TWI_NODE_ERROR)
+        (void)twi_settle_poison(sync, item, node, now_ms + life_ms());
+    else if (sync->poison.count)
+        twi_poison_remove(&sync->poison, item, UINT64_MAX);
+    twi_port_acknowledge(item, &answer);
 }
 
 /* False: the reply is not one of the script's. */
 static bool tell_gauges(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *nodes,
-                        size_t count) {
+                        size_t count, int64_t now_ms) {
     if (nodes->type != TWI_NODE_ARRAY || count != said->count + (size_t)1) return false;
     for (uint32_t i = 1; i <= said->count; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
-    for (uint32_t i = 0; i < said->count; i++) tell_gauge(sync, &said->items[i], &nodes[i + 1]);
+    for (uint32_t i = 0; i < said->count; i++) tell_gauge(sync, &said->items[i], &nodes[i + 1], now_ms);
     sync->parts.told += said->count;
     return true;
 }
@@ -221,9 +222,9 @@ static bool take_error(struct twi_sync *sync, const struct twi_statement *said, 
 
 /* False: the reply is not one of the script's. */
 static bool take_answer(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *nodes,
-                        size_t count) {
+                        size_t count, int64_t now_ms) {
     int64_t wait_ms = -1;
-    if (said->what == TWI_SAYS_GAUGES) return tell_gauges(sync, said, nodes, count);
+    if (said->what == TWI_SAYS_GAUGES) return tell_gauges(sync, said, nodes, count, now_ms);
     if (said->what == TWI_SAYS_HOLDS) return true;
     if (nodes->type != TWI_NODE_ARRAY || count != 6 || !twi_node_i64(&nodes[5], &wait_ms)) return false;
     twi_port_sweep_told(sync->engine, said->serial, wait_ms);
@@ -235,7 +236,7 @@ bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
     bool well = true;
     if (nodes->type == TWI_NODE_ERROR) {
         well = take_error(sync, &said, nodes);
-    } else if (!take_answer(sync, &said, nodes, count)) {
+    } else if (!take_answer(sync, &said, nodes, count, now_ms)) {
         give_back(sync, &said, 0);
         well = false;
     }

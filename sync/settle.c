@@ -64,15 +64,10 @@ static void printable(const char *name, size_t size, char *out, size_t room) {
     out[used] = '\0';
 }
 
-static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
-                          int64_t now_ms) {
+uint32_t twi_settle_poison(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                           int64_t now_ms) {
     char name[TWI_REDIS_KEY_MAX], text[120];
     bool first = false;
-    if (item->delta == 0) {
-        struct twi_answer none = {0};
-        twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
-        return;
-    }
     uint32_t wait_ms = twi_poison_add(&sync->poison, item, sync->ledger.last, now_ms, &first);
     if (first) {
         printable(name, twi_port_render(item, name), text, sizeof text);
@@ -81,6 +76,17 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
                      error ? error->text : "");
     }
     twi_ticket_refused(&sync->tickets);
+    return wait_ms;
+}
+
+static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                          int64_t now_ms) {
+    if (item->delta == 0) {
+        struct twi_answer none = {0};
+        twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
+        return;
+    }
+    uint32_t wait_ms = twi_settle_poison(sync, item, error, now_ms);
     twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
 }
 

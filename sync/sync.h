@@ -197,6 +197,9 @@ void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node 
 bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                       size_t count, int64_t now_ms); /* false: the connection was dropped */
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
+/* Redis refuses it, which is counted and logged once, and known to flushes while it lasts. Returns how long it is to wait. */
+uint32_t twi_settle_poison(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                           int64_t now_ms);
 void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
                      const struct twi_item_answer *said, bool take_total, int64_t now_ms);
 void twi_settle_success(struct twi_sync *sync, int64_t now_ms); /* Redis answers as it should */

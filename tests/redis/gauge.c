@@ -202,12 +202,15 @@ static void a_key_of_another_kind_is_reported(void **state) {
     assert_status(tw_add(family, tw_str("list"), 2, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("well"), 3, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
-    assert_true(test_stat_of(engine, poison_keys) >= 1);
+    /* Refused by a turn of its own as well: what was said before a flush stays refused, and is one piece of news. */
+    for (int i = 0; i < 3; i++) assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_i64_equal(test_stat_of(engine, poison_keys), 1);
     assert_i64_equal(redis_server_get(&server, "online:well"), 3);
     redis_server_ask(&server, "DEL", "online:list", NULL);
     await_view(family, "list", 2, 3000);
     for (int i = 0; i < 3000 && redis_server_get(&server, "online:list") != 2; i++) test_sleep_ms(1);
     assert_i64_equal(redis_server_get(&server, "online:list"), 2);
+    assert_status(tw_flush(engine, 5000), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
