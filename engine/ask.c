@@ -50,6 +50,33 @@ enum twi_asked twi_asking_do(struct twi_asking *asking, tw_engine *engine) {
     return engine->driver->ask(engine->sync, &asking->ask);
 }
 
+void twi_asking_answered(tw_family *family) {
+    if (twi_load_relaxed(&family->silent_since_ms) != 0) twi_store_relaxed(&family->silent_since_ms, 0);
+}
+
+/* Since the family's first question that was not answered, or since the engine's own connection failed, if that is longer: one clock
+ * for a whole outage, also for who asks seldom. A hint: who is answered late ends the outage for those who are not. */
+static int64_t silent_for_ms(tw_family *family) {
+    int64_t now_ms = twi_clock_mono_ms(&family->engine->clock), since_ms = twi_load_relaxed(&family->silent_since_ms);
+    if (since_ms == 0)
+        twi_store_relaxed(&family->silent_since_ms, since_ms = now_ms); /* of two at once either will do */
+    int64_t away_since_ms = twi_load_relaxed(&family->engine->leases.away_since_ms);
+    if (away_since_ms != 0 && away_since_ms < since_ms) since_ms = away_since_ms;
+    return now_ms - since_ms;
+}
+
+uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked) {
+    uint32_t policy = twi_load_relaxed(&family->on_outage), grace_ms = twi_load_relaxed(&family->outage_grace_ms);
+    if (asked == TWI_ASKED_DONE) twi_asking_answered(family); /* no outage, but this key's own trouble */
+    if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || asked == TWI_ASKED_DONE) return policy;
+    return silent_for_ms(family) < grace_ms ? TW_OUTAGE_LOCAL : policy;
+}
+
+bool twi_asking_falls_back_here(tw_family *family) {
+    uint32_t policy = twi_load_relaxed(&family->on_outage);
+    return policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE || twi_load_relaxed(&family->outage_grace_ms) != 0;
+}
+
 bool twi_asking_said(const struct twi_asking *asking, const char *word) {
     return asking->ask.said_count != 0 && strcmp(asking->ask.said[0].text, word) == 0;
 }

@@ -28,6 +28,13 @@ void twi_asking_text(struct twi_asking *asking, const char *text);
 void twi_asking_number(struct twi_asking *asking, int64_t number);
 /* Asks. No lock is held, no section is open. */
 enum twi_asked twi_asking_do(struct twi_asking *asking, tw_engine *engine);
+/* Who decides in Redis's place: on_outage, or within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays what it is). `asked`: how the
+ * question ended; DONE: it was answered, with a word that decides nothing. */
+uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked);
+/* What is known here may come to decide, so Redis is to tell it while it is there. */
+bool twi_asking_falls_back_here(tw_family *family);
+/* A question of that family's was answered. */
+void twi_asking_answered(tw_family *family);
 /* The answer's first element is this word. */
 bool twi_asking_said(const struct twi_asking *asking, const char *word);
 /* The number at this place of the answer; 0 where there is none. */

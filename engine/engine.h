@@ -72,6 +72,7 @@ struct tw_engine {
     _Atomic bool any_near;               /* there are counters near their limit */
     _Atomic uint64_t near[TWI_NEAR_MAX]; /* line of a generation << 32 | of its cell; 0: free */
     _Atomic uint32_t live_engines;       /* as Redis last told, this one included; 0: not known (share.h) */
+    _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     struct twi_signal turned;     /* who waits for turns sleeps on it */
     struct twi_signal given_back; /* tw_acquire_wait(): a refund was made here */

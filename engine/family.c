@@ -139,8 +139,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->slides = options->limit_shape == TW_SHAPE_SLIDING;
     family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    family->shares =
-        family->synced && !family->is_hard && options->limit_shape == TW_SHAPE_FIXED && options->kind == TW_COUNTER;
+    family->shares = family->synced && !family->is_hard && !family->is_paced && options->kind == TW_COUNTER;
     if (family->is_hard && family->synced)
         twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;

@@ -20,7 +20,7 @@ struct tw_family {
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
     bool ages;    /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
-    bool shares;  /* with Redis, not hard, fixed windows: decided by shares (share.h); strict: without Redis's word */
+    bool shares;  /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
     bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
     bool gauge;   /* TW_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
@@ -40,6 +40,7 @@ struct tw_family {
     _Atomic int64_t over_ms, gone_ms;
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
+    _Atomic int64_t silent_since_ms; /* monotonic: no question of its calls was answered since (ask.c); 0: they are */
     _Atomic int64_t idle_ms;
     _Atomic int64_t burst;
     _Atomic bool shadow;

@@ -28,11 +28,11 @@ static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, 
 
 /* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name, or, denied
  * here, never again. */
-static bool admits_without(tw_family *family, tw_key key, int64_t limit, int64_t *held) {
+static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_asked asked, int64_t *held) {
     uint32_t live = twi_load_relaxed(&family->engine->live_engines);
     int64_t share = live > 1 ? limit / live : limit;
     *held = twi_holds_count(family, key);
-    switch (twi_load_relaxed(&family->on_outage)) {
+    switch (twi_asking_policy(family, asked)) {
     case TW_OUTAGE_OPEN: return true;
     case TW_OUTAGE_CLOSED: return false;
     case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
@@ -40,9 +40,10 @@ static bool admits_without(tw_family *family, tw_key key, int64_t limit, int64_t
     }
 }
 
-static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member, tw_verdict *verdict) {
+static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member, enum twi_asked asked,
+                              tw_verdict *verdict) {
     int64_t held;
-    bool admitted = admits_without(family, key, limit, &held);
+    bool admitted = admits_without(family, key, limit, asked, &held);
     if (admitted && !twi_holds_enter(family, key, member, false)) return TW_ERR_FULL;
     tell(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     return admitted ? TW_OK : TW_DENIED;
@@ -59,8 +60,9 @@ tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict
     enum twi_asked asked = twi_asking_do(&asking, engine);
     if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
     if (asked == TWI_ASKED_REFUSED) return TW_ERR_STORE;
-    if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, verdict);
+    if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, asked, verdict);
     bool admitted = twi_asking_said(&asking, "OK");
+    twi_asking_answered(family);
     if (!admitted && !twi_asking_said(&asking, "DENIED")) return TW_ERR_STORE;
     if (admitted && !twi_holds_enter(family, key, member, true)) {
         ask_about(family, key, "release", 0, member, &asking);

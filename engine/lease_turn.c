@@ -9,6 +9,7 @@
  * was taken out of `left` before. Elsewhere: who spends (lease.c), the words on the wire (sync/lease.c), the rules that Redis
  * keeps (sync/script/lease.lua, leases.lua). */
 #include "engine/lease.h"
+#include "engine/share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -315,6 +316,7 @@ int64_t twi_port_lease_due(tw_engine *engine) {
 }
 
 void twi_port_lease_away(tw_engine *engine, int64_t since_ms) {
+    twi_share_outage(engine, since_ms);
     twi_store_relaxed(&engine->leases.away_since_ms, since_ms); /* a hint, as old as the last turn */
 }
 

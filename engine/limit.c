@@ -63,9 +63,9 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->end_ms =
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (call->family->ages) look_at_aged(&place, decision);
-        if (call->family->shares) twi_share_unknown(call->family, n, limit, decision);
+        int64_t most = call->family->shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
         /* nothing to take: nothing is made */
-        if (n == 0 || n > limit) return twi_saturated_sum(decision->view, n) > limit ? TW_DENIED : TW_OK;
+        if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;

@@ -15,6 +15,8 @@ struct twi_decision {
     int64_t start_ms, end_ms;
     int64_t now_ms;
     int64_t before, carried; /* sliding: what the window before counted, and what of it weighs (shape.h) */
+    int64_t carried_bound;   /* how far off that may be */
+    bool before_unknown;     /* Redis has not told what the window before counted */
     bool full;
     int64_t retry_ms; /* denied: when something may have changed; 0: at the window's end */
     bool has_bound;   /* with Redis, too, `bound` is true */

@@ -85,7 +85,7 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struc
 /* Whatever was perhaps written for it in Redis is taken back (sync/ask.h): what is said here stands. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_asked asked, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
-    switch (twi_load_relaxed(&family->on_outage)) {
+    switch (twi_asking_policy(family, asked)) {
     case TW_OUTAGE_OPEN: {
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
@@ -104,7 +104,8 @@ static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
     enum twi_asked asked = ask(family, key, "O", &asking);
     *first = asked == TWI_ASKED_DONE && twi_asking_said(&asking, "FIRST");
     if (*first || (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "SECOND"))) {
-        if (twi_load_relaxed(&family->on_outage) == TW_OUTAGE_LOCAL) (void)tw_get(family, key, NULL);
+        twi_asking_answered(family);
+        if (twi_asking_falls_back_here(family)) (void)tw_get(family, key, NULL);
         return TW_OK;
     }
     if (twi_load_acquire(&family->engine->stopped)) return TW_ERR_CLOSED;

@@ -333,13 +333,11 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
 static tw_status check_limit_built(const tw_family_options *in) {
     if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
     if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
-    bool is_strict = in->limit_mode == TW_LIMIT_STRICT;
-    if (in->limit_shape != TW_SHAPE_FIXED && in->on_outage == TW_OUTAGE_SHARE)
-        return refuse(in, "on_outage: TW_OUTAGE_SHARE belongs to TW_SHAPE_FIXED");
-    if (in->limit_shape != TW_SHAPE_FIXED && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
+    bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_paced = in->limit_shape == TW_SHAPE_GCRA;
+    if (is_paced && in->on_outage == TW_OUTAGE_SHARE)
+        return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
+    if (is_paced && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
         return refuse(in, "on_outage: this shape knows only TW_OUTAGE_LOCAL");
-    if (in->outage_grace_ms != 0 && is_strict)
-        return refuse(in, "outage_grace_ms: with TW_LIMIT_STRICT only 0 in this version");
     return TW_OK;
 }
 

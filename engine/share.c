@@ -3,8 +3,11 @@
 
 #include "engine/ageing.h"
 
-#define SETTLED 3u          /* intervals that must have been seen before the others' pace is believed */
-#define SMOOTH 4            /* intervals over which it is smoothed */
+#define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
+#define SMOOTH 4   /* intervals over which it is smoothed */
+#define ARRIVAL 2  /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
+#define RETURN_MS \
+    12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/breaker.c, sync/pace.c) */
 #define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
 
 void twi_port_live(tw_engine *engine, uint32_t count) {
@@ -17,6 +20,24 @@ bool twi_outage_is_on(const tw_family *family) {
     int64_t since_ms = twi_load_relaxed(&own->engine->leases.away_since_ms); /* a hint, as old as the last turn */
     if (since_ms == 0) return false;
     return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->outage_grace_ms);
+}
+
+void twi_share_outage(tw_engine *engine, int64_t since_ms) {
+    bool was_away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
+    int64_t ended_ms = twi_load_relaxed(&engine->outage_ended_ms); /* both: written here alone; hints to callers */
+    if (!was_away && since_ms != 0 &&
+        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* else the same one goes on */
+        twi_store_relaxed(&engine->outage_began_ms, since_ms);
+    if (was_away && since_ms == 0) twi_store_relaxed(&engine->outage_ended_ms, engine->turn_mono_ms);
+}
+
+int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t ended_ms = twi_load_relaxed(&own->outage_ended_ms);
+    int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
+    if (ended_ms != 0 && twi_load_relaxed(&own->outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
+        sent_ms = ended_ms + RETURN_MS;
+    return sent_ms + engine->options.redis_timeout_ms;
 }
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -70,22 +91,31 @@ int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
 struct share {
     uint32_t live;
     uint32_t policy; /* on_outage, while that decides */
-    bool is_away, is_known;
+    bool is_away;
+    bool is_told, is_known; /* Redis has told the total; and, sliding, that of the window before */
     int64_t asked, total, left;
 };
 
-/* A strict limit comes here only when Redis did not answer. */
-static struct share share_of(const struct twi_call *call, const struct twi_place *place, int64_t limit) {
-    const struct tw_family *family = call->family;
-    struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
-    struct share share = {.live = twi_live_engines(call->engine),
+/* A strict limit comes here only when Redis did not answer, and what is known here is to decide (strict.c). */
+static struct share share_in(const struct tw_family *family) {
+    struct share share = {.live = twi_live_engines(family->engine),
                           .is_away = family->is_strict || twi_outage_is_on(family)};
     share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+    if (family->is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
+    return share;
+}
+
+static struct share share_of(const struct twi_call *call, const struct twi_place *place, int64_t limit,
+                             const struct twi_decision *decision) {
+    const struct tw_family *family = call->family;
+    struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
+    struct share share = share_in(family);
     share.asked = twi_load_relaxed(&cold->asked);
-    share.is_known = family->ages ? twi_ageing_is_known(place->cell, place->meta) : share.asked != 0;
+    share.is_told = family->ages ? twi_ageing_is_known(place->cell, place->meta) : share.asked != 0;
+    share.is_known = share.is_told && !decision->before_unknown;
     /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
     int64_t base = twi_load_relaxed(&place->cell->base);
-    if (share.is_known) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    if (share.is_told) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     share.left = larger(less(limit, share.total), 0);
     return share;
 }
@@ -123,7 +153,7 @@ static int64_t bound_of(const tw_engine *engine, const struct share *share, int6
 
 /* ---- near the limit ---- */
 
-static void come_near(const struct twi_call *call, const struct twi_place *place) {
+void twi_share_hurry(const struct twi_call *call, const struct twi_place *place) {
     tw_engine *engine = call->engine;
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
@@ -141,19 +171,27 @@ void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
 
 /* ---- deciding ---- */
 
-static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
-    if (share->is_away && share->policy == TW_OUTAGE_LOCAL) return limit;
+/* Whatever the others do. */
+static int64_t most_of(const struct share *share, int64_t limit) {
     if (share->is_away && share->policy == TW_OUTAGE_OPEN) return TW_COUNT_MAX;
-    if (share->is_away && share->policy == TW_OUTAGE_CLOSED) return -1;
-    if (share->live == 1) return limit;
+    if (share->is_away && share->policy == TW_OUTAGE_CLOSED) return INT64_MIN;
+    return limit;
+}
+
+static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
+    if (share->live == 1 || (share->is_away && share->policy != TW_OUTAGE_SHARE)) return most_of(share, limit);
     return smaller(limit, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 
 int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                           struct twi_decision *decision) {
-    struct share share = share_of(call, place, limit);
+    struct share share = share_of(call, place, limit, decision);
     decision->unknown = !share.is_known || share.is_away;
     return ceiling_of(&share, n, limit);
+}
+
+static int64_t retry_when_away_ms(const tw_engine *engine) {
+    return larger(engine->options.sync_interval_ms, 1);
 }
 
 static bool is_old(const tw_engine *engine, const struct share *share) {
@@ -163,29 +201,30 @@ static bool is_old(const tw_engine *engine, const struct share *share) {
 
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        tw_status status, struct twi_decision *decision) {
-    struct share share = share_of(call, place, limit);
+    struct share share = share_of(call, place, limit, decision);
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
     decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED and something is TW_UNBOUNDED */
     decision->has_bound = true;
     if (share.is_away) {
-        if (status == TW_DENIED) decision->retry_ms = larger(call->engine->options.sync_interval_ms, 1);
+        if (status == TW_DENIED) decision->retry_ms = retry_when_away_ms(call->engine);
         return;
     }
     bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
     int64_t spent = less(decision->view, share.total);
     /* Others are waited for, not the window's end. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
-    bool asks = !share.is_known || (share.live > 1 && denied && !is_over) ||
+    bool asks = !share.is_told || (share.live > 1 && denied && !is_over) ||
                 (denied && is_over && is_old(call->engine, &share)) ||
                 (share.live > 1 && !denied && spent >= part_of(&share, 0, limit) / 4);
-    if (asks) come_near(call, place);
+    if (asks) twi_share_hurry(call, place);
 }
 
-void twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {
-    struct share share = {.live = twi_live_engines(family->engine), .is_away = twi_outage_is_on(family)};
-    share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {
+    struct share share = share_in(family);
     share.left = limit;
     decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
     decision->has_bound = true;
     decision->unknown = true;
+    if (share.is_away && share.policy == TW_OUTAGE_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
+    return most_of(&share, limit);
 }

@@ -27,6 +27,12 @@ TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
     return live != 0 ? live : 1;
 }
 
+/* By the turn: Redis fails to answer since then (0: it answers), before away_since_ms says so. */
+void twi_share_outage(tw_engine *engine, int64_t since_ms);
+/* From when on Redis has what all engines had counted until `mono_ms`, as far as their way to it is ours: two intervals later; after an
+ * outage, when all must be back. What it tells is on its way for redis_timeout_ms at most. Any thread. */
+int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms);
+
 /* Redis has failed to answer for longer than the family's grace: on_outage decides. Any thread. */
 bool twi_outage_is_on(const tw_family *family);
 
@@ -36,8 +42,10 @@ int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *p
 /* After it. */
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                        tw_status status, struct twi_decision *decision);
-/* For a key that nobody has counted here. TW_OK: it may be made. */
-void twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision);
+/* For a key that nobody has counted here: up to where it may count at the very most. */
+int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision);
+/* The key's total is wanted before its interval. */
+void twi_share_hurry(const struct twi_call *call, const struct twi_place *place);
 
 /* By the turn: a total has come. The word of twi_cold.asked that says so, with what it tells of the others' pace. */
 int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others);

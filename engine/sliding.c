@@ -12,27 +12,33 @@
  * apart: who began before it counts in the window before, and who comes after may not yet see that. */
 #include "engine/shape.h"
 
-/* Two intervals after its end the others' counts are in Redis, if they reach it at all. */
-#define SETTLED_INTERVALS 2
+#include "engine/share.h"
 
-static void ask_until_settled(const struct twi_call *call, const struct twi_place *place) {
-    struct twi_clock *clock = &call->engine->clock;
+/* Settled: Redis has told the total when all had sent what they had counted until the window's end. */
+static void ask_until_settled(const struct twi_call *call, const struct twi_place *place,
+                              struct twi_decision *decision) {
     int64_t asked = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked);
     int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the end */
-    int64_t settled_ms = SETTLED_INTERVALS * (int64_t)call->engine->options.sync_interval_ms;
-    if (asked == 0 || (asked >> 1) < twi_clock_mono_ms(clock) - over_ms + settled_ms) twi_place_ask(call, place);
+    int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
+    bool settled = asked != 0 && twi_asked_ms(asked) >= twi_share_is_in_ms(call->engine, end_mono_ms);
+    decision->before_unknown = asked == 0;
+    decision->carried_bound = settled ? 0 : TW_UNBOUNDED;
+    if (!settled) twi_place_ask(call, place);
+    if (asked == 0) twi_share_hurry(call, place);
 }
 
-static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks) {
+static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks, struct twi_decision *decision) {
     if (call->family->synced) {
         struct twi_call past = *call;
         struct twi_place place;
         past.at = true;
         past.unix_ms = start_ms;
         if (twi_place_find(&past, &place) || (!looks && twi_place_make(&past, &place) == TW_OK)) {
-            ask_until_settled(&past, &place);
+            ask_until_settled(&past, &place, decision);
             return twi_cell_view(place.cell, place.meta);
         }
+        decision->before_unknown = true;
+        decision->carried_bound = TW_UNBOUNDED;
     }
     struct twi_generation *before = twi_window_find(call->family, start_ms);
     return before != NULL ? twi_view_in(call, before) : 0;
@@ -41,7 +47,7 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
 void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decision *decision) {
     const struct twi_window_rule *rule = &call->family->rule;
     struct twi_span span = twi_calendar_span(rule, call->now_ms);
-    int64_t before = count_before(call, twi_calendar_previous_start(rule, call->now_ms), looks);
+    int64_t before = count_before(call, twi_calendar_previous_start(rule, call->now_ms), looks, decision);
     decision->before = before > 0 ? before : 0;
     decision->carried = twi_share_up(decision->before, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
 }
@@ -53,6 +59,7 @@ static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
     int64_t room = limit - n, now = decision->view > 0 ? decision->view : 0;
     if (room < 0) return -1;
+    if (decision->retry_ms != 0) return decision->retry_ms; /* others are waited for, or Redis */
     if (now <= room && decision->before > 0) {
         int64_t stays_ms = twi_share_down(room - now, length_ms, decision->before);
         return stays_ms < left_ms ? left_ms - stays_ms : 0;
@@ -72,5 +79,6 @@ void twi_sliding_tell(const struct tw_family *family, tw_status status, int64_t 
     verdict->reset_after_ms = decision->view > 0     ? left_ms + (next.end_ms - next.start_ms)
                               : decision->before > 0 ? left_ms
                                                      : 0;
+    verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
     verdict->retry_after_ms = status == TW_DENIED ? retry_after_ms(family, n, limit, decision) : 0;
 }

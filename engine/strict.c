@@ -2,6 +2,7 @@
  *
  *   asked ──OK, DENIED──▶ that is the answer
  *     └──refused, away, unknown──▶ LOCAL: as a soft limit; OPEN: admitted; CLOSED: denied      (decided_by TW_BY_OUTAGE)
+ *                                  within outage_grace_ms: LOCAL, whatever is set
  * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A question of unknown outcome may
  * have been charged there as well: it is told "never mind" before its connection is used again, which takes that back. So what
  * was admitted is charged once in the end, and meanwhile Redis knows too much rather than too little (trap L11).
@@ -80,9 +81,9 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
     return status;
 }
 
-static tw_status fall_back(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
-    switch (twi_load_relaxed(&request->family->on_outage)) {
+    switch (twi_asking_policy(request->family, asked)) {
     case TW_OUTAGE_OPEN: return admit_open(request, taken, verdict);
     case TW_OUTAGE_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
     default: return decide_here(request, taken, verdict);
@@ -118,13 +119,12 @@ static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *
     enum twi_asked asked = twi_asking_do(&asking, engine);
     if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
         *taken = twi_asking_told(&asking, 1);
-        /* so that what is known here is worth something when Redis goes away */
-        uint32_t policy = twi_load_relaxed(&request->family->on_outage);
-        if (policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE) (void)tw_get(request->family, request->key, NULL);
+        twi_asking_answered(request->family);
+        if (twi_asking_falls_back_here(request->family)) (void)tw_get(request->family, request->key, NULL);
         return tell_answer(request, &asking, verdict);
     }
     if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
-    return fall_back(request, taken, verdict);
+    return fall_back(request, asked, taken, verdict);
 }
 
 static bool is_bad(int64_t n, int64_t limit) {

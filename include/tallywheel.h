@@ -357,7 +357,9 @@ typedef struct tw_family_options {
      * says TW_BY_REDIS, error_bound 0. Up to eight calls are under way at once, each over a connection of its own (for which
      * redis_password is called by the thread that calls). An answer that is lost is asked for again, under the same number, and the
      * call is charged once. Where Redis does not decide (away, refused, no answer in time, a key that is no number) on_outage does,
-     * and the verdict says TW_BY_OUTAGE: TW_OUTAGE_LOCAL: as a soft limit on what is known here; _OPEN: admitted; _CLOSED: denied.
+     * and the verdict says TW_BY_OUTAGE: TW_OUTAGE_LOCAL: as a soft limit on what is known here; _OPEN: admitted; _CLOSED: denied;
+     * _SHARE: as a soft limit's share. Within outage_grace_ms what is known here decides, whatever is set (_SHARE: the share); a
+     * key that is no number has no such grace.
      * What is admitted so reaches Redis as any count does. If Redis charged the call as well, unheard, that is taken back before the
      * next question goes over the same connection: until then it knows a call too much, never one too little.
      * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
@@ -375,8 +377,9 @@ typedef struct tw_family_options {
      * TW_SHAPE_SLIDING: in any stretch of one window's length, taking for granted that what the window before counted came evenly:
      * used = this window's count + the one before's * the part of it that the stretch still covers, rounded up. Aligned and
      * calendar windows, history_ms at least one window. tw_get() shows this window's count alone. With Redis both counts are the
-     * totals of all, as far as known here; windows are then kept open one window longer, and on_window_closed comes that
-     * much later. With TW_LIMIT_STRICT and Redis: exact, a log of every call. Not for TW_LIMIT_HARD.
+     * totals of all, as far as known here, and shares and on_outage hold as for fixed windows; error_bound is TW_UNBOUNDED until the
+     * window before is told as it was left: two sync intervals and redis_timeout_ms after its end. Windows are then kept open
+     * one window longer, and on_window_closed comes that much later. With TW_LIMIT_STRICT and Redis: exact, a log of every call. Not for TW_LIMIT_HARD.
      * TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in window_ms, and holds at most `burst` (default, and at most:
      * the limit of the call; where it is to be above that, name a longer window and as much higher a limit). A new key's bucket is
      * empty. remaining is what can be taken at once, used what is in the bucket, reset_after_ms when it is empty.
@@ -387,9 +390,13 @@ typedef struct tw_family_options {
     int64_t burst;
     /* TW_OUTAGE_LOCAL (default): on what is known here; _OPEN: everything is admitted, and counted; _CLOSED: nothing is;
      * _SHARE: no more than this engine's share of what remained, or, of a key of unknown total, limit / live engines. Hard limits:
-     * LOCAL spends the lease in hand, then denies, CLOSED denies at once; the others are refused. */
+     * LOCAL spends the lease in hand, then denies, CLOSED denies at once; the others are refused. docs/LIMITS.md has a table of
+     * what is answered when. */
     uint32_t on_outage;
-    uint32_t outage_grace_ms; /* how long Redis may be silent before that; default 0. One clock for a whole outage */
+    /* How long Redis may be silent before that; default 0, at most a day. One clock for a whole outage. Until then soft limits go on
+     * by their shares, hard ones answer TW_PENDING where the lease is spent, and where Redis was to be asked what is known here
+     * decides: strict limits, tw_once() in strict families, tw_hold(). */
+    uint32_t outage_grace_ms;
     /* Decide, never deny: what would be denied (or pending) answers TW_OK with verdict->allowed = 0, is in
      * tw_stats.limit_shadow_denied, and is not counted as used. tw_acquire_some() then says n_max. May be turned on and off by
      * tw_family_set(). tw_once() and the like are no limits in this sense. */

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SLACK_MS 400 /* of a machine that is busy */
@@ -58,6 +59,75 @@ static void a_dead_redis_is_an_outage(void **state) {
         assert_status(tw_close(engine, 5000), TW_OK);
         redis_server_destroy(&server);
     }
+}
+
+/* The system's clocks, some time ahead. */
+static int64_t clock_ahead(void *ctx, int kind) {
+    struct timespec now;
+    (void)clock_gettime(kind == TW_CLOCK_WALL ? CLOCK_REALTIME : CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec + atomic_load((_Atomic int64_t *)ctx);
+}
+
+static bool is_seen_away(void *ctx) {
+    return test_stat_of(ctx, breaker_state) != 0 && test_stat_of(ctx, outage_ms) > 0;
+}
+
+static bool is_seen_back(void *ctx) {
+    return test_stat_of(ctx, breaker_state) == 0 && test_stat_of(ctx, outage_ms) == 0;
+}
+
+/* What closed families with that grace say in an outage: all three calls that on_outage decides. Before it is over Redis's
+ * part is played by what is known here. */
+static void assert_grace(tw_engine *engine, tw_family *family, const char *key, bool over) {
+    bool first = false;
+    for (int64_t units = 3; units > 0; units--)
+        assert_int_equal(strict_take(family, key, 1, 3, over ? TW_DENIED : TW_OK).decided_by, TW_BY_OUTAGE);
+    assert_int_equal(strict_take(family, key, 1, 3, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    char once[32];
+    snprintf(once, sizeof once, "once-%s", key);
+    tw_status status = tw_once(family, tw_str(once), &first);
+    assert_true(over ? status == TW_ERR_STORE || status == TW_ERR_TIMEOUT : status == TW_OK && first);
+    tw_verdict verdict;
+    assert_status(tw_hold(family, tw_str(key), 1, &verdict), over ? TW_DENIED : TW_OK);
+    assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
+    if (!over) assert_status(tw_release(family, tw_str(key)), TW_OK);
+    assert_true(test_stat_of(engine, strict_fallbacks) > 0);
+}
+
+/* Goal: for so long after Redis was heard last what is known here decides, then on_outage; the clock is one for a whole outage, also
+ * for a family that has not asked in it, and begins anew with the next one. What is wrong with one key is no outage. */
+static void within_the_grace_what_is_known_here_decides(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    _Atomic int64_t ahead_ns = 0;
+    struct redis_server server;
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, durable);
+    quick_options(&options, server.url);
+    options.clock_now_ns = clock_ahead;
+    options.clock_ctx = &ahead_ns;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options family_options = strict_options("s"), late_options = strict_options("late");
+    family_options.on_outage = late_options.on_outage = TW_OUTAGE_CLOSED;
+    family_options.outage_grace_ms = late_options.outage_grace_ms = TW_HOUR;
+    tw_family *family = strict_family(engine, &family_options), *late = strict_family(engine, &late_options);
+    await_redis(family, "other");
+    redis_server_ask(&server, "RPUSH", "s:list", "x", NULL);
+    assert_int_equal(strict_take(family, "list", 1, 3, TW_DENIED).decided_by, TW_BY_OUTAGE);
+    for (int outage = 0; outage < 2; outage++) {
+        redis_server_kill(&server);
+        assert_true(test_wait(is_seen_away, engine, 10000));
+        assert_grace(engine, family, outage == 0 ? "a" : "b", false);
+        atomic_fetch_add(&ahead_ns, (TW_HOUR + TW_MINUTE) * 1000000);
+        assert_grace(engine, family, "c", true);
+        if (outage == 0) assert_grace(engine, late, "c", true);
+        redis_server_restart(&server);
+        await_redis(family, "other");
+        assert_true(test_wait(is_seen_back, engine, 20000));
+    }
+    assert_status(tw_close(engine, 10000), TW_OK);
+    redis_server_destroy(&server);
 }
 
 struct caller {
@@ -388,6 +458,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dead_redis_is_an_outage),
+        cmocka_unit_test(within_the_grace_what_is_known_here_decides),
         cmocka_unit_test(a_black_hole_is_answered_in_time),
         cmocka_unit_test(one_caller_tries_for_all),
         cmocka_unit_test(a_hostile_answer_admits_nobody),

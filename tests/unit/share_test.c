@@ -1,4 +1,5 @@
-/* share_test.c -- soft limits over Redis: shares of what remains, and what each outage policy answers. */
+/* share_test.c -- soft limits over Redis: shares of what remains, what each outage policy answers, and what a sliding limit rests
+ * on. */
 #include "tests/unit/hand_driver.h"
 
 static tw_verdict verdict;
@@ -7,14 +8,20 @@ static tw_status take(tw_family *family, int64_t n) {
     return tw_acquire(family, tw_str("k"), n, 100, &verdict);
 }
 
-static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
+static tw_family *shaped_family(struct rig *rig, uint32_t shape, uint32_t on_outage) {
     tw_family_options options;
     tw_family *family = NULL;
     tw_family_options_init(&options);
     options.name = "f";
+    options.window_ms = TW_MINUTE;
+    options.limit_shape = shape;
     options.on_outage = on_outage;
     assert_status(tw_family_open(rig->engine, &options, &family), TW_OK);
     return family;
+}
+
+static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
+    return shaped_family(rig, TW_SHAPE_FIXED, on_outage);
 }
 
 /* Goal: limit / live while the total is unknown; then a share of what remains, at least one call. */
@@ -37,26 +44,130 @@ static void an_engine_spends_no_more_than_its_share(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new keys. */
 static void each_policy_decides_while_redis_is_away(void **state) {
     (void)state;
-    for (uint32_t policy = TW_OUTAGE_LOCAL; policy <= TW_OUTAGE_SHARE; policy++) {
+    for (uint32_t i = 0; i < 8; i++) {
         struct rig rig;
+        uint32_t policy = i % 4;
         hand_open(&rig);
-        tw_family *family = open_family(&rig, policy);
+        tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
         twi_port_live(rig.engine, 4);
         twi_port_lease_away(rig.engine, 1);
-        assert_status(take(family, 30), policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_OPEN ? TW_OK : TW_DENIED);
+        bool open = policy == TW_OUTAGE_OPEN;
+        assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+        assert_status(tw_acquire(family, tw_str("looked at"), 0, 100, &verdict),
+                      policy == TW_OUTAGE_CLOSED ? TW_DENIED : TW_OK);
+        assert_i64_equal(verdict.used, 0);
+        assert_status(take(family, 30), open || policy == TW_OUTAGE_LOCAL ? TW_OK : TW_DENIED);
+        assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+        if (policy == TW_OUTAGE_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
         assert_status(take(family, 20), policy == TW_OUTAGE_CLOSED ? TW_DENIED : TW_OK);
-        assert_status(take(family, 60), policy == TW_OUTAGE_OPEN ? TW_OK : TW_DENIED);
+        assert_status(take(family, 60), open ? TW_OK : TW_DENIED);
         hand_close(&rig);
     }
+}
+
+/* ---- sliding ---- */
+
+/* Collects what is dirty, and of the window that began then says this total; the rest stays on its way. */
+static void tell(int64_t start_ms, int64_t total) {
+    size_t kept = 0;
+    int told = 0;
+    (void)hand_collect(10);
+    for (size_t i = 0; i < hand->count; i++) {
+        struct twi_item item = hand->held[i];
+        struct twi_answer answer = {.total = total, .has_total = true};
+        bool is_it = twi_port_start_ms(&item) == start_ms;
+        if (is_it) twi_port_acknowledge(&item, &answer);
+        if (!is_it) hand->held[kept++] = item;
+        told += is_it;
+    }
+    hand->count = kept;
+    assert_true(told != 0);
+}
+
+/* Goal: what others counted in the window before weighs as soon as Redis has told it, and until two intervals after its end it is
+ * asked for anew, with each call, and the bound is not known; however fast the others counted. */
+static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
+    int64_t start_ms = rig_now(&rig), next_ms = start_ms + TW_MINUTE;
+    twi_port_live(rig.engine, 2);
+    assert_status(take(family, 4), TW_OK);
+    tell(start_ms, 4);
+    tell(start_ms - TW_MINUTE, 0);
+    for (int64_t total = 14; total <= 54; total += 10) { /* others count ten in each interval */
+        rig_pass(&rig, 100);
+        assert_i64_equal(rig_get(family, "k"), total - 10);
+        tell(start_ms, total);
+    }
+    rig_pass(&rig, next_ms - rig_now(&rig));
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 55);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    tell(start_ms, 60); /* the last interval's */
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 62);
+    tell(next_ms, 2);
+    rig_pass(&rig, 30000);
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 33);                  /* half of 60 */
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED); /* it was told at the window's end */
+    tell(start_ms, 70);
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 39);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    assert_true(verdict.error_bound >= 61 &&
+                verdict.error_bound < 200); /* this window's, which others may count in, too */
+    tell(next_ms, 4);
+    assert_i64_equal(hand_collect(10), 0); /* settled: nobody asks any more */
+    hand_close(&rig);
+}
+
+/* Goal: an engine that has just begun decides on a share of the limit until it knows what the window before counted, and asks for
+ * that at once. */
+static void an_unknown_window_before_leaves_a_share(void **state) {
+    (void)state;
+    struct rig rig;
+    struct twi_item items[TWI_NEAR_MAX];
+    hand_open(&rig);
+    tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
+    int64_t start_ms = rig_now(&rig);
+    twi_port_live(rig.engine, 4);
+    assert_status(take(family, 5), TW_OK);
+    tell(start_ms, 5);
+    assert_status(take(family, 26), TW_DENIED); /* as of an unknown total: 100 / 4 beyond what is known */
+    assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 100);
+    bool hurried = false;
+    for (size_t i = twi_port_collect_near(rig.engine, items); i != 0; i--) {
+        hurried = hurried || twi_port_start_ms(&items[i - 1]) == start_ms - TW_MINUTE;
+        hand->held[hand->count++] = items[i - 1];
+    }
+    assert_true(hurried);
+    tell(start_ms - TW_MINUTE, 60);
+    assert_status(take(family, 36), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    assert_status(take(family, 35), TW_OK);
+    assert_i64_equal(verdict.used, 100);
+    tell(start_ms, 40);
+    rig_pass(&rig, 15000); /* a quarter of what was before has gone: 15 are left, and a quarter of them is ours */
+    assert_status(take(family, 3), TW_OK);
+    assert_status(take(family, 1), TW_DENIED);
+    hand_close(&rig);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_spends_no_more_than_its_share),
         cmocka_unit_test(each_policy_decides_while_redis_is_away),
+        cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
+        cmocka_unit_test(an_unknown_window_before_leaves_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
