@@ -94,11 +94,11 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
         store_begin(store, word, now_ms);
     if (!store->heard[me]) store->born_ms[me] = now_ms;
     if (!store->heard[me] || now_ms - store->heard_ms[me] > 1000) store->heard_ms[me] = now_ms;
+    store->heard[me] = true;
     for (uint32_t i = 0; i < word->other_count && !store->open; i++) {
         int other = store_instance(store, word->others[i]);
         if (!store->heard[other]) store->waits[other] = true;
     }
-    store->heard[me] = true;
     if (word->ask.epoch[0] != '\0' && strcmp(word->ask.said, store->id) != 0) {
         if (!store->waits[me] && store->to_ms < now_ms + 2000) store->to_ms = now_ms + 2000;
         store->waits[me] = true;
