@@ -149,8 +149,8 @@ static int secret(void *ctx, char *out, size_t size) {
     return (int)strlen(out);
 }
 
-/* What an engine logs that tries one flush with this URL; the last line says how that went. */
-static struct log_lines run_with(const char *url, const char *password) {
+/* What an engine logs that tries to flush with this URL until it has, or has said why not; the last line says how that went. */
+static struct log_lines run_with(const char *url, const char *password, bool may) {
     struct log_lines lines = {.text = ""};
     tw_options options;
     tw_engine *engine;
@@ -161,7 +161,9 @@ static struct log_lines run_with(const char *url, const char *password) {
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_status status = tw_add(family_of(engine, "auth", TW_FOREVER, 0), tw_str("k"), 1, NULL);
     assert_status(status, TW_OK);
-    status = tw_flush(engine, 500);
+    status = tw_flush(engine, 100);
+    for (int i = 0; i < 200 && status != TW_OK && (may || atomic_load(&lines.count) == 0); i++)
+        status = tw_flush(engine, 100);
     (void)tw_close(engine, 0); /* after it nobody logs any more */
     snprintf(lines.text + strlen(lines.text), 32, "%s", status == TW_OK ? "FLUSHED" : "not flushed");
     return lines;
@@ -176,16 +178,16 @@ static void a_refused_login_is_logged_without_its_password(void **state) {
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "CONFIG", "SET", "requirepass", "open sesame", NULL);
     snprintf(url, sizeof url, "unix://:open%%20sesame@%s", server.socket);
-    struct log_lines right = run_with(url, NULL), callback = run_with(server.url, "open sesame");
+    struct log_lines right = run_with(url, NULL, true), callback = run_with(server.url, "open sesame", true);
     assert_non_null(strstr(right.text, "FLUSHED"));
     assert_non_null(strstr(callback.text, "FLUSHED"));
-    struct log_lines wrong = run_with(server.url, "hunter2"), none = run_with(server.url, NULL);
+    struct log_lines wrong = run_with(server.url, "hunter2", false), none = run_with(server.url, NULL, false);
     assert_non_null(strstr(wrong.text, "0/12 Redis at"));
     assert_non_null(strstr(wrong.text, "WRONGPASS"));
     assert_null(strstr(wrong.text, "hunter2"));
     assert_non_null(strstr(none.text, "NOAUTH"));
     snprintf(url, sizeof url, "unix://:open%%20sesame@%s?db=9999", server.socket);
-    struct log_lines db = run_with(url, NULL);
+    struct log_lines db = run_with(url, NULL, false);
     assert_non_null(strstr(db.text, "the database"));
     assert_null(strstr(db.text, "FLUSHED"));
     assert_null(strstr(db.text, "sesame"));

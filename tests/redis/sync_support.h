@@ -15,6 +15,7 @@ struct lost {
 /* Written by the engine's thread: look at it when the engine is closed. */
 struct log_lines {
     char text[8192];
+    _Atomic int count; /* lines so far; whoever has read it may read as many */
 };
 
 static inline void on_lost(void *ctx, tw_family *family, tw_key key, int64_t start_ms, int64_t delta, int reason) {
@@ -29,6 +30,7 @@ static inline void on_log(void *ctx, int level, int event, const char *text) {
     struct log_lines *lines = ctx;
     size_t used = strlen(lines->text);
     snprintf(lines->text + used, sizeof lines->text - used, "%d/%d %s\n", level, event, text);
+    atomic_fetch_add(&lines->count, 1);
 }
 
 static inline void quick_options(tw_options *options, const char *url) {
