@@ -52,6 +52,14 @@ void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decis
     decision->carried = twi_share_up(decision->before, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
 }
 
+void twi_sliding_ask(tw_family *family, tw_key key) {
+    struct twi_call call;
+    struct twi_decision unused = {0};
+    if (twi_call_begin(&call, family, key) != TW_OK) return;
+    if (twi_call_now(&call) == TW_OK) twi_sliding_carry(&call, false, &unused);
+    twi_call_end(&call);
+}
+
 /* How long until n units are there, if nobody else comes. First what the window before holds fades; then, in the next window, this
  * one's does. */
 static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t limit,

@@ -11,6 +11,7 @@
 
 #include "engine/ask.h"
 #include "engine/count.h"
+#include "engine/shape.h"
 
 struct request {
     tw_family *family;
@@ -112,6 +113,12 @@ static void write_question(const struct request *request, struct twi_asking *ask
     twi_asking_number(asking, start_ms);
 }
 
+/* So that what is known here is worth something when Redis goes away. */
+static void learn(const struct request *request) {
+    (void)tw_get(request->family, request->key, NULL);
+    if (request->family->slides) twi_sliding_ask(request->family, request->key);
+}
+
 static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_engine *engine = request->family->engine;
     struct twi_asking asking;
@@ -120,7 +127,7 @@ static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *
     if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
         *taken = twi_asking_told(&asking, 1);
         twi_asking_answered(request->family);
-        if (twi_asking_falls_back_here(request->family)) (void)tw_get(request->family, request->key, NULL);
+        if (twi_asking_falls_back_here(request->family)) learn(request);
         return tell_answer(request, &asking, verdict);
     }
     if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;

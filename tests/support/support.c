@@ -48,10 +48,25 @@ uint64_t test_seed(void) {
     return the_seed;
 }
 
+static const char *tests_folder(void) {
+    const char *tests = getenv("TW_TESTS");
+    return tests != NULL ? tests : TEST_SOURCE_DIR;
+}
+
+void test_read_source(const char *name, char *text, size_t size) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/../%s", tests_folder(), name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) fail_msg("%s cannot be read", path);
+    size_t got = file != NULL ? fread(text, 1, size, file) : size;
+    if (file != NULL) fclose(file);
+    assert_true(got < size);
+    text[got] = '\0';
+}
+
 static FILE *seed_file_open(const char *name) {
     char path[1024];
-    const char *tests = getenv("TW_TESTS");
-    snprintf(path, sizeof path, "%s/seeds/%s.txt", tests != NULL ? tests : TEST_SOURCE_DIR, name);
+    snprintf(path, sizeof path, "%s/seeds/%s.txt", tests_folder(), name);
     return fopen(path, "r");
 }
 

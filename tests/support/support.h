@@ -51,6 +51,9 @@ bool test_is_slow(void);
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
 
+/* A file of the source, as "docs/SYNC.md", with a NUL at its end; fails where it cannot be read or has no room. */
+void test_read_source(const char *name, char *text, size_t size);
+
 /* ---- random numbers ------------------------------------------------------------------------------------------------ */
 
 /* xoshiro-like state filled by splitmix64; not shared between threads: give each its own, seeded from seed ^ index. */
