@@ -102,5 +102,8 @@ if failed or ARGV[14] == '1' then
     end
   end
 end
-if failed then redis.pcall('ZADD', KEYS[2], now, me .. KEYS[3]) end
+if failed then
+  redis.pcall('ZADD', KEYS[2], now, me .. KEYS[3])
+  redis.pcall('PEXPIRE', KEYS[2], 5000)  -- as long as any of it is looked at (leases.lua)
+end
 return {'OK', now, text(granted), text(total), text(math.max(spent_all, floor)), text(stranded), text(risk), open and 1 or 0}
