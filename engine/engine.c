@@ -2,7 +2,7 @@
  * Always true: one thread owns the turn at a time; tw_open() waits for nothing; after tw_stop() no call counts. */
 #include "engine/engine.h"
 
-#include "engine/family.h"
+#include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/options.h"
 #include "engine/random.h"
@@ -212,6 +212,7 @@ static void empty_family(struct tw_family *family) {
     family->prepared = NULL;
     family->prepared_start_ms = INT64_MIN;
     family->held = 0;
+    twi_figures_clear(family);
 }
 
 /* Nothing of the parent's counts, leases, batches or socket may be used here: they are the parent's (trap E37). */
@@ -488,12 +489,21 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
 static void gather_windows(tw_engine *engine, tw_stats *stats) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return;
-    pthread_mutex_lock(&engine->lock); /* families stay */
-    twi_section_enter(self);           /* their windows stay */
+    twi_section_enter(self); /* their windows stay */
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
+}
+
+/* What is counted by family; and what the engine has kept of families that are gone, read while no other one can go. */
+static void gather_families(tw_engine *engine, tw_stats *stats) {
+    int64_t *fields = (int64_t *)stats;
+    pthread_mutex_lock(&engine->lock); /* families stay */
+    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
+        fields[i] = twi_load_relaxed(&engine->stats[i]);
+    twi_figures_read(engine, stats);
+    gather_windows(engine, stats);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -501,25 +511,14 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     twi_check(engine != NULL && stats != NULL);
     (void)twi_thread_here(); /* nor of its figures */
     memset(stats, 0, sizeof *stats);
-    int64_t *fields = (int64_t *)stats;
-    for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
-        fields[i] = twi_load_relaxed(&engine->stats[i]);
-    for (uint32_t i = 0; i < TWI_SHARDS; i++) {
-        struct twi_shard *shard = &engine->shards[i];
-        int64_t admitted = twi_load_relaxed(&shard->admitted);
-        stats->increments += twi_load_relaxed(&shard->increments) + admitted;
-        stats->limit_admitted += admitted + twi_load_relaxed(&shard->admitted_there);
-        stats->limit_denied += twi_load_relaxed(&shard->denied);
-        stats->limit_near += twi_load_relaxed(&shard->near);
-        stats->limit_shadow_denied += twi_load_relaxed(&shard->shadow_denied);
-    }
+    gather_families(engine, stats);
+    for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
     stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
     stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
     stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
     stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
     stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
     stats->redis_configured = engine->has_redis;
-    gather_windows(engine, stats);
     if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
     pthread_mutex_lock(&engine->text_lock);
     memcpy(stats->last_error, engine->last_error, sizeof stats->last_error);
@@ -530,6 +529,11 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
 tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
     twi_check(write != NULL);
     tw_stats stats;
+    struct twi_family_figures *families;
+    size_t count;
     (void)tw_stats_read(engine, &stats);
-    return twi_stats_write(&stats, write, ctx);
+    if (!twi_figures_list(engine, &families, &count)) return TW_ERR_MEMORY;
+    tw_status status = twi_stats_write(&stats, families, count, write, ctx);
+    free(families);
+    return status;
 }

@@ -31,9 +31,6 @@
 
 struct twi_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
-    /* limits (limit.h) */
-    _Atomic int64_t admitted; /* and counted here: an increment as well */
-    _Atomic int64_t admitted_there, denied, near, shadow_denied;
 };
 
 /* A counter to be collected again later. */

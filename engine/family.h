@@ -14,6 +14,13 @@
 
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
+/* What a thread has seen of a family's limits (limit.h): a line of its own, as twi_shard is. */
+struct twi_limit_shard {
+    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* and counted here: an increment as well */
+    _Atomic int64_t admitted_there, denied, near, shadow_denied;
+};
+#define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
+
 struct tw_family {
     /* hot, written at opening and at roll-over */
     tw_engine *engine;
@@ -72,15 +79,18 @@ struct tw_family {
     struct twi_cursor part_cursor; /* gauges: how far what is present has been said again */
     bool parts_run;                /* it is being said */
     int64_t parts_ms;              /* monotonic: when it last had been */
-    _Atomic bool changed;          /* tw_family_set(): every window is looked at again */
-    _Atomic bool close_asked;      /* tw_family_close(): drains, then goes */
-    _Atomic bool close_seen;       /* the turn has begun with that */
+    _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
+    _Atomic bool changed;     /* tw_family_set(): every window is looked at again */
+    _Atomic bool close_asked; /* tw_family_close(): drains, then goes */
+    _Atomic bool close_seen;  /* the turn has begun with that */
 
     /* under the engine's lock */
     tw_family_options options; /* strings are ours */
     uint32_t opened;           /* how often */
     struct twi_template template;
     _Atomic(struct tw_family *) next;
+
+    struct twi_limit_shard limits[TWI_SHARDS]; /* by twi_thread.shard */
 };
 
 /* hot_aes.c, hot_any.c: an add of a key that is there, and of a group; api.c: any other. */

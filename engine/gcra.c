@@ -128,7 +128,7 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
     } while (status == TW_PENDING);
     if (*full && twi_load_relaxed(&family->on_full_limit) == TW_ADMIT) status = TW_OK;
     if (status == TW_OK && pace->n != 0 && !*full)
-        twi_count_shard(call.self, &call.engine->shards[call.self->shard].admitted);
+        twi_count_shard(call.self, &family->limits[call.self->shard].admitted);
     twi_call_end(&call);
     return status;
 }

@@ -102,9 +102,9 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     if (twi_unlikely(status == TW_PENDING) || twi_unlikely(status < 0)) goto slow;
     if (n != 0) {
         if (status == TW_OK)
-            twi_limit_count_admitted(engine, self, decision.view, limit);
+            twi_limit_count_admitted(family, self, decision.view, limit);
         else
-            twi_limit_count_denied(engine, self);
+            twi_limit_count_denied(family, self);
     }
     twi_section_leave(self);
     if (verdict != NULL) twi_limit_tell(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);

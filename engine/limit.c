@@ -107,8 +107,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
     if (n != 0 && !decision->full && status == TW_OK)
-        twi_limit_count_admitted(call.engine, call.self, decision->view + decision->carried, limit);
-    if (n != 0 && status == TW_DENIED) twi_limit_count_denied(call.engine, call.self);
+        twi_limit_count_admitted(family, call.self, decision->view + decision->carried, limit);
+    if (n != 0 && status == TW_DENIED) twi_limit_count_denied(family, call.self);
     twi_call_end(&call);
     return status;
 }

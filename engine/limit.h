@@ -71,13 +71,13 @@ TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
     return used * 5 >= limit * 4; /* what was admitted is within the limit, and that within 2^53 */
 }
 /* Of a call that was admitted and counted in a cell. */
-TWI_INLINE void twi_limit_count_admitted(tw_engine *engine, struct twi_thread *self, int64_t used, int64_t limit) {
-    struct twi_shard *shard = &engine->shards[self->shard];
+TWI_INLINE void twi_limit_count_admitted(tw_family *family, struct twi_thread *self, int64_t used, int64_t limit) {
+    struct twi_limit_shard *shard = &family->limits[self->shard];
     twi_count_shard(self, &shard->admitted);
     if (twi_unlikely(twi_limit_is_near(used, limit))) twi_count_shard(self, &shard->near);
 }
-TWI_INLINE void twi_limit_count_denied(tw_engine *engine, struct twi_thread *self) {
-    twi_count_shard(self, &engine->shards[self->shard].denied);
+TWI_INLINE void twi_limit_count_denied(tw_family *family, struct twi_thread *self) {
+    twi_count_shard(self, &family->limits[self->shard].denied);
 }
 
 /* ---- kinds of limit ---- */

@@ -1,12 +1,13 @@
 /* stats.c -- see stats.h. The format is OpenMetrics 1.0: base units, a unit is the end of the name, counters end in
  * _total.
- * Always true: each metric is one piece of text, given to `write` once, with its TYPE, UNIT (if any) and HELP
- * before its sample.
+ * Always true: each sample is one piece of text, given to `write` once; before the first of a metric stand its TYPE, UNIT (if
+ * any) and HELP; all samples of a metric stand together. Names of families need no escapes (options.c).
  *
  *   field             name                              sample
  *   increments        tallywheel_increments             tallywheel_increments_total 5
  *   memory_bytes_high tallywheel_memory_high_bytes      tallywheel_memory_high_bytes 65536
- *   clock_held_ms     tallywheel_clock_held_seconds     tallywheel_clock_held_seconds 1.250 */
+ *   clock_held_ms     tallywheel_clock_held_seconds     tallywheel_clock_held_seconds 1.250
+ *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
 #include <inttypes.h>
@@ -63,19 +64,79 @@ static size_t format_metric(const struct metric *metric, char *out, size_t out_s
     return (size_t)size < out_size ? (size_t)size : out_size - 1;
 }
 
-tw_status twi_stats_write(const tw_stats *stats, bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
+/* ---- by family: a metric, then its sample for each of them ---- */
+
+struct output {
+    bool (*write)(void *ctx, const char *text, size_t size);
+    void *ctx;
+    bool ended; /* it has answered false */
+};
+
+static void put(struct output *output, const char *text, int size) {
+    output->ended = output->ended || !output->write(output->ctx, text, (size_t)size);
+}
+
+struct figure {
+    const char *name, *text;
+    size_t offset; /* in twi_limit_figures */
+};
+
+static int64_t value_of(const struct twi_family_figures *family, const struct figure *figure) {
+    int64_t value;
+    memcpy(&value, (const unsigned char *)&family->limits + figure->offset, sizeof value);
+    return value;
+}
+
+static void put_figure(struct output *output, const struct figure *figure, const struct twi_family_figures *families,
+                       size_t count) {
+    char text[METRIC_BYTES_MAX], head[METRIC_BYTES_MAX / 2];
+    snprintf(head, sizeof head, "# TYPE " PREFIX "family_%s counter\n# HELP " PREFIX "family_%s %s\n", figure->name,
+             figure->name, figure->text);
+    for (size_t i = 0; i < count && !output->ended; i++)
+        put(output, text,
+            snprintf(text, sizeof text, "%s" PREFIX "family_%s_total{family=\"%s\"} %" PRId64 "\n", i == 0 ? head : "",
+                     figure->name, families[i].name, value_of(&families[i], figure)));
+}
+
+static void put_families(struct output *output, const struct twi_family_figures *families, size_t count) {
+#define FIGURE(name, text) \
+    { "limit_" #name, text, offsetof(struct twi_limit_figures, name) }
+    static const struct figure figures[] = {
+        FIGURE(admitted, "calls that a limit of this family admitted"),
+        FIGURE(denied, "calls over a limit of this family; those in the shadow, too"),
+        FIGURE(near, "calls that were admitted and left a fifth of the limit, or less"),
+        FIGURE(shadow_denied, "calls let through that a limit would not have admitted (shadow)"),
+    };
+#undef FIGURE
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) put_figure(output, &figures[i], families, count);
+}
+
+/* ---- all ---- */
+
+static void put_engine(struct output *output, const tw_stats *stats) {
     enum { gauge = false, counter = true };
 #define METRIC(name, kind, text) {#name, text, kind, strcmp(#name, "sync_age_ms") == 0, stats->name},
     const struct metric metrics[] = {TW_STATS(METRIC)};
 #undef METRIC
     char text[METRIC_BYTES_MAX];
-    for (size_t index = 0; index < sizeof metrics / sizeof *metrics; index++) {
-        size_t size = format_metric(&metrics[index], text, sizeof text);
-        if (!write(ctx, text, size)) return TW_DENIED;
-    }
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !output->ended; i++)
+        put(output, text, (int)format_metric(&metrics[i], text, sizeof text));
+}
+
+static void put_end(struct output *output) {
+    char text[METRIC_BYTES_MAX];
     int size = snprintf(text, sizeof text,
                         "# TYPE " PREFIX "build info\n# HELP " PREFIX "build the library that is running\n" PREFIX
                         "build_info{version=\"%s\"} 1\n# EOF\n",
                         tw_version());
-    return write(ctx, text, (size_t)size) ? TW_OK : TW_DENIED;
+    put(output, text, size);
+}
+
+tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
+                          bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
+    struct output output = {write, ctx, false};
+    put_engine(&output, stats);
+    put_families(&output, families, count);
+    if (!output.ended) put_end(&output);
+    return output.ended ? TW_DENIED : TW_OK;
 }

@@ -10,8 +10,8 @@ static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     return family->is_paced || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
 }
 
-static void count(const tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
-    struct twi_shard *shard = &family->engine->shards[self->shard];
+static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
+    struct twi_limit_shard *shard = &family->limits[self->shard];
     if (status == TW_DENIED) twi_count_shard(self, &shard->denied);
     if (status != TW_OK) return;
     if (verdict->decided_by == TW_BY_REDIS) twi_count_shard(self, &shard->admitted_there);
@@ -27,6 +27,6 @@ tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t 
     if (self == NULL || n == 0 || status < 0) return status;
     if (counts_here(family, verdict)) count(family, self, status, verdict);
     if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->shadow)) return status;
-    twi_count_shard(self, &family->engine->shards[self->shard].shadow_denied);
+    twi_count_shard(self, &family->limits[self->shard].shadow_denied);
     return TW_OK;
 }

@@ -9,6 +9,7 @@
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/ageing.h"
+#include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/share.h"
 
@@ -375,6 +376,7 @@ static void free_family(tw_engine *engine, struct tw_family *family) {
     pthread_mutex_lock(&engine->lock);
     _Atomic(struct tw_family *) *link = &engine->families;
     while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next;
+    twi_figures_keep(family);
     twi_store_release(link, twi_load_relaxed(&family->next));
     pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
     twi_window_give_map(family);

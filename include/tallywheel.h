@@ -837,7 +837,9 @@ typedef struct tw_stats {
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
 /** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
- *  Answers: TW_OK; TW_DENIED (`write` answered false). */
+ *  Behind the engine's figures stand those of each family of which a limit was asked, under {family="NAME"}:
+ *  tallywheel_family_limit_admitted, _denied, _near, _shadow_denied (counters; as in tw_stats). They begin at 0 when the family is
+ *  opened. Answers: TW_OK; TW_DENIED (`write` answered false); TW_ERR_MEMORY (`write` was not called). */
 TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size),
                                   void *ctx);
 

@@ -1,0 +1,33 @@
+/* figures.h -- what the limits of each family have done: how often they admitted and denied, and by how much a limit was passed.
+ * Calls are counted by those who make them, each thread in a line of its own (family.h); engine-wide figures are sums of them.
+ * Overshoot is measured by the turn (overshoot.h).
+ * Always true: no figure ever falls, for a family as long as it is open, for the engine as long as it lives. */
+#ifndef TWI_FIGURES_H
+#define TWI_FIGURES_H
+
+#include "engine/family.h"
+
+struct twi_limit_figures {
+    int64_t admitted, admitted_here; /* here: and counted, as an increment */
+    int64_t denied, near, shadow_denied;
+    int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm;
+};
+
+/* Adds what this family's limits have done. Any thread. */
+void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *sum);
+/* Adds what those of all families have done, the closed ones too. Under the engine's lock. */
+void twi_figures_read(tw_engine *engine, tw_stats *stats);
+/* The family is about to leave the list: the engine keeps its figures. Under the engine's lock. */
+void twi_figures_keep(struct tw_family *family);
+/* In a forked child: nothing has been counted. */
+void twi_figures_clear(struct tw_family *family);
+
+/* A family's figures under its name, for whoever writes them down without a lock. */
+struct twi_family_figures {
+    char name[65];
+    struct twi_limit_figures limits;
+};
+/* The families of which a limit was asked, in the order of their names; to be freed. False: no memory. */
+bool twi_figures_list(tw_engine *engine, struct twi_family_figures **list, size_t *count);
+
+#endif
