@@ -5,6 +5,7 @@
 #include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/options.h"
+#include "engine/overshoot.h"
 #include "engine/random.h"
 #include "engine/stats.h"
 #include "engine/stripe.h"
@@ -225,6 +226,9 @@ static void renew(tw_engine *engine) {
     twi_store_relaxed(&engine->marked, 0);
     twi_store_relaxed(&engine->retired_maps, 0);
     twi_store_relaxed(&engine->stripes_asked, 0);
+    twi_store_relaxed(&engine->any_near, false);
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) twi_store_relaxed(&engine->near[i], 0);
+    twi_overshoot_clear(engine);
     twi_store_relaxed(&engine->turn_owned, false);
     engine->pending = engine->pending_new = engine->retired = engine->maps = engine->delayed_count = 0;
     engine->collect_asked = engine->collect_running = false;

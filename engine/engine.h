@@ -33,6 +33,15 @@ struct twi_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t increments;
 };
 
+/* A counter that came near its limit (overshoot.h). */
+struct twi_note {
+    _Atomic uint64_t of; /* line of its generation << 32 | of its cell; 0: none */
+    _Atomic int64_t limit;
+    int64_t ask_again_ms; /* monotonic; this and the next: the turn's own */
+    bool asks;            /* Redis is to be asked for its total */
+};
+#define TWI_NOTES 1024u
+
 /* A counter to be collected again later. */
 struct twi_delayed {
     struct twi_item item;
@@ -68,6 +77,7 @@ struct tw_engine {
     _Atomic int64_t stripes_asked_limit;
     _Atomic bool any_near;               /* there are counters near their limit */
     _Atomic uint64_t near[TWI_NEAR_MAX]; /* line of a generation << 32 | of its cell; 0: free */
+    struct twi_note notes[TWI_NOTES];    /* by the lines of their cells (overshoot.h) */
     _Atomic uint32_t live_engines;       /* as Redis last told, this one included; 0: not known (share.h) */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];

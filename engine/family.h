@@ -156,6 +156,13 @@ TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation
     return generation->family->ages ? INT64_MAX : generation->end_ms;
 }
 
+/* Redis has all of it, and nothing is under way. By the turn. */
+TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
+    return !generation->synced ||
+           (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
+            twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
+}
+
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
 }

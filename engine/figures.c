@@ -1,6 +1,8 @@
 /* figures.c -- see figures.h. */
 #include "engine/figures.h"
 
+#include "engine/overshoot.h"
+
 #include <stdlib.h>
 
 void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *sum) {
@@ -75,6 +77,7 @@ static size_t list_families(tw_engine *engine, struct twi_family_figures *list) 
         memset(figures, 0, sizeof *figures);
         twi_figures_add(family, &figures->limits);
         if (!was_asked(&figures->limits)) continue;
+        figures->is_measured = twi_overshoot_is_measured(family);
         memcpy(figures->name, family->options.name, strnlen(family->options.name, sizeof figures->name - 1));
         count++;
     }

@@ -25,6 +25,7 @@ void twi_figures_clear(struct tw_family *family);
 /* A family's figures under its name, for whoever writes them down without a lock. */
 struct twi_family_figures {
     char name[65];
+    bool is_measured; /* overshoot.h */
     struct twi_limit_figures limits;
 };
 /* The families of which a limit was asked, in the order of their names; to be freed. False: no memory. */

@@ -5,6 +5,7 @@
 #include "engine/limit.h"
 
 #include "engine/ageing.h"
+#include "engine/overshoot.h"
 #include "engine/shape.h"
 #include "engine/share.h"
 #include "engine/stripe.h"
@@ -81,7 +82,10 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
     if (call->family->shares) {
         int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
         tw_status decided = take(call, &place, n, ceiling, decision);
-        if (decided >= 0 && decided != TW_PENDING) twi_share_decided(call, &place, n, limit, decided, decision);
+        if (decided >= 0 && decided != TW_PENDING) {
+            twi_share_decided(call, &place, n, limit, decided, decision);
+            twi_overshoot_watch(call->family, place.generation, place.cell, n, decision->view, limit);
+        }
         return decided;
     }
     tw_status status = take(call, &place, n, limit, decision);

@@ -8,6 +8,7 @@
 #include "engine/port.h"
 
 #include "engine/ageing.h"
+#include "engine/overshoot.h"
 #include "engine/random.h"
 #include "engine/share.h"
 
@@ -274,7 +275,7 @@ size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         if (!is_delayed(engine, cell)) count += make_item(engine, generation, cell, &items[count]);
     }
-    return count;
+    return count + twi_overshoot_ask(engine, items + count, TWI_NEAR_MAX - count);
 }
 
 void twi_port_collect_begin(tw_engine *engine) {

@@ -1,6 +1,6 @@
 /* stats.c -- see stats.h. The format is OpenMetrics 1.0: base units, a unit is the end of the name, counters end in
  * _total.
- * Always true: each sample is one piece of text, given to `write` once; before the first of a metric stand its TYPE, UNIT (if
+ * Always true: each sample (of a histogram: all of a family) is one piece of text, given to `write` once; before the first of a metric stand its TYPE, UNIT (if
  * any) and HELP; all samples of a metric stand together. Names of families need no escapes (options.c).
  *
  *   field             name                              sample
@@ -9,6 +9,8 @@
  *   clock_held_ms     tallywheel_clock_held_seconds     tallywheel_clock_held_seconds 1.250
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
+
+#include "engine/overshoot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -98,6 +100,36 @@ static void put_figure(struct output *output, const struct figure *figure, const
                      figure->name, families[i].name, value_of(&families[i], figure)));
 }
 
+#define RATIO PREFIX "family_limit_overshoot_ratio"
+
+static void put_histogram(struct output *output, const struct twi_family_figures *family, const char *head) {
+    char text[4 * METRIC_BYTES_MAX];
+    size_t size = (size_t)snprintf(text, sizeof text, "%s", head);
+    int64_t count = 0;
+    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) {
+        count += family->limits.overshoots[i];
+        size +=
+            (size_t)snprintf(text + size, sizeof text - size, RATIO "_bucket{family=\"%s\",le=\"%s\"} %" PRId64 "\n",
+                             family->name, twi_overshoot_bounds[i], count);
+    }
+    int64_t ppm = family->limits.overshoot_ppm;
+    size += (size_t)snprintf(text + size, sizeof text - size, RATIO "_count{family=\"%s\"} %" PRId64 "\n", family->name,
+                             count);
+    size += (size_t)snprintf(text + size, sizeof text - size, RATIO "_sum{family=\"%s\"} %" PRId64 ".%06" PRId64 "\n",
+                             family->name, ppm / 1000000, ppm % 1000000);
+    put(output, text, (int)size);
+}
+
+static void put_histograms(struct output *output, const struct twi_family_figures *families, size_t count) {
+    const char *head = "# TYPE " RATIO " histogram\n# UNIT " RATIO " ratio\n# HELP " RATIO
+                       " by what part of their limit counters were above it when their window was over\n";
+    for (size_t i = 0; i < count && !output->ended; i++) {
+        if (!families[i].is_measured) continue;
+        put_histogram(output, &families[i], head);
+        head = "";
+    }
+}
+
 static void put_families(struct output *output, const struct twi_family_figures *families, size_t count) {
 #define FIGURE(name, text) \
     { "limit_" #name, text, offsetof(struct twi_limit_figures, name) }
@@ -109,6 +141,7 @@ static void put_families(struct output *output, const struct twi_family_figures 
     };
 #undef FIGURE
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) put_figure(output, &figures[i], families, count);
+    put_histograms(output, families, count);
 }
 
 /* ---- all ---- */

@@ -11,6 +11,7 @@
 #include "engine/ageing.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
+#include "engine/overshoot.h"
 #include "engine/share.h"
 
 #include <stdlib.h>
@@ -62,12 +63,6 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
 static bool has_counted(struct twi_generation *generation) {
     return twi_load_relaxed(&generation->keys) != 0 ||
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
-}
-
-static bool is_drained(struct twi_generation *generation) {
-    return !generation->synced ||
-           (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
-            twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
 }
 
 /* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
@@ -125,7 +120,7 @@ static void seal(struct wheel *wheel, struct twi_generation *generation) {
 }
 
 static void drain(struct wheel *wheel, struct twi_generation *generation) {
-    if (is_drained(generation)) {
+    if (twi_generation_is_drained(generation)) {
         enter_phase(generation, TWI_DRAINED);
         return;
     }
@@ -138,6 +133,7 @@ static void drain(struct wheel *wheel, struct twi_generation *generation) {
 static void finish(struct wheel *wheel, struct twi_generation *generation) {
     if (!generation->hook_done) generation->hook_done = tell(wheel, generation, 0);
     if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
+    if (!twi_overshoot_measure(wheel->engine, generation, is_ending(wheel))) return look(wheel, DRAIN_LOOK_MS);
     enter_phase(generation, TWI_HISTORY);
     if (!is_ending(wheel) && wheel->engine->turn_ms < drop_at_ms(wheel->family, generation))
         twi_history_enter(wheel->engine, generation);
@@ -433,6 +429,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     twi_stripes_forget(engine, generation);
     twi_leases_forget(engine, generation);
     twi_share_forget(engine, generation);
+    twi_overshoot_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
     family->held--;
     return true;

@@ -804,6 +804,9 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(limit_denied, counter, "calls over a limit; those in the shadow, too") \
     X(limit_near, counter, "calls that were admitted and left a fifth of the limit, or less") \
     X(limit_shadow_denied, counter, "calls let through that a limit would not have admitted (shadow)") \
+    X(limit_measured, counter, \
+      "counters near a soft limit whose total was measured when their window was over; with Redis") \
+    X(limit_overshot, counter, "of those, counters whose total was above the limit") \
     X(reservations_held, gauge, "reservations made here and not yet confirmed, cancelled or over; without Redis") \
     X(reservations_expired, counter, "reservations whose hold was over before they were confirmed; without Redis") \
     X(lease_draws, counter, "times units of a hard limit were drawn from Redis") \
@@ -832,14 +835,16 @@ typedef struct tw_stats {
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[15];
+    uint64_t reserved[13];
 } tw_stats;
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
 /** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
  *  Behind the engine's figures stand those of each family of which a limit was asked, under {family="NAME"}:
  *  tallywheel_family_limit_admitted, _denied, _near, _shadow_denied (counters; as in tw_stats). They begin at 0 when the family is
- *  opened. Answers: TW_OK; TW_DENIED (`write` answered false); TW_ERR_MEMORY (`write` was not called). */
+ *  opened. Soft families with Redis whose windows end also have tallywheel_family_limit_overshoot_ratio, a histogram: of counters
+ *  that came near their limit here (at most 1024 at a time), the part of the limit by which all engines together had passed it
+ *  when the window was over: 0.01 is 1 %. The greatest limit that was named counts, and tw_add() counts along. Answers: TW_OK; TW_DENIED (`write` answered false); TW_ERR_MEMORY (`write` was not called). */
 TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size),
                                   void *ctx);
 

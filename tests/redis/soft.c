@@ -157,9 +157,71 @@ static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
     assert_true(shares.bound <= 3 * (shares.error > 0 ? shares.error : 1));
 }
 
+struct passed {
+    tw_engine *engine;
+    tw_family *family;
+    char text[65536];
+    size_t size;
+};
+
+static bool write_text(void *ctx, const char *bytes, size_t size) {
+    struct passed *passed = ctx;
+    if (passed->size + size >= sizeof passed->text) return false;
+    memcpy(passed->text + passed->size, bytes, size);
+    passed->text[passed->size += size] = '\0';
+    return true;
+}
+
+static bool is_overshot(void *ctx) {
+    struct passed *passed = ctx;
+    return test_stat_of(passed->engine, limit_overshot) != 0;
+}
+
+/* One engine comes near the limit of 100, by 91, and what the other adds makes it 106. True: all of that in one window. */
+static bool pass_limit(struct passed *near, struct passed *other, tw_key key) {
+    tw_verdict first, last;
+    assert_status(tw_add(near->family, key, 90, NULL), TW_OK);
+    do {
+        if (tw_acquire(near->family, key, 1, 100, &first) == TW_OK) break;
+        test_sleep_ms(1); /* its share of what remains is spent until it hears that nobody else is there */
+    } while (first.used < 100);
+    assert_status(tw_add(other->family, key, 15, NULL), TW_OK);
+    (void)tw_acquire(other->family, key, 0, 100, &last);
+    return first.allowed && first.used == 91 && last.used >= 15 && first.window_start_ms == last.window_start_ms;
+}
+
+/* Goal: what both counted beyond the limit is measured where the key came near its limit, with what the other sent last. */
+static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
+    (void)state;
+    struct redis_server server;
+    static struct passed near, other;
+    char key[24], line[200];
+    redis_server_start(&server, NULL);
+    near.engine = quick_engine(server.url, NULL);
+    other.engine = quick_engine(server.url, NULL);
+    near.family = family_of(near.engine, "f", TW_ALIGNED, 2 * TW_SECOND);
+    other.family = family_of(other.engine, "f", TW_ALIGNED, 2 * TW_SECOND);
+    bool passed = false;
+    for (int attempt = 0; attempt < 20 && !passed; attempt++) {
+        snprintf(key, sizeof key, "k%d", attempt);
+        passed = pass_limit(&near, &other, tw_str(key));
+    }
+    assert_true(passed);
+    assert_true(test_wait(is_overshot, &near, 60000));
+    assert_status(tw_metrics_write(near.engine, write_text, &near), TW_OK);
+    snprintf(line, sizeof line, "tallywheel_family_limit_overshoot_ratio_sum{family=\"f\"} 0.060000\n");
+    assert_non_null(strstr(near.text, line));
+    assert_i64_equal(test_stat_of(near.engine, limit_overshot), 1);
+    assert_i64_equal(test_stat_of(other.engine, limit_measured), 0);
+    assert_status(tw_close(near.engine, 5000), TW_OK);
+    assert_status(tw_close(other.engine, 5000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_passed_is_measured_by_the_total_of_all),
         cmocka_unit_test(shares_keep_a_soft_limit_better_than_interval_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,11 +108,200 @@ static void a_writer_may_end_the_text_at_any_piece(void **state) {
     rig_close(&rig);
 }
 
+/* ---- by how much a limit was passed ---- */
+
+#define NAME "tallywheel_family_limit_overshoot_ratio"
+
+static void hand_turns(struct rig *rig, int64_t ms) {
+    fake_clock_advance_ms(&rig->clock, ms);
+    for (int i = 0; i < 10; i++) rig_turn(rig);
+}
+
+static size_t hand_collect_near(void) {
+    size_t count = twi_port_collect_near(hand->engine, hand->held + hand->count);
+    hand->count += count;
+    return count;
+}
+
+static tw_family *open_minutes(struct rig *rig) {
+    hand_open(rig);
+    twi_port_live(rig->engine, 1);
+    return rig_family(rig, "f", TW_ALIGNED, TW_MINUTE);
+}
+
+/* What was counted is told to be Redis's, and the window is over. */
+static void end_window(struct rig *rig) {
+    while (hand_collect(1) != 0) {
+        struct twi_item item = hand_pop();
+        struct twi_answer answer = {.total = item.delta, .has_total = true};
+        twi_port_acknowledge(&item, &answer);
+    }
+    (void)hand_collect_near();
+    while (hand->count != 0) hand_acknowledge(twi_cell_local(hand->held[hand->count - 1].cell, 0));
+    hand_turns(rig, TW_MINUTE);
+    assert_i64_equal(hand_collect(10), 0);
+    assert_i64_equal(hand_collect_near(), 0); /* the others may still be sending */
+}
+
+/* Goal: what all engines together counted beyond the limit is in the histogram, by the total of some time after the end; of
+ * counters that came near their limit, and of no others. */
+static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
+    (void)state;
+    static const struct {
+        int64_t total;
+        const char *below, *within;
+    } cases[] = {{90, NULL, "0.0"},     {100, NULL, "0.0"},    {101, "0.003", "0.01"},
+                 {102, "0.01", "0.03"}, {103, "0.01", "0.03"}, {110, "0.03", "0.1"},
+                 {200, "0.3", "1.0"},   {201, "1.0", "+Inf"},  {100000, "1.0", "+Inf"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig rig;
+        tw_family *family = open_minutes(&rig);
+        assert_status(tw_acquire(family, tw_str("near"), 80, 50000, NULL), TW_OK); /* which is the limit of before */
+        assert_status(tw_acquire(family, tw_str("near"), 5, 100, NULL), TW_OK);
+        assert_status(tw_acquire(family, tw_str("far"), 50, 100, NULL), TW_OK);
+        assert_status(tw_acquire(family, tw_str("far"), 0, 50, NULL), TW_OK); /* a look */
+        end_window(&rig);
+        hand_turns(&rig, 3 * 100);
+        assert_i64_equal(test_stat_of(rig.engine, limit_measured), 0);
+        assert_i64_equal(hand_collect_near(), 1);
+        assert_i64_equal(hand->held[0].delta, 0);
+        assert_memory_equal(twi_port_key(&hand->held[0]).data, "near", 4);
+        hand_turns(&rig, 20);
+        assert_i64_equal(test_stat_of(rig.engine, limit_measured), 0);
+        hand_acknowledge(cases[i].total);
+        hand_turns(&rig, 20);
+        assert_i64_equal(test_stat_of(rig.engine, limit_measured), 1);
+        assert_i64_equal(test_stat_of(rig.engine, limit_overshot), cases[i].total > 100);
+        assert_status(scrape(&rig, 0), TW_OK);
+        char line[200];
+        snprintf(line, sizeof line, NAME "_bucket{family=\"f\",le=\"%s\"} 1", cases[i].within);
+        assert_true(has(line));
+        snprintf(line, sizeof line, NAME "_bucket{family=\"f\",le=\"%s\"} 0", cases[i].below);
+        assert_true(cases[i].below == NULL || has(line));
+        int64_t over = cases[i].total > 100 ? cases[i].total - 100 : 0;
+        snprintf(line, sizeof line, NAME "_sum{family=\"f\"} %lld.%02lld0000", (long long)over / 100,
+                 (long long)over % 100);
+        assert_true(has(line));
+        assert_true(has(NAME "_count{family=\"f\"} 1"));
+        assert_true(has("# TYPE " NAME " histogram"));
+        hand_turns(&rig, 10 * TW_MINUTE);
+        assert_i64_equal(test_stat_of(rig.engine, limit_measured), 1);
+        hand_close(&rig);
+    }
+}
+
+static void the_greatest_limit_that_was_named_counts(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 200, NULL), TW_OK);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 150, NULL), TW_DENIED);
+    end_window(&rig);
+    hand_turns(&rig, 300);
+    assert_i64_equal(hand_collect_near(), 1);
+    hand_acknowledge(210);
+    hand_turns(&rig, 20);
+    assert_status(scrape(&rig, 0), TW_OK);
+    assert_true(has(NAME "_sum{family=\"f\"} 0.050000"));
+    hand_close(&rig);
+}
+
+static uint32_t phase_of_minute(tw_family *family, int64_t start_ms) {
+    struct twi_generation *generation = twi_window_find(family, start_ms);
+    return generation != NULL ? twi_load_relaxed(&generation->phase) : TWI_DROPPED;
+}
+
+/* A question that is not answered holds the window back for some seconds, one that is under way until it is settled. */
+static void a_total_that_does_not_come_is_not_waited_for_for_ever(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
+    end_window(&rig);
+    hand_turns(&rig, 300);
+    assert_i64_equal(hand_collect_near(), 1);
+    hand_turns(&rig, 6000);
+    assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_DRAINED);
+    struct twi_item item = hand_pop();
+    twi_port_return(&item, 0); /* the connection was lost */
+    assert_i64_equal(hand_collect(10), 0);
+    hand_turns(&rig, 20);
+    assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_HISTORY);
+    assert_i64_equal(test_stat_of(rig.engine, limit_measured), 0);
+    hand_close(&rig);
+}
+
+static void nothing_is_asked_while_redis_is_away(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
+    end_window(&rig);
+    twi_port_lease_away(rig.engine, 1);
+    hand_turns(&rig, 300);
+    assert_i64_equal(hand_collect_near(), 0);
+    assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_HISTORY);
+    assert_i64_equal(test_stat_of(rig.engine, limit_measured), 0);
+    hand_close(&rig);
+}
+
+/* tw_close() waits for no others; what is asked for at that moment is settled first. */
+static void an_engine_closes_with_a_question_under_way(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
+    end_window(&rig);
+    hand_turns(&rig, 300);
+    assert_i64_equal(hand_collect_near(), 1);
+    assert_status(tw_family_close(family), TW_OK);
+    hand_turns(&rig, 20);
+    assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_DRAINED);
+    hand_close(&rig);
+}
+
+/* A place serves window after window, and never more counters than there are places. */
+static void notes_are_given_back(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    int64_t measured = 0;
+    for (int window = 0; window < 5; window++) {
+        char key[20];
+        for (int i = 0; i < 3000; i++) {
+            snprintf(key, sizeof key, "%d", i);
+            assert_status(tw_acquire(family, tw_str(key), 10, 10, NULL), TW_OK);
+        }
+        while (hand_collect_near() != 0 || hand_collect(1000) != 0)
+            while (hand->count != 0) hand_acknowledge(10);
+        hand_turns(&rig, TW_MINUTE);
+        int64_t asked = 0;
+        for (int round = 0; round < 100; round++) {
+            hand_turns(&rig, 101);
+            size_t count = hand_collect_near();
+            if (count == 0 && round > 10) break;
+            asked += (int64_t)count;
+            while (hand->count != 0) hand_acknowledge(10);
+        }
+        assert_true(asked > 500 && asked <= TWI_NOTES);
+        measured += asked;
+        assert_i64_equal(test_stat_of(rig.engine, limit_measured), measured);
+    }
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_has_figures_of_its_own),
         cmocka_unit_test(the_engine_keeps_the_figures_of_a_family_that_was_closed),
         cmocka_unit_test(a_writer_may_end_the_text_at_any_piece),
+        cmocka_unit_test(what_was_passed_is_measured_when_the_window_is_over),
+        cmocka_unit_test(the_greatest_limit_that_was_named_counts),
+        cmocka_unit_test(a_total_that_does_not_come_is_not_waited_for_for_ever),
+        cmocka_unit_test(nothing_is_asked_while_redis_is_away),
+        cmocka_unit_test(an_engine_closes_with_a_question_under_way),
+        cmocka_unit_test(notes_are_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,8 @@ static bool ends_with(const char *text, const char *end) {
 static void block_check_whole(const struct block *block) {
     if (block->name[0] == '\0') return;
     if (!block->has_sample || !block->has_help) fail_msg("%s: no sample or no HELP", block->name);
-    bool named = ends_with(block->name, "_seconds") || ends_with(block->name, "_bytes");
+    bool named =
+        ends_with(block->name, "_seconds") || ends_with(block->name, "_bytes") || ends_with(block->name, "_ratio");
     assert_int_equal(named, block->unit[0] != '\0');
     if (ends_with(block->name, "_total") || ends_with(block->name, "_info"))
         fail_msg("%s: the suffix is the sample's", block->name);
@@ -69,7 +70,8 @@ static void metadata_line(struct block *block, const char *line) {
         *block = (struct block){0};
         snprintf(block->name, sizeof block->name, "%s", name);
         snprintf(block->type, sizeof block->type, "%s", rest);
-        assert_true(strcmp(rest, "gauge") == 0 || strcmp(rest, "counter") == 0 || strcmp(rest, "info") == 0);
+        assert_true(strcmp(rest, "gauge") == 0 || strcmp(rest, "counter") == 0 || strcmp(rest, "info") == 0 ||
+                    strcmp(rest, "histogram") == 0);
         block->is_by_family = strncmp(name, "tallywheel_family_", strlen("tallywheel_family_")) == 0;
         return;
     }
@@ -92,6 +94,10 @@ static void sample_line(struct block *block, const char *line) {
     const char *suffix = strcmp(block->type, "counter") == 0 ? "_total"
                          : strcmp(block->type, "info") == 0  ? "_info"
                                                              : "";
+    if (strcmp(block->type, "histogram") == 0) {
+        const char *rest = strncmp(line, block->name, strlen(block->name)) == 0 ? line + strlen(block->name) : line;
+        suffix = strncmp(rest, "_bucket", 7) == 0 ? "_bucket" : strncmp(rest, "_count", 6) == 0 ? "_count" : "_sum";
+    }
     snprintf(want, sizeof want, "%s%s", block->name, suffix);
     size_t size = name_size(line);
     if (size != strlen(want) || memcmp(line, want, size) != 0) fail_msg("%s does not belong to %s", line, block->name);
@@ -203,6 +209,38 @@ static void values_are_in_base_units(void **state) {
     assert_has_line(&text, build);
 }
 
+static void families_have_samples_of_their_own(void **state) {
+    (void)state;
+    static struct text text;
+    tw_stats stats = {0};
+    struct twi_family_figures families[3] = {
+        {.name = "a", .limits = {.admitted = 1, .denied = 2}},
+        {.name = "b.c-d_e",
+         .is_measured = true,
+         .limits = {.near = INT64_MAX, .overshoots = {3, 0, 0, 0, 2, 0, 0, 0, 1}, .overshoot_ppm = 1000020001}},
+        {.is_measured = true}};
+    memset(families[2].name, 'x', 64);
+    text = (struct text){.pieces_max = SIZE_MAX};
+    assert_status(twi_stats_write(&stats, families, 3, text_write, &text), TW_OK);
+    assert_int_equal(validate(&text), FIELDS + 4 + 1 + 1);
+    assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\"} 2");
+    assert_has_line(&text, "tallywheel_family_limit_near_total{family=\"b.c-d_e\"} 9223372036854775807");
+    assert_has_line(&text, "# UNIT tallywheel_family_limit_overshoot_ratio ratio");
+    const char *name = "tallywheel_family_limit_overshoot_ratio";
+    const struct {
+        const char *rest;
+        int value;
+    } buckets[] = {{"le=\"0.0\"", 3}, {"le=\"0.01\"", 3}, {"le=\"0.03\"", 5}, {"le=\"1.0\"", 5}, {"le=\"+Inf\"", 6}};
+    for (size_t i = 0; i < sizeof buckets / sizeof *buckets; i++) {
+        char line[200];
+        snprintf(line, sizeof line, "%s_bucket{family=\"b.c-d_e\",%s} %d", name, buckets[i].rest, buckets[i].value);
+        assert_has_line(&text, line);
+    }
+    assert_has_line(&text, "tallywheel_family_limit_overshoot_ratio_count{family=\"b.c-d_e\"} 6");
+    assert_has_line(&text, "tallywheel_family_limit_overshoot_ratio_sum{family=\"b.c-d_e\"} 1000.020001");
+    assert_null(strstr(text.bytes, "ratio_sum{family=\"a\""));
+}
+
 static void a_writer_that_answers_false_is_not_called_again(void **state) {
     (void)state;
     tw_stats stats = {0};
@@ -290,6 +328,7 @@ int main(void) {
         cmocka_unit_test(the_text_is_well_formed_whatever_the_values),
         cmocka_unit_test(no_private_unit_is_left_and_eof_comes_once_and_last),
         cmocka_unit_test(values_are_in_base_units),
+        cmocka_unit_test(families_have_samples_of_their_own),
         cmocka_unit_test(a_writer_that_answers_false_is_not_called_again),
         cmocka_unit_test(scraped_during_change_it_parses_and_no_counter_falls),
     };
