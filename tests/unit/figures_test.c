@@ -1,6 +1,9 @@
 /* figures_test.c -- what limits have done, by family: in the metrics text, and summed up in tw_stats. */
 #include "tests/unit/hand_driver.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static struct text {
     char bytes[65536];
     size_t size, pieces, stop_after;
@@ -291,6 +294,28 @@ static void notes_are_given_back(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: what the parent knew of counters near their limit leads into memory that a child does not have (E37). */
+static void a_forked_child_knows_of_no_counter_of_its_parent(void **state) {
+    (void)state;
+    struct rig rig;
+    tw_family *family = open_minutes(&rig);
+    assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
+    assert_true(twi_port_is_near(rig.engine));
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool clean = tw_get(family, tw_str("k"), NULL) == TW_OK && hand_collect_near() == 0;
+        for (uint32_t i = 0; i < TWI_NOTES; i++) clean = clean && twi_load_relaxed(&rig.engine->notes[i].of) == 0;
+        clean = clean && test_stat_of(rig.engine, limit_admitted) == 0;
+        _exit(clean ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_i64_equal(hand_collect_near(), 1);
+    assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 1);
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_has_figures_of_its_own),
@@ -302,6 +327,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_asked_while_redis_is_away),
         cmocka_unit_test(an_engine_closes_with_a_question_under_way),
         cmocka_unit_test(notes_are_given_back),
+        cmocka_unit_test(a_forked_child_knows_of_no_counter_of_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
