@@ -236,4 +236,17 @@ bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, in
     return true;
 }
 
-const struct twi_limit_kind twi_limit_leased = {.acquire = twi_lease_acquire, .put_back = twi_refund_count};
+static bool is_fresh(tw_family *family, tw_key key) {
+    struct twi_call call;
+    struct twi_place place;
+    if (twi_call_begin(&call, family, key) != TW_OK) return true;
+    struct twi_lease *lease = NULL;
+    if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place)) lease = twi_lease_of(place.cell);
+    int64_t told_ms = lease != NULL ? twi_load_acquire(&lease->told_ms) >> 1 : 0; /* J9 */
+    bool fresh = lease != NULL && twi_clock_mono_ms(&call.engine->clock) - told_ms < REASK_MS;
+    twi_call_end(&call);
+    return fresh;
+}
+
+const struct twi_limit_kind twi_limit_leased = {
+    .acquire = twi_lease_acquire, .put_back = twi_refund_count, .is_fresh = is_fresh};

@@ -91,6 +91,8 @@ struct twi_limit_kind {
     /* tw_refund(), and what tw_acquire_all() undoes; limit: as it was named, -1: not known. */
     tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
     bool waits; /* acquire may wait for Redis */
+    /* Is `final` in a verdict for this key younger than a second? If not, Redis is being asked. NULL: it is new in each verdict. */
+    bool (*is_fresh)(tw_family *family, tw_key key);
 };
 extern const struct twi_limit_kind twi_limit_counted; /* limit.c: soft, and hard without Redis */
 extern const struct twi_limit_kind twi_limit_leased;  /* lease.c */

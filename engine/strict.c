@@ -164,4 +164,5 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
 
 /* A refund goes to Redis as any count does, once; a log, which has its calls and not their sum, is told by the counter beside it
  * (strict.lua). */
-const struct twi_limit_kind twi_limit_strict = {twi_strict_acquire, some, twi_refund_count, true};
+const struct twi_limit_kind twi_limit_strict = {
+    .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .waits = true};

@@ -564,7 +564,8 @@ TW_API tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, i
 
 /** tw_acquire(), and where units may yet come, again until they have or the time is up. The thread sleeps meanwhile: until the
  *  verdict says that it is time, until a tw_refund() in this process, and at most 100 ms at a stretch. Nothing is kept for
- *  those who wait, so somebody who comes later may be first. n above the limit is denied at once.
+ *  those who wait, so somebody who comes later may be first. n above the limit is denied at once; so is who is told `final`
+ *  (a word of Redis of at most a second ago), unless retry_after_ms lies within the time: the end of the window is waited for.
  *  Answers: as tw_acquire(): at the end of the time TW_DENIED or TW_PENDING, as it stands then; TW_ERR_MODE (host-driven engine, hook,
  *  tw_enter). tw_stop() ends it with TW_ERR_CLOSED. */
 TW_API tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,

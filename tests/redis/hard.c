@@ -384,6 +384,47 @@ static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **s
     redis_server_destroy(&server);
 }
 
+#define LONG_MS 300000 /* nobody waits so long: a test that does has failed */
+
+static void wait_in_vain(tw_family *family) {
+    tw_verdict verdict;
+    int64_t began_ms = test_mono_ms();
+    assert_status(tw_acquire_wait(family, KEY, 1, 100, LONG_MS, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 1);
+    assert_true(test_mono_ms() - began_ms < LONG_MS / 2);
+}
+
+/* Goal: who waits is sent home when all is sold; but not on an old word, where units have come back since; nor where the window's end
+ * brings new ones. */
+static void nobody_waits_for_what_is_sold_out(void **state) {
+    (void)state;
+    struct redis_server server;
+    tw_verdict verdict;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    tw_family *short_a = hard_family_of(a, "short", TW_ALIGNED, 2000, TW_OUTAGE_LOCAL);
+    assert_status(tw_acquire_wait(sale_a, KEY, 1, 100, LONG_MS, NULL), TW_OK);
+    assert_i64_equal(sell(sale_a, KEY, 1, 100, 10000, &verdict), 99);
+    wait_in_vain(sale_a);
+    wait_in_vain(sale_b);
+    test_sleep_ms(1100);
+    assert_status(tw_refund(sale_a, KEY, 1, 0), TW_OK);
+    assert_status(tw_flush(a, 10000), TW_OK);
+    assert_status(tw_acquire_wait(sale_b, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
+    wait_in_vain(sale_b);
+    for (int window = 0; window < 2; window++) {
+        assert_status(tw_acquire_wait(short_a, KEY, 100, 100, LONG_MS, &verdict), TW_OK);
+        int64_t start_ms = verdict.window_start_ms;
+        assert_status(tw_acquire_wait(short_a, KEY, 1, 100, LONG_MS, &verdict), TW_OK);
+        assert_true(verdict.window_start_ms > start_ms);
+        assert_status(tw_refund(short_a, KEY, 1, verdict.window_start_ms), TW_OK);
+    }
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
@@ -400,6 +441,7 @@ int main(void) {
         cmocka_unit_test(windows_roll_over_while_units_are_leased),
         cmocka_unit_test(clock_steps_sell_nothing_twice),
         cmocka_unit_test(without_the_replicas_nothing_is_sold),
+        cmocka_unit_test(nobody_waits_for_what_is_sold_out),
         cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
     };
     return cmocka_run_group_tests_name("hard", tests, NULL, NULL);

@@ -108,6 +108,26 @@ static void some_are_taken_and_some_given_back(void **state) {
     redis_server_destroy(&strict.server);
 }
 
+/* Goal: who waits is sent home when Redis says that all is used, unless the key's end lies within the time. */
+static void nobody_waits_for_what_is_used_up(void **state) {
+    (void)state;
+    struct strict strict;
+    tw_verdict verdict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_family_options options = strict_options("life");
+    options.window = TW_FROM_FIRST;
+    options.window_ms = TW_SECOND;
+    tw_family *life = strict_family(strict.engine, &options);
+    (void)strict_take(strict.family, "k", 10, 10, TW_OK);
+    int64_t began_ms = test_mono_ms();
+    assert_status(tw_acquire_wait(strict.family, tw_str("k"), 1, 10, 300000, &verdict), TW_DENIED);
+    assert_int_equal(verdict.final, 1);
+    assert_true(test_mono_ms() - began_ms < 150000);
+    (void)strict_take(life, "k", 10, 10, TW_OK);
+    assert_status(tw_acquire_wait(life, tw_str("k"), 10, 10, 300000, &verdict), TW_OK);
+    strict_end(&strict);
+}
+
 struct crowd {
     tw_family *family;
     int64_t limit;
@@ -299,6 +319,7 @@ int main(void) {
         cmocka_unit_test(redis_admits_exactly_the_limit),
         cmocka_unit_test(a_key_ends_in_redis_as_others_do),
         cmocka_unit_test(some_are_taken_and_some_given_back),
+        cmocka_unit_test(nobody_waits_for_what_is_used_up),
         cmocka_unit_test(threads_together_admit_exactly_the_limit),
         cmocka_unit_test(a_lost_reply_is_charged_once),
         cmocka_unit_test(a_late_copy_charges_nothing),
