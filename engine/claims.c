@@ -3,6 +3,7 @@
  * First every claim is looked at: who cannot have all takes nothing, and nobody is denied because of it. Then they are taken
  * one by one, as tw_acquire() does; should one be denied meanwhile, those before it are put back, and for that moment others may
  * have been denied.
+ * A claim counts in the figures when all are admitted; one that is put back never did, for a figure does not fall.
  * Always true: an answer that is not TW_OK leaves no unit taken, except in a window that has ended in between. */
 #include "engine/limit.h"
 
@@ -13,7 +14,10 @@ struct order {
     size_t count;
     uint16_t at[TW_CLAIMS_MAX]; /* by family, key, limit */
     int64_t start_ms[TW_CLAIMS_MAX];
-    bool counted[TW_CLAIMS_MAX]; /* by place in the order */
+    /* by place in the order */
+    bool counted[TW_CLAIMS_MAX]; /* units were taken */
+    bool near[TW_CLAIMS_MAX];
+    bool shadowed[TW_CLAIMS_MAX]; /* let through */
 };
 
 static int compare_keys(tw_key a, tw_key b) {
@@ -46,14 +50,36 @@ static tw_status check_claim(const tw_claim *claim) {
     return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : TW_ERR_RANGE;
 }
 
-static tw_status take_claim(struct order *order, size_t i, tw_verdict *verdict) {
+/* Decided, and in no figure of what was admitted. */
+static tw_status acquire_aside(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
+    uint32_t shard = self->shard;
+    self->shard = TWI_SHARD_ASIDE;
+    tw_status status = claim->family->limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
+    self->shard = shard;
+    return status;
+}
+
+/* As watch.c, but for what is counted when all are admitted. */
+static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
-    tw_status status =
-        twi_load_relaxed(&claim->family->hot_acquire)(claim->family, claim->key, claim->n, claim->limit, verdict);
+    tw_status status = acquire_aside(claim, self, verdict);
     verdict->claim = order->at[i];
     order->start_ms[i] = verdict->window_start_ms;
-    order->counted[i] = status == TW_OK && verdict->allowed && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
-    return status;
+    order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
+    order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
+    order->shadowed[i] =
+        (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 && twi_load_relaxed(&claim->family->shadow);
+    if (status == TW_DENIED && claim->n != 0) twi_limit_count_denied(claim->family, self);
+    return order->shadowed[i] ? TW_OK : status;
+}
+
+static void count_all(const struct order *order, struct twi_thread *self) {
+    for (size_t i = 0; i < order->count; i++) {
+        struct twi_limit_shard *shard = &order->claims[order->at[i]].family->limits[self->shard];
+        if (order->counted[i]) twi_count_shard(self, &shard->admitted);
+        if (order->near[i]) twi_count_shard(self, &shard->near);
+        if (order->shadowed[i]) twi_count_shard(self, &shard->shadow_denied);
+    }
 }
 
 /* The last one first. */
@@ -77,12 +103,12 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
 }
 
 /* The first claim that cannot be had is asked for in earnest: a denial that is right to the millisecond, and takes nothing. */
-static tw_status look_at_all(struct order *order, tw_verdict *verdict) {
+static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {
         if (may_have(order, i, &before, verdict)) continue;
         if (before != 0) continue; /* its own kind is in its way: the taking decides */
-        tw_status status = take_claim(order, i, verdict);
+        tw_status status = take_claim(order, i, self, verdict);
         if (status != TW_OK) return status;
         const tw_claim *claim = &order->claims[order->at[i]]; /* units came back meanwhile */
         if (order->counted[i])
@@ -92,10 +118,10 @@ static tw_status look_at_all(struct order *order, tw_verdict *verdict) {
 }
 
 /* The verdict is that of the claim with the fewest units left, or of one that a shadow would have denied. */
-static tw_status take_all(struct order *order, tw_verdict *verdict) {
+static tw_status take_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     tw_verdict least = {.remaining = INT64_MAX, .allowed = 1};
     for (size_t i = 0; i < order->count; i++) {
-        tw_status status = take_claim(order, i, verdict);
+        tw_status status = take_claim(order, i, self, verdict);
         if (status != TW_OK) {
             put_back(order, i);
             return status;
@@ -121,7 +147,11 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
         verdict->limit = claims[i].limit;
         if (status != TW_OK) return status;
     }
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return TW_ERR_MEMORY;
     put_in_order(&order);
-    tw_status status = look_at_all(&order, verdict);
-    return status == TW_OK ? take_all(&order, verdict) : status;
+    tw_status status = look_at_all(&order, self, verdict);
+    if (status == TW_OK) status = take_all(&order, self, verdict);
+    if (status == TW_OK) count_all(&order, self);
+    return status;
 }

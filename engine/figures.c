@@ -9,6 +9,7 @@ void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *s
     struct tw_family *own = (struct tw_family *)family;
     for (uint32_t i = 0; i < TWI_SHARDS; i++) {
         struct twi_limit_shard *shard = &own->limits[i];
+        if (i == TWI_SHARD_ASIDE) continue;
         int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
         sum->admitted_here += here;
         sum->admitted += here + twi_load_relaxed(&shard->admitted_there);

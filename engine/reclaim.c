@@ -93,7 +93,7 @@ static struct twi_thread *new_records(void) {
     for (uint32_t i = 0; i < count; i++) {
         block[i].mark = TWI_THREAD_MARK;
         uint32_t number = twi_add_relaxed(&threads_made, 1);
-        block[i].shard = number < TWI_SHARD_SHARED ? number : TWI_SHARD_SHARED;
+        block[i].shard = number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED;
         block[i].next = i + 1 < count ? &block[i + 1] : twi_load_relaxed(&threads);
     }
     twi_store_relaxed(&block[0].taken, true);

@@ -45,7 +45,8 @@ struct twi_thread {
     struct twi_thread *next; /* all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u
-#define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* of all threads after the first 255 */
+#define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* of all threads after the first 254 */
+#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of nobody: what is counted there is never read (claims.c) */
 #define TWI_THREAD_MARK 0x7a11e5u
 
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));

@@ -96,6 +96,45 @@ static void the_engine_keeps_the_figures_of_a_family_that_was_closed(void **stat
     rig_close(&rig);
 }
 
+static void assert_figures(struct rig *rig, int64_t admitted, int64_t near, int64_t denied, int64_t shadow_denied) {
+    assert_i64_equal(test_stat_of(rig->engine, limit_admitted), admitted);
+    assert_i64_equal(test_stat_of(rig->engine, increments), admitted);
+    assert_i64_equal(test_stat_of(rig->engine, limit_near), near);
+    assert_i64_equal(test_stat_of(rig->engine, limit_denied), denied);
+    assert_i64_equal(test_stat_of(rig->engine, limit_shadow_denied), shadow_denied);
+}
+
+/* Goal: of claims that are made together those count that stay; what was put back was never admitted. */
+static void a_claim_that_is_put_back_was_not_admitted(void **state) {
+    (void)state;
+    for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
+        struct rig rig;
+        rig_open(&rig);
+        tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+        options.limit_shape = shape;
+        tw_family *family = rig_family_of(&rig, &options);
+        options = rig_options("s", TW_ALIGNED, TW_HOUR);
+        options.shadow = true;
+        tw_family *shadow = rig_family_of(&rig, &options);
+        const tw_claim twice[] = {{family, tw_str("a"), 6, 10}, {family, tw_str("a"), 6, 10}};
+        assert_status(tw_acquire_all(twice, 2, NULL), TW_DENIED); /* the first is taken, and put back */
+        assert_figures(&rig, 0, 0, 1, 0);
+        const tw_claim both[] = {
+            {family, tw_str("a"), 9, 10}, {family, tw_str("b"), 1, 10}, {family, tw_str("c"), 0, 1}};
+        assert_status(tw_acquire_all(both, 3, NULL), TW_OK);
+        assert_figures(&rig, 2, 1, 1, 0);
+        const tw_claim over[] = {{shadow, tw_str("a"), 2, 1}, {family, tw_str("b"), 1, 10}};
+        assert_status(tw_acquire_all(over, 2, NULL), TW_OK);
+        assert_figures(&rig, 3, 1, 2, 1);
+        const tw_claim none[] = {{shadow, tw_str("a"), 2, 1}, {family, tw_str("a"), 5, 10}};
+        assert_status(tw_acquire_all(none, 2, NULL), TW_DENIED);
+        assert_i64_equal(test_stat_of(rig.engine, limit_shadow_denied), 1); /* not let through */
+        assert_status(tw_acquire(family, tw_str("b"), 1, 10, NULL), TW_OK);
+        assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 4);
+        rig_close(&rig);
+    }
+}
+
 static void a_writer_may_end_the_text_at_any_piece(void **state) {
     (void)state;
     struct rig rig;
@@ -320,6 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_has_figures_of_its_own),
         cmocka_unit_test(the_engine_keeps_the_figures_of_a_family_that_was_closed),
+        cmocka_unit_test(a_claim_that_is_put_back_was_not_admitted),
         cmocka_unit_test(a_writer_may_end_the_text_at_any_piece),
         cmocka_unit_test(what_was_passed_is_measured_when_the_window_is_over),
         cmocka_unit_test(the_greatest_limit_that_was_named_counts),
