@@ -23,7 +23,8 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
     } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
 }
 
-/* The cell's lease, made if there is none. NULL: no memory. Lock-free. */
+/* The cell's lease, made if there is none. NULL: no memory. Lock-free. It is in the generation's list before anybody can draw on
+ * it, so that all that is drawn is said again (trap L2); one that comes too late stays in that list, and nobody uses it. */
 static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
     struct twi_lease *lease = twi_lease_of(place->cell);
     if (twi_likely(lease != NULL)) return lease;
@@ -33,14 +34,12 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
     lease = twi_arena_at(arena, line);
     lease->generation = twi_arena_line(arena, place->generation);
     lease->cell = twi_arena_line(arena, place->cell);
+    enlist(arena, place->generation, lease);
     int64_t none = 0;
     TWI_RACE_POINT(lease_made_not_entered);
-    if (twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell)) { /* J1, pairs with J2 */
-        enlist(arena, place->generation, lease);
-        return lease;
-    }
-    twi_piece_give(arena, place->generation, line, TWI_LEASE_LINES); /* nobody has seen it */
-    return twi_lease_of(place->cell);
+    bool entered = twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell); /* J1, pairs with J2 */
+    TWI_RACE_POINT(lease_entered);
+    return entered ? lease : twi_lease_of(place->cell);
 }
 
 bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
@@ -60,8 +59,8 @@ bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation,
 /* ---- asking ---- */
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
-    /* J5, pairs with J6: what was asked before is seen by whoever clears it, else it lists the lease again */
-    if (twi_load_relaxed(&lease->listed) != 0 || twi_swap_acqrel(&lease->listed, 1) != 0) return;
+    /* J5, pairs with J6: what was done before is seen by whoever clears it. Never a mere look: it could show what was before J6 */
+    if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
     uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.asked);
     do {
         twi_store_relaxed(&lease->next_asked, head);
@@ -88,12 +87,18 @@ static bool is_away(const struct twi_call *call) {
     return twi_clock_mono_ms(&call->engine->clock) - since_ms >= twi_load_relaxed(&call->family->outage_grace_ms);
 }
 
+/* Units come back into the lease. Whoever finds them there must be looked after by the turn, else they never go home. */
+static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    (void)twi_add_acqrel(&lease->left, n); /* J11, pairs with J12 */
+    twi_lease_list(engine, lease);
+}
+
 /* The lease has too little: does anybody have n units yet? */
 static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
                             struct hard *hard) {
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-    int64_t told_ms = twi_load_acquire(&lease->told_ms); /* J9, pairs with J10 */
-    int64_t unsold = limit - twi_load_relaxed(&lease->told_spent);
+    int64_t unsold = limit - twi_load_acquire(&lease->told_spent); /* J9, pairs with J10: behind it what is stranded */
+    int64_t told_ms = twi_load_relaxed(&lease->told_ms);
     if (told_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         ask(call->engine, lease, n);
         return is_away(call) ? TW_DENIED : TW_PENDING;
@@ -113,7 +118,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
         return TW_OK;
     }
     /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
-    (void)twi_add_acqrel(&lease->left, n); /* J11 */
+    put_back(call->engine, lease, n);
     return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
 }
 
@@ -126,14 +131,16 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_CLOSED && is_away(call)) return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
-    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11, J13: `drawn` is that of these units */
+    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` is that of these units */
     do {
         if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
-    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J11 */
+        TWI_RACE_POINT(lease_seen_not_taken);
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12 where it fails */
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-        twi_lease_list(call->engine, lease);
+        /* Only a hint: while there are units in hand the lease is in the turn's queue. */
+        if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
     *again = status == TW_PENDING;
     return status;
@@ -231,8 +238,8 @@ tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
 bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
-    (void)twi_add_acqrel(&lease->left, n); /* J11 */
-    twi_lease_list(call->engine, lease);
+    twi_store_relaxed(&lease->refunded, 1); /* to who finds its units there: J11 */
+    put_back(call->engine, lease, n);
     return true;
 }
 

@@ -18,12 +18,13 @@ struct twi_lease {
     _Atomic int64_t low;                          /* with less than this the turn is told: it draws ahead of need */
     _Atomic int64_t asked;                        /* the smallest n that waits for units; 0: nobody waits */
     _Atomic int64_t limit;                        /* named last */
-    _Atomic int64_t drawn;      /* the greatest limit under which units in hand were drawn (trap L9) */
-    _Atomic int64_t told_spent; /* what Redis last said: of all instances */
-    _Atomic int64_t told_ms;    /* monotonic, of that, << 1 | 1; 0: nothing yet */
+    _Atomic int64_t drawn;                        /* no unit in hand was drawn under a greater limit (trap L9) */
+    _Atomic int64_t told_spent;                   /* what Redis last said: of all instances */
+    _Atomic int64_t told_ms;                      /* monotonic, of that, << 1 | 1; 0: nothing yet */
     _Atomic uint32_t next_asked;
-    _Atomic uint8_t listed; /* on the engine's list of leases that the turn is to look at */
-    _Atomic uint8_t warm;   /* tw_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t listed;   /* on the engine's list of leases that the turn is to look at */
+    _Atomic uint8_t warm;     /* tw_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t refunded; /* units came back here */
     /* the turn's own */
     int64_t granted, returned;            /* cumulative: as Redis told, as we say */
     int64_t said_returned, said_spent;    /* as Redis has acknowledged */
@@ -32,6 +33,7 @@ struct twi_lease {
     int64_t measured_ms, used_ms, dry_ms; /* monotonic; dry: when units that ran out within an interval had come */
     int64_t retry_ms, said_ms, looked_ms;
     int64_t risk;             /* granted beyond the limit, as Redis reckons it */
+    uint64_t raised;          /* stamp: sections of before may know a smaller `drawn`; 0: none do */
     _Atomic int64_t stranded; /* in leases of engines that are gone; callers read it */
     uint64_t name_hash;
     uint32_t generation, cell; /* lines */

@@ -98,7 +98,7 @@ static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     int64_t left = twi_load_relaxed(&lease->left);
     do {
         if (left <= keep) return;
-    } while (!twi_cas_weak_acqrel(&lease->left, &left, keep)); /* J11 */
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, keep));
     lease->returned += left - keep;
     twi_port_count(engine, lease_returned, left - keep);
 }
@@ -158,14 +158,15 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry
 
 static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease);
 
-static void fill(tw_engine *engine, struct twi_lease *lease, int64_t want, int64_t need, struct twi_lease_ask *ask) {
+static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
+                 struct twi_lease_ask *ask) {
     struct twi_generation *generation = generation_of(engine, lease);
     *ask = (struct twi_lease_ask){.lease = lease};
     ask->item = (struct twi_item){.family = generation->family,
                                   .generation = generation,
                                   .cell = twi_arena_at(&engine->arena, lease->cell),
                                   .expiry_ms = generation->expiry_ms};
-    ask->limit = twi_load_relaxed(&lease->limit);
+    ask->limit = limit; /* as `drawn` knows it: callers name others meanwhile */
     if (lease->restate && ask->limit < twi_load_relaxed(&lease->drawn)) ask->limit = twi_load_relaxed(&lease->drawn);
     ask->granted = lease->granted;
     ask->target = lease->granted + want;
@@ -182,12 +183,28 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t want, int64
     generation->outstanding++; /* the window stays until this is answered */
 }
 
+/* A caller that has seen units in hand and under which limit they were drawn may stall before it takes one: what it finds by then
+ * must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the sections of before are waited for,
+ * and only then is anything drawn. Where nothing was in hand yet nobody has seen any. */
+static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t limit) {
+    if (engine->turn_mono_ms < lease->retry_ms) return false;
+    if (limit > twi_load_relaxed(&lease->drawn)) {
+        twi_store_relaxed(&lease->drawn, limit);
+        /* J11, pairs with J12: who sees units that come behind this sees `drawn`; a refund of before is seen here */
+        bool is_first =
+            lease->granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
+        lease->raised = is_first ? 0 : twi_reclaim_stamp();
+    }
+    if (lease->raised != 0 && lease->raised >= twi_reclaim_reached()) return false;
+    lease->raised = 0;
+    return true;
+}
+
 /* What is to be drawn: *need is what somebody waits for. */
 static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit, int64_t *need) {
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
     if (is_leaving(engine, generation_of(engine, lease)) || lease->restate) return 0;
-    if (engine->turn_mono_ms < lease->retry_ms) return 0;
     bool is_low = left < twi_load_relaxed(&lease->low);
     if (hungry <= left && !is_low) return 0;
     if (hungry > left) *need = hungry - left;
@@ -210,14 +227,15 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_as
         return false;
     }
     measure(engine, lease);
-    int64_t limit = twi_load_relaxed(&lease->limit), need;
-    int64_t hungry = engine->turn_mono_ms >= lease->retry_ms ? twi_swap_acqrel(&lease->asked, 0) : 0;
+    int64_t limit = twi_load_relaxed(&lease->limit), need = 0;
+    bool may = may_draw(engine, lease, limit);
+    int64_t hungry = may ? twi_swap_acqrel(&lease->asked, 0) : 0;
     if (hungry == 0 && is_cold(lease)) hungry = 1;
     give_back(engine, lease, hungry, limit);
-    int64_t want = draw_of(engine, lease, hungry, limit, &need);
+    int64_t want = may ? draw_of(engine, lease, hungry, limit, &need) : 0;
     if (want == 0 && !must_speak(engine, lease)) return false;
     if (want != 0) twi_port_count(engine, lease_draws, 1);
-    fill(engine, lease, want, need, ask);
+    fill(engine, lease, limit, want, need, ask);
     return true;
 }
 
@@ -420,21 +438,26 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
 
 /* ---- answers ---- */
 
+/* All that is out anywhere, what is in hand here with it, is within this limit: so it may be spent under it. An answer may
+ * bring what an earlier word drew under a greater limit, and whose answer was lost: then it is not. */
+static void lower_drawn(struct twi_lease *lease, const struct twi_lease_ask *ask,
+                        const struct twi_lease_answer *answer) {
+    if (ask->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
+    if (answer->total <= ask->limit && answer->spent_all <= ask->limit) twi_store_relaxed(&lease->drawn, ask->limit);
+}
+
 static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask, int64_t granted) {
     int64_t more = granted - lease->granted;
     if (more <= 0) {
         lease->retry_ms = engine->turn_mono_ms + (ask->need != 0 ? again_ms(engine) : busy_ms(engine));
         return;
     }
-    /* Before the units: who spends one sees the limit that it was drawn under. */
-    if (twi_load_relaxed(&lease->left) == 0 || ask->limit > twi_load_relaxed(&lease->drawn))
-        twi_store_relaxed(&lease->drawn, ask->limit);
     bool whole = granted >= ask->target;
     twi_store_relaxed(&lease->low, whole && lease->lot > 1 ? lease->lot / 2 : 0);
     lease->granted = granted;
     lease->dry_ms = engine->turn_mono_ms;
-    lease->used_ms = engine->turn_mono_ms;    /* it is not idle before it could be used */
-    (void)twi_add_acqrel(&lease->left, more); /* J13, pairs with J12 */
+    lease->used_ms = engine->turn_mono_ms;     /* it is not idle before it could be used */
+    (void)twi_add_relaxed(&lease->left, more); /* behind J11, or after the sections that knew another `drawn` */
     if (!whole && ask->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
 }
 
@@ -448,10 +471,11 @@ static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struc
     twi_port_count(engine, limit_at_risk, answer->risk - lease->risk);
     lease->risk = answer->risk;
     if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
+    lower_drawn(lease, ask, answer);
     take_grant(engine, lease, ask, answer->granted);
     if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
-    twi_store_relaxed(&lease->told_spent, answer->spent_all);
-    twi_store_release(&lease->told_ms, engine->turn_mono_ms << 1 | 1); /* J10, pairs with J9 */
+    twi_store_release(&lease->told_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
+    twi_store_relaxed(&lease->told_ms, engine->turn_mono_ms << 1 | 1);
 }
 
 void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {

@@ -160,7 +160,8 @@ void twi_share_hurry(const struct twi_call *call, const struct twi_place *place)
     _Atomic uint64_t *slot = &engine->near[line % TWI_NEAR_MAX];
     if (twi_load_relaxed(slot) != 0) return;       /* it is there; or another is, and this one waits for its interval */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
-    twi_store_release(&engine->any_near, true);    /* Q3, pairs with Q4: the slot is seen by whoever clears this */
+    /* Q3, pairs with Q4: the slot is seen by whoever clears this. A swap: a store would hide what others have shown by theirs. */
+    (void)twi_swap_acqrel(&engine->any_near, true);
 }
 
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {

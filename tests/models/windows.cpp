@@ -1,6 +1,7 @@
 // windows.cpp -- models of engine/window.c, of family.h and count.c where windows change, and of the turn's ownership.
 // The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
-// key that begins a life behind the back of another (N1, N2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
+// key that begins a life behind the back of another (N1, N2); a bucket's word that goes on in the next window (N3, N4); times of a
+// family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
 // Left out: memory that runs out, announcing to the wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
 #include "tests/models/model.hpp"
 
@@ -218,6 +219,82 @@ struct lives : rl::test_suite<lives, 3> {
     }
 };
 
+// gcra.c: who finds the bucket's word of the window before closed finds the clock past that window; what was charged there is
+// carried over, each charge once. E22, E23.
+struct buckets : rl::test_suite<buckets, 3> {
+    enum { CLOSED_WORD = 1, CHARGE = 2 };
+    rl::atomic<unsigned> clock, word;
+    int charged;
+    unsigned carried;
+    void before() {
+        twi_store_relaxed(&clock, 1u);
+        twi_store_relaxed(&word, 0u);
+        charged = -1;
+        carried = 0;
+    }
+    bool take() { // in the window of before; false: closed
+        unsigned seen = twi_load_acquire(&word, N4);
+        do {
+            if ((seen & CLOSED_WORD) != 0) return false;
+        } while (!twi_cas_weak_acqrel(&word, &seen, seen + CHARGE, N4));
+        return true;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            twi_store_relaxed(&clock, 2u); // the turn
+        } else if (index == 1) {
+            unsigned before = is_weak(N3, STEP) ? twi_or_acqrel(&word, (unsigned)CLOSED_WORD, NONE) : 0;
+            if (twi_load_relaxed(&clock) != 2) return; // N3 step: closed before the clock was read
+            carried = is_weak(N3, STEP) ? before : twi_or_acqrel(&word, (unsigned)CLOSED_WORD, N3);
+        } else {
+            int took = 0;
+            while (twi_load_relaxed(&clock) == 1 && took < 2) {
+                if (!take()) {
+                    RL_ASSERT(twi_load_relaxed(&clock) == 2);
+                    break;
+                }
+                took++;
+            }
+            charged = took;
+        }
+    }
+    void after() {
+        bool closed = (twi_load_relaxed(&word) & CLOSED_WORD) != 0;
+        RL_ASSERT(!closed || carried == (unsigned)charged * CHARGE);
+    }
+};
+
+// family.c: who sees a longer lateness, or a longer history, sees what was over before it.
+struct lateness : rl::test_suite<lateness, 2> {
+    rl::atomic<int> lateness_ms, history_ms, over_ms, gone_ms;
+    void before() {
+        twi_store_relaxed(&lateness_ms, 1);
+        twi_store_relaxed(&history_ms, 1);
+        twi_store_relaxed(&over_ms, 0);
+        twi_store_relaxed(&gone_ms, 0);
+    }
+    void note_what_is_over() {
+        twi_store_relaxed(&over_ms, 9);
+        twi_store_relaxed(&gone_ms, 8);
+    }
+    void thread(unsigned index) {
+        if (index == 0) {
+            if (!is_weak(F1, STEP)) note_what_is_over();
+            twi_store_release(&lateness_ms, 5, F1);
+            twi_store_release(&history_ms, 5, F1);
+            if (is_weak(F1, STEP)) note_what_is_over(); // F1 step: noted behind
+            return;
+        }
+        if (rl::rand(2) == 0) { // twi_family_takes_until()
+            int longer = twi_load_acquire(&lateness_ms, F2);
+            RL_ASSERT(longer == 1 || twi_load_relaxed(&over_ms) == 9);
+        } else { // status_of_absent_window()
+            int longer = twi_load_acquire(&history_ms, F2);
+            RL_ASSERT(longer == 1 || twi_load_relaxed(&gone_ms) == 8);
+        }
+    }
+};
+
 // Of three that would run a turn one does, and sees what the last one left.
 struct turns : rl::test_suite<turns, 3> {
     rl::atomic<unsigned> owned;
@@ -262,9 +339,20 @@ int main() {
         {E2, RELEASE, NULL},
         {E1, RELEASE, "the next owner learns from who leaves (E2), not from who came"},
     };
+    const char *carries = "what is carried over stands in the word itself; whoever charges shows nothing else";
+    const model_mutant bucket[] = {
+        {N3, RELEASE, NULL},
+        {N3, STEP, NULL},
+        {N4, ACQUIRE, NULL},
+        {N3, ACQUIRE, carries},
+        {N4, RELEASE, carries},
+    };
+    const model_mutant late[] = {{F1, RELEASE, NULL}, {F1, STEP, NULL}, {F2, ACQUIRE, NULL}};
     int wrong = MODEL_RUN(opening, "the map of windows", 50000, map);
     wrong += MODEL_RUN(shortcut, "the current window", 30000, cut);
     wrong += MODEL_RUN(lives, "one key, one life", 100000, life);
+    wrong += MODEL_RUN(buckets, "buckets", 30000, bucket);
+    wrong += MODEL_RUN(lateness, "a longer lateness", 30000, late);
     wrong += MODEL_RUN(turns, "the owner of the turn", 30000, turn);
     return wrong != 0;
 }

@@ -1,0 +1,94 @@
+// near.cpp -- model of share.c come_near() and port.c twi_port_collect_near(): counters near their limit, which are sent before
+// their interval is over.
+// Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
+// its interval, as one does that finds itself there already.
+#include "tests/models/model.hpp"
+
+struct coming : rl::test_suite<coming, 3> {
+    rl::atomic<unsigned> any_near, near[2];
+    rl::var<unsigned> cell[2]; // what the turn reads of a counter
+    unsigned entered[2], sent[2];
+
+    void before() {
+        twi_store_relaxed(&any_near, 0u);
+        for (int i = 0; i < 2; i++) {
+            twi_store_relaxed(&near[i], 0u);
+            entered[i] = sent[i] = 0;
+        }
+    }
+    void come_near(unsigned own) {
+        unsigned none = 0;
+        if (twi_load_relaxed(&near[own]) != 0) return;
+        if (is_weak(Q1, STEP)) { // Q1 step: a store, where another may have come
+            twi_store_release(&near[own], 1u, NONE);
+            entered[own]++;
+        } else if (twi_cas_acqrel(&near[own], &none, 1u, Q1)) {
+            entered[own]++;
+        } else {
+            return;
+        }
+        if (is_weak(Q3, STEP)) { // Q3 step: stored over what another one showed
+            twi_store_release(&any_near, 1u, NONE);
+            return;
+        }
+        (void)twi_swap_acqrel(&any_near, 1u, Q3);
+    }
+    void collect_near() {
+        if (twi_load_relaxed(&any_near) == 0) return;
+        if (!is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near, 0u, Q4);
+        for (int i = 0; i < 2; i++) {
+            if (twi_load_relaxed(&near[i]) == 0 || twi_swap_acqrel(&near[i], 0u, Q2) == 0) continue;
+            RL_ASSERT(VAR(cell[i]) == 1);
+            sent[i]++;
+        }
+        if (is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near, 0u, NONE); // Q4 step: cleared behind
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            VAR(cell[index]) = 1;
+            come_near(index);
+            if (index == 0) come_near(0);
+            return;
+        }
+        for (int i = 0; i < 2; i++) collect_near();
+    }
+    void after() {
+        collect_near();
+        for (int i = 0; i < 2; i++) RL_ASSERT(sent[i] == entered[i] && sent[i] != 0);
+    }
+};
+
+// Two that come to one slot at once: one is entered, the other is told to wait, and no one is overwritten.
+struct meeting : rl::test_suite<meeting, 2> {
+    rl::atomic<unsigned> near;
+    unsigned entered;
+    void before() {
+        twi_store_relaxed(&near, 0u);
+        entered = 0;
+    }
+    void thread(unsigned index) {
+        unsigned none = 0;
+        if (twi_load_relaxed(&near) != 0) return;
+        if (is_weak(Q1, STEP)) {
+            twi_store_release(&near, index + 1, NONE);
+            entered++;
+        } else if (twi_cas_acqrel(&near, &none, index + 1, Q1)) {
+            entered++;
+        }
+    }
+    void after() {
+        RL_ASSERT(entered == 1);
+    }
+};
+
+int main() {
+    const char *one_way = "the turn shows nothing to who comes near; that one swap takes what the other left is what counts";
+    const model_mutant come[] = {
+        {Q1, RELEASE, NULL}, {Q2, ACQUIRE, NULL},    {Q3, RELEASE, NULL},    {Q3, STEP, NULL},      {Q4, ACQUIRE, NULL},
+        {Q4, STEP, NULL},    {Q1, ACQUIRE, one_way}, {Q2, RELEASE, one_way}, {Q4, RELEASE, one_way},
+    };
+    const model_mutant meet[] = {{Q1, STEP, NULL}};
+    int wrong = MODEL_RUN(coming, "near limits", 50000, come);
+    wrong += MODEL_RUN(meeting, "near limits, one slot", 10000, meet);
+    return wrong != 0;
+}
