@@ -64,7 +64,7 @@ static struct looked look_at_notes(tw_engine *engine, const struct twi_generatio
         if (is_known(engine, generation, cell_of(engine, of))) continue;
         looked.unknown++;
         if (asks && engine->turn_mono_ms >= note->ask_again_ms) note->asks = true;
-        if (note->asks) twi_store_release(&engine->any_near, true); /* Q3 */
+        if (note->asks) (void)twi_swap_acqrel(&engine->any_near, true); /* Q3 */
     }
     return looked;
 }
@@ -121,7 +121,7 @@ size_t twi_overshoot_ask(tw_engine *engine, struct twi_item *items, size_t room)
         struct twi_note *note = &engine->notes[i];
         if (!note->asks) continue;
         if (count == room) {
-            twi_store_release(&engine->any_near, true); /* Q3: the others next time */
+            (void)twi_swap_acqrel(&engine->any_near, true); /* Q3: the others next time */
             break;
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */

@@ -1,5 +1,5 @@
-// near.cpp -- model of share.c come_near() and port.c twi_port_collect_near(): counters near their limit, which are sent before
-// their interval is over.
+// near.cpp -- models of share.c come_near() and port.c twi_port_collect_near(): counters near their limit, which are sent before
+// their interval is over; and of the notes of overshoot.c.
 // Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
 // its interval, as one does that finds itself there already.
 #include "tests/models/model.hpp"
@@ -81,6 +81,38 @@ struct meeting : rl::test_suite<meeting, 2> {
     }
 };
 
+// overshoot.c: a note is taken, written, looked at by the turn, let go and taken by another: never its name with another's limit.
+struct notes : rl::test_suite<notes, 3> {
+    enum { BUSY = 1 };
+    rl::atomic<unsigned> of;
+    rl::atomic<int> limit;
+    void before() {
+        twi_store_relaxed(&of, 0u);
+        twi_store_relaxed(&limit, 0);
+    }
+    void note(unsigned own, int named) {
+        unsigned found = twi_load_acquire(&of, O1);
+        if (found != 0 && found != own) return;
+        int noted = found == own ? twi_load_relaxed(&limit) : 0;
+        if (noted >= named || !twi_cas_acqrel(&of, &found, (unsigned)BUSY, NONE)) return;
+        if (is_weak(O2, STEP)) twi_store_release(&of, own, NONE); // O2 step: the name first
+        twi_store_relaxed(&limit, named);
+        if (!is_weak(O2, STEP)) twi_store_release(&of, own, O2);
+    }
+    void thread(unsigned index) {
+        if (index < 2) {
+            note(2 + index, 10 + (int)index);
+            return;
+        }
+        for (int i = 0; i < 3; i++) {
+            unsigned own = twi_load_acquire(&of, O1);
+            if (own <= BUSY) continue;
+            RL_ASSERT(twi_load_relaxed(&limit) == 8 + (int)own);
+            twi_store_release(&of, 0u, O2);
+        }
+    }
+};
+
 int main() {
     const char *one_way = "the turn shows nothing to who comes near; that one swap takes what the other left is what counts";
     const model_mutant come[] = {
@@ -90,5 +122,7 @@ int main() {
     const model_mutant meet[] = {{Q1, STEP, NULL}};
     int wrong = MODEL_RUN(coming, "near limits", 50000, come);
     wrong += MODEL_RUN(meeting, "near limits, one slot", 10000, meet);
+    const model_mutant note[] = {{O1, ACQUIRE, NULL}, {O2, RELEASE, NULL}, {O2, STEP, NULL}};
+    wrong += MODEL_RUN(notes, "notes of limits", 30000, note);
     return wrong != 0;
 }
