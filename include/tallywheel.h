@@ -345,7 +345,8 @@ typedef struct tw_family_options {
     /* TW_COUNTER (default). TW_GAUGE: what is present now (users online, connections in flight), counted up and down by tw_add();
      * TW_FOREVER, with Redis TW_MERGE_SCRIPT. With Redis each engine's part is said whole every few seconds and ends by itself:
      * an engine that was killed is gone from the sum within 15 s, one that was stopped for longer says all of it again, one that
-     * closes leaves at once. tw_get() shows the sum of all; a count below 0 of one engine counts while others are above. */
+     * closes leaves at once. tw_get() shows the sum of all; a count below 0 of one engine counts while others are above (until it
+     * has heard of them, it shows that alone). */
     uint32_t kind;
     uint32_t
         closed_by; /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, with what it knows */

@@ -92,6 +92,42 @@ static void a_decrement_alone_leaves_nothing(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
+/* Goal: who leaves where others have counted it is taken from their sum, at first unseen; it counts as long as others are above, and again
+ * when they are; no more can be given back than is known to be there. */
+static void what_is_below_0_here_counts_beside_others(void **state) {
+    (void)state;
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *of_a = gauge_of(a), *of_b = gauge_of(b);
+    tw_key door = tw_str("door");
+    int64_t view = 0;
+    assert_status(tw_add(of_a, door, 5, NULL), TW_OK);
+    assert_status(tw_flush(a, 5000), TW_OK);
+    assert_status(tw_refund(of_b, door, 1, 0), TW_OK); /* of what it has never heard of */
+    assert_status(tw_get(of_b, door, &view), TW_OK);
+    assert_true(view == -1 || view == 4);
+    await_view(of_b, "door", 4, 5000);
+    await_view(of_a, "door", 4, 5000);
+    assert_i64_equal(redis_server_get(&server, "online:door"), 4);
+    assert_status(tw_refund(of_b, door, 5, 0), TW_ERR_RANGE);
+    assert_status(tw_refund(of_b, door, 1, 0), TW_OK);
+    assert_status(tw_add(of_b, door, -3, NULL), TW_OK);
+    assert_status(tw_flush(b, 5000), TW_OK);
+    await_view(of_a, "door", 0, 5000);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "online:door", NULL), "0");
+    assert_status(tw_close(a, 5000), TW_OK);
+    await_view(of_b, "door", 0, 5000); /* alone it is nobody */
+    for (int i = 0; i < 5000 && *redis_server_ask(&server, "EXISTS", "tw:gauge:online:door", NULL) != '0'; i++)
+        test_sleep_ms(1);
+    assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:gauge:online:door", NULL), "0");
+    a = quick_engine(server.url, NULL);
+    of_a = gauge_of(a);
+    assert_status(tw_add(of_a, door, 7, NULL), TW_OK);
+    await_view(of_a, "door", 2, 5000);
+    await_view(of_b, "door", 2, 5000);
+    assert_status(tw_close(a, 5000), TW_OK);
+    assert_status(tw_close(b, 5000), TW_OK);
+}
+
 struct page {
     _Atomic int64_t present[8]; /* of each process */
     _Atomic bool ready[8], stop;
@@ -239,6 +275,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_is_that_of_all_engines),
         cmocka_unit_test(a_decrement_alone_leaves_nothing),
+        cmocka_unit_test(what_is_below_0_here_counts_beside_others),
         cmocka_unit_test(killed_processes_are_gone_and_stopped_ones_return),
         cmocka_unit_test(no_fault_leaves_a_wrong_sum),
         cmocka_unit_test(a_key_of_another_kind_is_reported),
