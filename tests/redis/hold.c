@@ -110,6 +110,28 @@ static void who_is_killed_is_free_soon(void **state) {
     assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:hold:jobs:a", NULL), "0");
 }
 
+/* Goal: a Redis that may have forgotten while nobody was connected is told at once of all that is held.
+ * Method: what is held lives for ten minutes here, so nothing else says it again in time. */
+static void after_a_reconnect_all_is_said_again_at_once(void **state) {
+    (void)state;
+    const int64_t life_ms = 600000;
+    int64_t two = 2;
+    atomic_store(&twi_part_life_ms, life_ms);
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    for (int i = 0; i < 2; i++) assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
+    await_in_flight(2);
+    redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL);
+    int64_t connects = test_stat_of(engine, connects);
+    redis_server_ask(&server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
+    assert_true(test_wait(are_in_flight, &two, life_ms / 6));
+    assert_true(test_stat_of(engine, connects) > connects);
+    for (int i = 0; i < 2; i++) assert_status(tw_release(jobs, tw_str("a")), TW_OK);
+    assert_status(tw_close(engine, 5000), TW_OK);
+    redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* who released may not have been heard */
+    atomic_store(&twi_part_life_ms, LIFE_MS);
+}
+
 struct worker {
     tw_family *jobs;
     _Atomic int64_t *inside, *most;
@@ -238,8 +260,11 @@ static void an_outage_is_decided_by_policy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_limit_is_of_all_engines),     cmocka_unit_test(who_is_killed_is_free_soon),
-        cmocka_unit_test(lost_answers_admit_nobody_twice), cmocka_unit_test(a_statement_under_way_brings_nothing_back),
+        cmocka_unit_test(the_limit_is_of_all_engines),
+        cmocka_unit_test(who_is_killed_is_free_soon),
+        cmocka_unit_test(after_a_reconnect_all_is_said_again_at_once),
+        cmocka_unit_test(lost_answers_admit_nobody_twice),
+        cmocka_unit_test(a_statement_under_way_brings_nothing_back),
         cmocka_unit_test(an_outage_is_decided_by_policy),
     };
     redis_server_require();
