@@ -1,0 +1,80 @@
+#!/bin/sh
+# shellcheck disable=SC2181  # a status is looked at where it is compared
+# reclaim.sh TOOL FOLDER -- `tallywheel reclaim` frees what a dead process held of hard limits, and nothing else.
+# Method: leases of a process that never was are written into a redis-server of the test's own, as docs/SYNC.md has them.
+tool=$1
+# shellcheck source=tests/cli/cli.sh disable=SC2154
+. "$2/cli.sh"
+if ! redis_is_installed; then
+    echo '1..0 # SKIP redis-server is not installed'
+    exit 0
+fi
+url="unix://$work/redis.sock"
+dead=00112233445566778899aabbccddeeff
+other=ffeeddccbbaa99887766554433221100
+"$tool" reclaim --redis "$url" sale "$dead" 2>&1 | grep -q 'built without' && {
+    echo '1..0 # SKIP built without Redis'
+    exit 0
+}
+plan 13
+
+usage() { # MESSAGE ARGS...
+    message=$1
+    shift
+    run 2 reclaim "$@" && err_has "$message" && [ ! -s "$work/out" ]
+}
+usage 'a family and an instance are wanted' && usage 'are wanted' --redis "$url" sale && usage 'are wanted' sale "$dead" &&
+    usage 'are wanted' --redis "$url" sale "$dead" more
+ok $? 'Redis, one family and one instance are wanted'
+usage "unknown option '--units'" --units 5 && usage "a value is wanted after '--redis'" sale "$dead" --redis
+ok $? 'an unknown option, and one without its value, are named'
+usage 'redis_url' --redis 'http://localhost' sale "$dead"
+ok $? 'what is no URL of Redis is refused'
+usage 'name' --redis "$url" 'a family' "$dead" && usage 'redis_key' --redis "$url" --redis-key 'no key' sale "$dead"
+ok $? 'what is no name of a family, and no template, is refused'
+run 0 reclaim --help && grep -q '^Usage: tallywheel reclaim' "$work/out" && err_is_empty
+ok $? '--help'
+run 1 reclaim --redis "$url" sale "$dead" && [ -s "$work/err" ]
+ok $? 'where no Redis answers the exit status is 1'
+
+lease() { # KEY INSTANCE GRANTED RETURNED SPENT
+    ask HSET "$1" "$2" "1 $3 $4 $5 0" t "$(($3 - $4))" s "$5" e x l 100 >/dev/null
+}
+field() { # KEY INSTANCE
+    ask HGET "$1" "$2"
+}
+redis_start
+refused=0
+for wrong in '' 0123 "${dead}00" "$(echo "$dead" | tr 'f' 'g')" 'x*'; do
+    usage 'is no instance' --redis "$url" sale "$wrong" && refused=$((refused + 1))
+done
+[ "$refused" -eq 5 ]
+ok $? 'what is no instance is refused'
+
+lease tw:lease:sale:tv "$dead" 40 0 10
+lease tw:lease:sale:radio "$dead" 7 2 5
+lease tw:lease:sales:tv "$dead" 40 0 10
+lease tw:lease:sale:car "$other" 40 0 10
+printf '30\n' >"$work/wanted"
+run 0 reclaim --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" && err_is_empty
+ok $? 'what was granted and not spent is freed, and said'
+[ "$(field tw:lease:sale:tv "$dead")" = '1 40 30 10 0' ] && [ "$(ask HGET tw:lease:sale:tv t)" = 10 ] &&
+    [ "$(field tw:lease:sale:radio "$dead")" = '1 7 2 5 0' ]
+ok $? 'what was spent stays spent'
+[ "$(field tw:lease:sales:tv "$dead")" = '1 40 0 10 0' ] && [ "$(field tw:lease:sale:car "$other")" = '1 40 0 10 0' ]
+ok $? 'other families and other processes keep what they have'
+printf '0\n' >"$work/wanted"
+run 0 reclaim --redis "$url" sale "$dead" && same "$work/out" "$work/wanted" &&
+    run 0 reclaim --redis "$url" nothing "$dead" && same "$work/out" "$work/wanted"
+ok $? 'a second time there is nothing to free, nor in a family without leases'
+
+lease app:tw:lease:stock:tv "$dead" 40 0 38
+printf '2\n' >"$work/wanted"
+run 0 reclaim --redis "$url" --prefix app: --redis-key 'stock:%k' sale "$dead" && same "$work/out" "$work/wanted"
+ok $? 'a prefix and a template of its own lead to its leases'
+
+lease tw:lease:sale:tv "$other" 40 0 10
+# Some time ahead, so that no slowness makes it old.
+ask EVAL "local t = redis.call('TIME') redis.call('HSET', 'tw:leases', 'i:$other', (t[1] + 60) * 1000)" 0 >/dev/null
+run 1 reclaim --redis "$url" sale "$other" && err_has 'it is alive' && [ "$(field tw:lease:sale:tv "$other")" = '1 40 0 10 0' ]
+ok $? 'of a process that Redis has just heard of nothing is freed'
