@@ -17,6 +17,7 @@ struct ours {
     tw_family *family;
     uint32_t stride;
     bool is_alone; /* a family with Redis, and no Redis */
+    bool has_lease;
     int64_t window_ms;
     int64_t opened_ms;
     _Atomic uint64_t wrong; /* answers that were not the expected one */
@@ -51,7 +52,7 @@ static void *fail(struct ours *ours, const char *what, const char *text) {
     return NULL;
 }
 
-static void *make_with(const struct bench_setup *setup, const char *url, uint32_t merge) {
+static void *make_with(const struct bench_setup *setup, const char *url, uint32_t merge, uint32_t mode) {
     struct ours *ours = calloc(1, sizeof *ours);
     if (ours == NULL) return NULL;
     char error[256] = "";
@@ -67,6 +68,7 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
     options.merge = merge;
     options.redis_timeout_ms = 2000;
     family.name = "bench";
+    family.limit_mode = mode;
     family.keys_expected = setup->keys_expected;
     ours->stride = setup->stride;
     ours->is_alone = url != NULL && setup->address == NULL;
@@ -83,26 +85,30 @@ static void *make_with(const struct bench_setup *setup, const char *url, uint32_
 }
 
 static void *make_local(const struct bench_setup *setup) {
-    return make_with(setup, NULL, TW_MERGE_SCRIPT);
+    return make_with(setup, NULL, TW_MERGE_SCRIPT, TW_LIMIT_SOFT);
 }
 
-static void *make_merging(const struct bench_setup *setup, uint32_t merge) {
+static void *make_merging(const struct bench_setup *setup, uint32_t merge, uint32_t mode) {
     char url[512];
     /* Without an address nobody ever answers: the marks and the larger records are there, the traffic is not. */
     snprintf(url, sizeof url, "unix://%s", setup->address != NULL ? setup->address : "/nonexistent/tallywheel-bench");
-    return make_with(setup, url, merge);
+    return make_with(setup, url, merge, mode);
 }
 
 static void *make_synced(const struct bench_setup *setup) {
-    return make_merging(setup, TW_MERGE_SCRIPT);
+    return make_merging(setup, TW_MERGE_SCRIPT, TW_LIMIT_SOFT);
+}
+
+static void *make_hard(const struct bench_setup *setup) {
+    return make_merging(setup, TW_MERGE_SCRIPT, TW_LIMIT_HARD);
 }
 
 static void *make_multi(const struct bench_setup *setup) {
-    return make_merging(setup, TW_MERGE_MULTI);
+    return make_merging(setup, TW_MERGE_MULTI, TW_LIMIT_SOFT);
 }
 
 static void *make_setnx(const struct bench_setup *setup) {
-    return make_merging(setup, TW_MERGE_SETNX);
+    return make_merging(setup, TW_MERGE_SETNX, TW_LIMIT_SOFT);
 }
 
 static inline tw_key key_at(const unsigned char *slot, uint32_t stride) {
@@ -212,6 +218,24 @@ static int64_t acquire(void *self, const unsigned char *slots, size_t count) {
     }
     count_wrong(ours, wrong);
     return seen;
+}
+
+#define LEASE_UNITS (INT64_C(1) << 45) /* more than any run spends */
+
+/* Brings a lease that does not run out: so many units are drawn at once, and given back to it. */
+static bool fill_lease(struct ours *ours, tw_key key) {
+    tw_verdict verdict;
+    if (tw_acquire_wait(ours->family, key, LEASE_UNITS, TW_DELTA_MAX, 20000, &verdict) != TW_OK) return false;
+    return tw_refund(ours->family, key, LEASE_UNITS, verdict.window_start_ms) == TW_OK;
+}
+
+static int64_t acquire_hard(void *self, const unsigned char *slots, size_t count) {
+    struct ours *ours = self;
+    if (!ours->has_lease) { /* while the one key is loaded, by one thread */
+        ours->has_lease = true;
+        count_wrong(ours, !fill_lease(ours, key_at(slots, ours->stride)));
+    }
+    return acquire(self, slots, count);
 }
 
 /* Limits that go up and down: slices of one do not stand for the other, so every call decides by compare-and-swap. */
@@ -335,6 +359,22 @@ static const struct bench_peer acquiring = {
     .add = acquire,
     .total = total,
 };
+static const struct bench_peer acquiring_synced = {
+    .name = "tallywheel",
+    .form = "acquire synced",
+    .make = make_synced,
+    .note = "tw_acquire of a family with Redis, soft",
+    .add = acquire,
+    .total = total,
+};
+static const struct bench_peer acquiring_hard = {
+    .name = "tallywheel",
+    .form = "acquire hard",
+    .make = make_hard,
+    .note = "tw_acquire from a lease",
+    .add = acquire_hard,
+    .total = total,
+};
 static const struct bench_peer acquiring_exactly = {
     .name = "tallywheel",
     .form = "exact",
@@ -378,6 +418,12 @@ const struct bench_peer *bench_ours_pinned(void) {
 }
 const struct bench_peer *bench_ours_acquire(void) {
     return &acquiring;
+}
+const struct bench_peer *bench_ours_acquire_synced(void) {
+    return &acquiring_synced;
+}
+const struct bench_peer *bench_ours_acquire_hard(void) {
+    return &acquiring_hard;
 }
 const struct bench_peer *bench_ours_acquire_exactly(void) {
     return &acquiring_exactly;

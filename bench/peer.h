@@ -72,6 +72,8 @@ const struct bench_peer *bench_ours_setnx(void);
 const struct bench_peer *bench_ours_many(void);    /* tw_add_many, bench_many_count keys a call */
 const struct bench_peer *bench_ours_pinned(void);  /* tw_pin_add, a pin for each thread: streams of one key only */
 const struct bench_peer *bench_ours_acquire(void); /* tw_acquire below the limit */
+const struct bench_peer *bench_ours_acquire_synced(void);  /* soft, with the Redis that `address` names */
+const struct bench_peer *bench_ours_acquire_hard(void);    /* from a lease that does not run out: one key only */
 const struct bench_peer *bench_ours_acquire_exactly(void); /* never from slices */
 const struct bench_peer *bench_ours_denied(void);          /* the limit is reached: every call is denied */
 extern size_t bench_many_count;
