@@ -24,7 +24,7 @@ local function note(what)
   redis.pcall('PEXPIRE', calls, NOTE_MS)
 end
 
-local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)$')
+local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)')
 last = tonumber(last or '0')
 if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
 local unlocked = last == tonumber(serial) and done == '1'

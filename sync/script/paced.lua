@@ -1,0 +1,184 @@
+-- paced.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once however often it
+-- is asked. See sync/ask.h.
+--
+-- A bucket that empties evenly, `limit` units in a window, and holds at most `burst`. All that is kept of it is one moment: when
+-- it will be empty. n units put that off by n / limit windows.
+--
+-- KEYS[1]  the calls of this bucket (a hash): for each connection that asked, under its name: "number units moment": its last call,
+--          what that was given, and when the bucket would have been empty after it; and "-": microseconds, all that was ever taken
+--          back, which each moment was put off by when it was written. It lives ten minutes after the last call
+-- KEYS[2]  the moment (a string): "us", microseconds since 1970, or "us+part/parts", and a fraction of one. It dies when it has come
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 units, 5 limit,
+--          6 "1": as many as there are, 7 burst (not above the limit), 8 window in ms, 9 for how many ms more a bucket would not be
+--          empty that whoever asks has kept in an outage (0: none)
+-- Answers  {number, status, units given, units left, ms until the bucket is empty, ms until these units are there}: the last is
+--          0 if they were given, -1 if they never will be
+--          OK, DENIED; BAD: the moment is none; STALE: a later call was heard already
+--          Never mind: OK, and what was given. Nothing was done but after OK
+--
+-- Always true: nothing is rounded, in numbers up to 2^53; where a moment of another limit is met, its fraction becomes the next
+-- 1/limit of a microsecond. A moment is at most one window ahead: Redis's clock was set back, if it is further. What a call was
+-- given is noted before the moment is written, so asking again finds it; a call that is denied writes nothing, unless it asks
+-- again (a copy of it may yet come), or knows a later moment than Redis does.
+local calls, bucket = KEYS[1], KEYS[2]
+local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
+local n, limit, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
+local window = ARGV[8] * 1000
+local parts = math.max(limit, 1)         -- of a microsecond
+local NOTE_MS, EXACT = 600000, 2^53
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function say(status, taken, left, reset, retry)
+  return {serial, status, text(taken), text(left), text(reset), text(retry)}
+end
+
+-- a * b / c, and what is left over; a is at most c. Where the product is too much for a number, bit by bit
+local function share(a, b, c)
+  local product = a * b
+  if product < EXACT then
+    local rest = math.fmod(product, c)
+    return (product - rest) / c, rest
+  end
+  local whole, rest, bit = 0, 0, EXACT
+  while bit >= 1 do
+    if rest >= c - rest then
+      whole, rest = 2 * whole + 1, rest - (c - rest)
+    else
+      whole, rest = 2 * whole, 2 * rest
+    end
+    if b >= bit then
+      b = b - bit
+      if rest >= c - a then
+        whole, rest = whole + 1, rest - (c - a)
+      else
+        rest = rest + a
+      end
+    end
+    bit = bit / 2
+  end
+  return whole, rest
+end
+
+-- The moment that a text says; nil: none
+local function read(said)
+  local us, part, of = string.match(said, '^(%d+)%+(%d+)/(%d+)$')
+  us, part, of = tonumber(us or string.match(said, '^%d+$')), tonumber(part or 0), tonumber(of or 1)
+  if not us or us + window > EXACT or part >= of or of > EXACT then return nil end
+  if of == parts then return us, part end
+  local whole, rest = share(part, parts, of)
+  if rest > 0 then whole = whole + 1 end
+  if whole == parts then return us + 1, 0 end
+  return us, whole
+end
+
+local at, part = 0, 0                    -- the moment: long ago
+local value = redis.pcall('GET', bucket)
+if type(value) == 'string' then
+  at, part = read(value)
+elseif type(value) == 'table' then
+  at = nil
+end
+local later = false                      -- than what Redis holds, or earlier: to be written in any case
+if at and (at - now > window or at - now == window and part > 0) then at, part, later = now + window, 0, true end
+
+local function moment(us)
+  return part == 0 and text(us) or text(us) .. '+' .. text(part) .. '/' .. text(parts)
+end
+
+local function keep()
+  local kept = redis.pcall('SET', bucket, moment(at))
+  redis.pcall('PEXPIREAT', bucket, text(math.ceil((at + (part > 0 and 1 or 0)) / 1000)))
+  return not kept.err
+end
+
+local heard = redis.call('HMGET', calls, who, '-')
+local taken_back = tonumber(heard[2] or '0')
+local function note(taken)
+  redis.call('HSET', calls, who, serial .. ' ' .. text(taken) .. (taken > 0 and ' ' .. moment(at + taken_back) or ''))
+  redis.pcall('PEXPIRE', calls, NOTE_MS)
+end
+
+local last, given, after = string.match(heard[1] or '', '^(%d+) (%d+) ?(%S*)$')
+if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
+local known = last == serial
+given = known and tonumber(given) or 0
+
+-- Of what a call put in, that is taken back which has not run out since. The bucket ran out for its own time since then, but for what
+-- other calls put in after it; of those before it some may have been taken back meanwhile, and then it ran out sooner
+if verb == '0' then
+  local ahead, ahead_part = read(after or '')
+  note(0)
+  if given > 0 and at and ahead then
+    local back, back_part = share(given, window, limit)
+    ahead = ahead - taken_back - now
+    if ahead < back or ahead == back and ahead_part < back_part then back, back_part = ahead, ahead_part end
+    if back >= 0 and back <= at - now then
+      at, part = at - back, part - back_part
+      if part < 0 then at, part = at - 1, part + parts end
+      keep()
+      redis.pcall('HSET', calls, '-', text(taken_back + back + 1))
+    end
+  end
+  return say('OK', given, 0, 0, 0)
+end
+
+if not at then return say('BAD', 0, 0, 0, 0) end
+if not known then
+  local theirs = now + math.min(ARGV[9] * 1000, window)
+  if theirs > now and theirs > at then at, part, later = theirs, 0, true end
+end
+
+local function used()                    -- units, a part of one as a whole
+  if at < now or limit == 0 then return 0 end
+  local whole, rest = share(at - now, limit, window)
+  local more = math.fmod(part, window)
+  return whole + (part - more) / window + math.ceil((rest + more) / window)
+end
+
+local function to_ms(us, some)           -- up
+  return math.max(0, math.ceil((us + (some and 1 or 0)) / 1000))
+end
+
+local function all_free()
+  return to_ms(at - now, part > 0)
+end
+
+local function these_free()              -- when the bucket has only burst - n
+  local least = ARGV[6] == '1' and math.min(n, 1) or n
+  if least > burst then return -1 end
+  local whole, rest = share(burst - least, window, limit)
+  return to_ms(at - now - whole, part > rest)
+end
+
+local left = math.max(0, burst - used())
+if known then
+  local free = given > 0 or n == 0
+  return say(free and 'OK' or 'DENIED', given, left, all_free(), free and 0 or these_free())
+end
+
+local taken = n <= left and n or ARGV[6] == '1' and left or 0
+if taken == 0 then
+  if verb == '2' then note(0) end
+  if later then keep() end
+  return say(n == 0 and 'OK' or 'DENIED', 0, left, all_free(), n == 0 and 0 or these_free())
+end
+
+local whole, rest = share(taken, window, limit)
+if at < now then at, part = now, 0 end
+at = at + whole
+if part >= parts - rest then
+  at, part = at + 1, part - (parts - rest)
+else
+  part = part + rest
+end
+note(taken)
+if not keep() then
+  note(0)
+  return say('BAD', 0, 0, 0, 0)
+end
+return say('OK', taken, left - taken, all_free(), 0)
