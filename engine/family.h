@@ -50,6 +50,8 @@ struct tw_family {
     _Atomic int64_t silent_since_ms; /* monotonic: no question of its calls was answered since (ask.c); 0: they are */
     _Atomic int64_t idle_ms;
     _Atomic int64_t burst;
+    _Atomic int64_t
+        bridged_until_ms; /* engine time: until then buckets here may hold what Redis does not know (strict_paced.c) */
     _Atomic bool shadow;
     _Atomic uint64_t keys_expected; /* 0: what the windows before had */
     struct twi_quota quota;

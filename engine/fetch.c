@@ -82,7 +82,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t 
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK) return status;
-    if (engine->host_driven) return TW_ERR_MODE;
+    if (engine->host_driven || family->is_paced) return TW_ERR_MODE; /* a time is no total */
     if (engine->sync == NULL) return TW_ERR_STORE;
     for (size_t i = 0; i < count && status == TW_OK; i++) status = ask(family, keys[i]);
     if (status == TW_OK) status = await_flush(engine, deadline_ms);

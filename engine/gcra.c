@@ -145,6 +145,38 @@ static tw_status acquire_paced(tw_family *family, tw_key key, int64_t n, int64_t
     return status;
 }
 
+static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ahead) {
+    struct twi_place place;
+    set_now(pace, call);
+    if (!twi_place_find(call, &place)) {
+        tw_status status = twi_place_make(call, &place);
+        if (status != TW_OK) return status;
+    }
+    uint64_t word = twi_load_acquire(&place.cell->local); /* N4 */
+    uint64_t after = (uint64_t)(pace->now + ahead) << TWI_COUNT_SHIFT;
+    int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
+    do {
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TW_PENDING;
+        int64_t at = twi_word_value(word);
+        if ((at != 0 ? at : begins) >= pace->now + ahead) return TW_OK;
+    } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after)); /* N4 */
+    return TW_OK;
+}
+
+void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
+    struct pace pace;
+    struct twi_call call;
+    begin_pace(&pace, family, 0, 0);
+    if (ahead_ms > pace.window_ms) ahead_ms = pace.window_ms; /* as far as a word reaches */
+    if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
+    tw_status status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, WINDOW_UNITS, pace.window_ms));
+    } while (status == TW_PENDING);
+    twi_call_end(&call);
+}
+
 /* For tw_acquire_all(), which knows the limit: what it has just taken. A word that has come to the next window is moved there. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     struct twi_place place;

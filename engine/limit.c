@@ -133,7 +133,8 @@ const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = tw
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->is_hard && family->synced) return &twi_limit_leased;
     if (family->is_strict && family->synced) return &twi_limit_strict;
-    return family->is_paced ? &twi_limit_paced : &twi_limit_counted;
+    if (family->is_paced) return family->engine->has_redis ? &twi_limit_strict_paced : &twi_limit_paced;
+    return &twi_limit_counted;
 }
 
 /* ---- the calls ---- */

@@ -94,9 +94,10 @@ struct twi_limit_kind {
     /* Is `final` in a verdict for this key younger than a second? If not, Redis is being asked. NULL: it is new in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
 };
-extern const struct twi_limit_kind twi_limit_counted; /* limit.c: soft, and hard without Redis */
-extern const struct twi_limit_kind twi_limit_leased;  /* lease.c */
-extern const struct twi_limit_kind twi_limit_strict;  /* strict.c */
+extern const struct twi_limit_kind twi_limit_counted;      /* limit.c: soft, and hard without Redis */
+extern const struct twi_limit_kind twi_limit_leased;       /* lease.c */
+extern const struct twi_limit_kind twi_limit_strict;       /* strict.c */
+extern const struct twi_limit_kind twi_limit_strict_paced; /* strict_paced.c */
 /* limit.c: the kind of a family whose options are set. */
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
 

@@ -301,8 +301,6 @@ static tw_status check_gauge(const tw_family_options *in, const struct twi_optio
 /* What TW_LIMIT_STRICT goes with. */
 static tw_status check_strict(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
-    if (in->limit_shape == TW_SHAPE_GCRA)
-        return refuse(in, "limit_shape: with Redis, TW_LIMIT_STRICT knows TW_SHAPE_FIXED and TW_SHAPE_SLIDING");
     if (context->merge != TW_MERGE_SCRIPT)
         return refuse(in, "limit_mode: with Redis, TW_LIMIT_STRICT needs TW_MERGE_SCRIPT");
     if (in->limit_shape == TW_SHAPE_SLIDING && in->window != TW_ALIGNED)
@@ -322,8 +320,8 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
     if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
         return refuse(in, "history_ms: %s needs one window at least", shape);
     if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
-    if (context->has_redis)
-        return refuse(in, "limit_shape: TW_SHAPE_GCRA is not for engines with a redis_url: its times do not add up");
+    if (context->has_redis && in->limit_mode != TW_LIMIT_STRICT)
+        return refuse(in, "limit_shape: with Redis, TW_SHAPE_GCRA needs TW_LIMIT_STRICT: its times do not add up");
     if (in->on_window_closed != NULL)
         return refuse(in, "on_window_closed: with TW_SHAPE_GCRA there are no counts to tell of");
     return TW_OK;

@@ -214,6 +214,7 @@ struct twi_audit {
 
 enum twi_script {
     TWI_SCRIPT_STRICT,
+    TWI_SCRIPT_PACED,
     TWI_SCRIPT_ONCE,
     TWI_SCRIPT_LOCK,
     TWI_SCRIPT_STOCK,

@@ -28,5 +28,7 @@ void twi_sliding_tell(const struct tw_family *family, tw_status status, int64_t 
                       const struct twi_decision *decision, tw_verdict *verdict);
 
 extern const struct twi_limit_kind twi_limit_paced; /* gcra.c */
+/* The key's bucket is not empty for so long from now, at least. Where there is no room for it, nothing is done. */
+void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms);
 
 #endif

@@ -365,7 +365,10 @@ typedef struct tw_family_options {
      * next question goes over the same connection: until then it knows a call too much, never one too little.
      * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
      * all admissions: some 100 bytes in Redis for each call within the window. What is counted otherwise (tw_add(), a fallback,
-     * a refund) counts until the end of its aligned window. Needs TW_MERGE_SCRIPT. Without Redis: as TW_LIMIT_SOFT, exact. */
+     * a refund) counts until the end of its aligned window. TW_SHAPE_GCRA: one bucket for all processes, by Redis's clock; in any
+     * stretch of time no more than the burst and what the rate gives, exactly. On an outage LOCAL and OPEN go on with a bucket of this
+     * engine, as full as Redis last said; afterwards the later of the two times holds (docs/LIMITS.md). Needs TW_MERGE_SCRIPT.
+     * Without Redis: as TW_LIMIT_SOFT, exact. */
     /* TW_LIMIT_HARD: with Redis the sum admitted by all processes never passes the limit, as long as Redis keeps what it acknowledged
      * (appendfsync always, or wait_replicas). Each process spends a lease that Redis gave it, drawn ahead of need and called back when
      * others run dry; tw_acquire() neither asks nor waits, and answers TW_PENDING while units may yet come. An engine is granted nothing
@@ -384,9 +387,10 @@ typedef struct tw_family_options {
      * TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in window_ms, and holds at most `burst` (default, and at most:
      * the limit of the call; where it is to be above that, name a longer window and as much higher a limit). A new key's bucket is
      * empty. remaining is what can be taken at once, used what is in the bucket, reset_after_ms when it is empty.
-     * TW_ALIGNED windows, whose length decides alone, history_ms at least one; without Redis only, not for TW_LIMIT_HARD. It keeps
-     * times and no counts: other calls than tw_acquire, _some, _wait and _all answer TW_ERR_MODE, also tw_refund; tw_each()
-     * shows the times, in 2^-57 windows from the window's start. */
+     * TW_ALIGNED windows, whose length decides alone, history_ms at least one; not for TW_LIMIT_HARD. With Redis: TW_LIMIT_STRICT only
+     * (see there); what it is by Redis's clock is exact, without it to 2^-57 of a window. It keeps times and no counts: other calls
+     * than tw_acquire, _some, _wait and, without Redis, _all answer TW_ERR_MODE, also tw_refund; tw_each() shows the times kept
+     * here, in 2^-57 windows from the window's start. */
     uint32_t limit_shape;
     int64_t burst;
     /* TW_OUTAGE_LOCAL (default): on what is known here; _OPEN: everything is admitted, and counted; _CLOSED: nothing is;

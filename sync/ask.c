@@ -29,6 +29,8 @@
 #include "lock.lua.sha1.h"
 #include "once.lua.h"
 #include "once.lua.sha1.h"
+#include "paced.lua.h"
+#include "paced.lua.sha1.h"
 #include "reclaim.lua.h"
 #include "reclaim.lua.sha1.h"
 #include "stock.lua.h"
@@ -43,6 +45,7 @@ static const struct {
     const char *text, *sha1;
 } scripts[TWI_SCRIPTS] = {
     [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},
+    [TWI_SCRIPT_PACED] = {twi_script_paced, twi_script_paced_sha1},
     [TWI_SCRIPT_ONCE] = {twi_script_once, twi_script_once_sha1},
     [TWI_SCRIPT_LOCK] = {twi_script_lock, twi_script_lock_sha1},
     [TWI_SCRIPT_STOCK] = {twi_script_stock, twi_script_stock_sha1},
