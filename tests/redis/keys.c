@@ -31,6 +31,7 @@ static const struct row {
     {"`tw:gauge:` + that name", "tw:gauge:online:", "hash", 15000},
     {"`tw:calls:` + a counter's name", "tw:calls:", "hash", 600000},
     {"`tw:log:` + a counter's name with a stamp of 0", "tw:log:slides:", "zset", TW_HOUR},
+    {"`tw:bucket:` + a counter's name with a stamp of 0", "tw:bucket:paced:", "string", TW_HOUR},
     {"`tw:once:` + a counter's name", "tw:once:once:", "string", TW_HOUR + DAY_AND_MORE},
     {"`tw:lock:` + a counter's name with a stamp of 0", "tw:lock:aligned:", "string", TW_MINUTE},
     {"`tw:fence:` + the same", "tw:fence:aligned:", "string", DAY_AND_MORE},
@@ -120,6 +121,7 @@ static void ask_for_everything(tw_engine *engine) {
     assert_status(tw_acquire(family_with(engine, "login", TW_LIMIT_STRICT, TW_SHAPE_FIXED), key, 1, 10, NULL), TW_OK);
     assert_status(tw_acquire(family_with(engine, "slides", TW_LIMIT_STRICT, TW_SHAPE_SLIDING), key, 1, 10, NULL),
                   TW_OK);
+    assert_status(tw_acquire(family_with(engine, "paced", TW_LIMIT_STRICT, TW_SHAPE_GCRA), key, 1, 10, NULL), TW_OK);
     assert_status(tw_once(family_with(engine, "once", TW_LIMIT_STRICT, TW_SHAPE_FIXED), key, &first), TW_OK);
     assert_true(first);
     tw_family *sale = family_with(engine, "sale", TW_LIMIT_SOFT, TW_SHAPE_FIXED);
