@@ -6,7 +6,9 @@
 
 #include "engine/port.h"
 
+#ifndef STORE_INSTANCES /* another program may have more */
 #define STORE_INSTANCES 16
+#endif
 #define STORE_KEYS 4
 
 struct store_part { /* of an engine in one lease */

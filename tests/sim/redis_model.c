@@ -525,6 +525,7 @@ static void say_info(struct redis_model *model, struct twi_bytes *reply) {
 }
 
 void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply) {
+    if (model->beside && model->beside(model, words, count, reply)) return;
     if (is(&words[0], "PING")) {
         say(reply, "+PONG\r\n");
     } else if (is(&words[0], "INFO")) {

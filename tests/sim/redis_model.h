@@ -8,11 +8,13 @@
 
 #define MODEL_KEYS 512
 #define MODEL_NAME_MAX 96
+#ifndef MODEL_NODES /* another program may have more */
 #define MODEL_NODES 16
+#define MODEL_LIVE 64
+#endif
 #define MODEL_SLOTS 8
 #define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
-#define MODEL_LIVE 64
 
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
 
@@ -84,6 +86,11 @@ struct model_store {
     struct model_live live[MODEL_LIVE];
 };
 
+struct model_word {
+    const char *data;
+    size_t size;
+};
+
 struct redis_model {
     struct model_store store;
     int64_t now_ms; /* TIME */
@@ -97,11 +104,8 @@ struct redis_model {
     uint64_t rewrites;    /* of the append-only file, asked for */
     uint64_t edges[MODEL_EDGES];
     uint64_t applications; /* batches applied, empty ones not counted */
-};
-
-struct model_word {
-    const char *data;
-    size_t size;
+    /* NULL, or who answers some commands in our place: false, and nothing is done, for all others. */
+    bool (*beside)(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
 };
 
 void redis_model_init(struct redis_model *model);

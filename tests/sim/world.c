@@ -421,7 +421,10 @@ void world_init(struct world *world, uint64_t seed) {
 }
 
 void world_step(struct world *world) {
-    world->now_ms += test_prng_chance(&world->prng, 1, 50) ? between(world, 20, 300) : between(world, 0, 5);
+    if (world->step_ms)
+        world->now_ms += world->step_ms;
+    else
+        world->now_ms += test_prng_chance(&world->prng, 1, 50) ? between(world, 20, 300) : between(world, 0, 5);
     if (chance(world, world->faults.leap)) {
         world_note(world, WORLD_LEAPT, -1);
         world->now_ms += between(world, 1000, world->leap_max_ms);

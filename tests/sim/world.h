@@ -10,8 +10,10 @@
 #include "tests/sim/redis_model.h"
 #include "tests/support/support.h"
 
+#ifndef WORLD_NODES /* another program may have more */
 #define WORLD_NODES 3
 #define WORLD_CONNECTIONS 64
+#endif
 
 /* One direction of a connection: pieces in order, each with the time at which it arrives. */
 struct world_pipe {
@@ -106,6 +108,7 @@ struct world {
     enum world_flight (*flight_of)(int node); /* NULL: pairs are not counted */
     int64_t now_ms;                           /* monotonic */
     int64_t wall_offset_ms;                   /* wall minus monotonic, of the nodes */
+    int64_t step_ms;                          /* how long each step takes; 0: some ms, now and then some hundred */
     int64_t base_ms;                          /* windows are counted from there, on the nodes' wall clock */
     int64_t redis_skew_ms;                    /* Redis's clock minus the nodes' */
     int64_t down_until_ms;                    /* Redis does not run until then */

@@ -1,0 +1,183 @@
+/* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end; with
+ * Tallywheel, and with what is done elsewhere (rivals.h).
+ *
+ *      build/tests/sim/rivals table [SEEDS [FIRST_SEED [CASE]]]
+ * prints the table of docs/LIMITS.md, or one case of it (1 ...). Without a word it is a test: what must hold of Tallywheel, and what shows that the others
+ * are no straw men. */
+#include "tests/sim/rivals.h"
+
+#include <inttypes.h>
+
+const struct rivals_case rivals_cases[CASES] = {
+    [EVEN] = {"Calls come evenly to all nodes", LOAD_EVEN, FAULT_NONE, 50000, 75000, 7500},
+    [SKEWED] = {"99 % of the calls come to one node", LOAD_SKEWED, FAULT_NONE, 50000, 75000, 7500},
+    [BURSTS] = {"Bursts of 2,000 calls within 50 ms, each to some node", LOAD_BURSTS, FAULT_NONE, 50000, 75000, 7500},
+    [SUPPLY] = {"Demand equal to supply: 1 % to all nodes, then 99 % to one", LOAD_SUPPLY, FAULT_NONE, 50000, 50000,
+                6500},
+    [SALE] = {"A sale: 20,000 buyers within half a second, 2,000 units", LOAD_SALE, FAULT_NONE, 2000, 20000, 500},
+    [REPLIES] = {"Evenly, and a tenth of the replies is lost", LOAD_EVEN, FAULT_REPLIES, 50000, 75000, 7500},
+    [OUTAGE] = {"Evenly, and Redis is away for 3 s, in which the limit is reached", LOAD_EVEN, FAULT_OUTAGE, 50000,
+                75000, 7500},
+    [KILL] = {"Evenly, and one node is killed", LOAD_EVEN, FAULT_KILL, 50000, 75000, 7500},
+};
+
+const struct rivals_scheme *rivals_scheme(int scheme) {
+    return scheme == SOFT ? &rivals_soft : scheme == HARD ? &rivals_hard : &rivals_theirs[scheme];
+}
+
+/* ---- the short form ---- */
+
+#define PATIENCE_MS 2000
+#define PATIENCE_IN_FAULTS_MS 10000 /* after an outage engines are back within some seconds */
+#define NODES_IF_SLOW 3
+
+struct trial {
+    uint64_t seed;
+    int nodes;
+};
+
+static struct rivals_outcome outcome_of(struct trial trial, int which, int scheme) {
+    return rivals_run(which, scheme, trial.nodes,
+                      scheme == HARD && which >= REPLIES ? PATIENCE_IN_FAULTS_MS : PATIENCE_MS, trial.seed);
+}
+
+static int64_t over(const struct rivals_outcome *outcome) {
+    return outcome->admitted - outcome->wanted;
+}
+
+static int64_t gap(const struct rivals_outcome *outcome) {
+    return outcome->in_redis - outcome->admitted;
+}
+
+static void expect(bool holds, const char *what, struct trial trial, int which, const struct rivals_outcome *outcome) {
+    if (holds) return;
+    print_error("%s: %s, %d nodes: wanted %" PRId64 ", admitted %" PRId64 ", in Redis %" PRId64 "\n", what,
+                rivals_cases[which].title, trial.nodes, outcome->wanted, outcome->admitted, outcome->in_redis);
+    fail();
+}
+
+static void each_trial(void (*try)(struct trial trial)) {
+    uint64_t seeds[1000];
+    size_t count = test_seeds("rivals", test_scale(2), seeds, 1000);
+    for (size_t i = 0; i < count; i++) {
+        test_seed_begins("rivals", seeds[i]);
+        if (test_is_slow()) {
+            try((struct trial){seeds[i], NODES_IF_SLOW});
+        } else {
+            try((struct trial){seeds[i], 2});
+            try((struct trial){seeds[i], 8});
+        }
+        test_seed_ends();
+    }
+}
+
+static void try_hard(struct trial trial) {
+    for (int which = 0; which < CASES; which++) {
+        struct rivals_outcome hard = outcome_of(trial, which, HARD);
+        expect(over(&hard) <= 0, "a hard limit is passed", trial, which, &hard);
+        if (which == KILL) continue;
+        expect(over(&hard) == 0, "something stays unsold", trial, which, &hard);
+        expect(gap(&hard) == 0, "Redis has counted something else", trial, which, &hard);
+    }
+}
+
+/* Goal: P4 and P5 on many nodes: whatever fails, no unit too many, and none left once faults stop and buyers wait. Method: every case;
+ * a node that is killed may keep its lease. */
+static void a_hard_limit_is_never_passed_and_sold_to_the_unit(void **state) {
+    (void)state;
+    each_trial(try_hard);
+}
+
+static void try_soft(struct trial trial) {
+    static const int kept[] = {EVEN, SKEWED, SUPPLY};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        struct rivals_outcome soft = outcome_of(trial, kept[i], SOFT);
+        int64_t limit = rivals_cases[kept[i]].limit;
+        expect(over(&soft) <= limit / 100, "a soft limit is passed too far", trial, kept[i], &soft);
+        expect(over(&soft) >= -limit / 100, "something stays unsold", trial, kept[i], &soft);
+    }
+    static const int compared[] = {EVEN, SALE};
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++) {
+        struct rivals_outcome soft = outcome_of(trial, compared[i], SOFT),
+                              plain = outcome_of(trial, compared[i], INTERVAL_SYNC);
+        expect(over(&plain) > 0, "interval sync is too good", trial, compared[i], &plain);
+        expect(over(&soft) * 5 <= over(&plain), "no better than interval sync", trial, compared[i], &soft);
+    }
+    static const int faulty[] = {REPLIES, OUTAGE};
+    for (size_t i = 0; i < sizeof faulty / sizeof *faulty; i++) {
+        struct rivals_outcome soft = outcome_of(trial, faulty[i], SOFT);
+        expect(gap(&soft) == 0, "Redis has counted something else", trial, faulty[i], &soft);
+    }
+}
+
+/* Goal: shares pass a limit by at most 1 % where calls come steadily, and by at most a fifth of what interval sync does where that
+ * is bad; what Redis has counted is what was admitted, after lost replies and an outage, too. */
+static void a_soft_limit_is_kept_five_times_better_than_by_interval_sync(void **state) {
+    (void)state;
+    each_trial(try_soft);
+}
+
+static void try_theirs(struct trial trial) {
+    struct rivals_outcome cleared = outcome_of(trial, OUTAGE, CLEARED);
+    expect(-gap(&cleared) * 10 > cleared.wanted && over(&cleared) > 0, "nothing is lost", trial, OUTAGE, &cleared);
+    struct rivals_outcome again = outcome_of(trial, REPLIES, SENT_AGAIN);
+    expect(gap(&again) * 100 > again.wanted && over(&again) < 0, "nothing is doubled", trial, REPLIES, &again);
+    struct rivals_outcome right = outcome_of(trial, REPLIES, INTERVAL_SYNC);
+    expect(gap(&right) == 0, "it should count right", trial, REPLIES, &right);
+    struct rivals_outcome share = outcome_of(trial, SKEWED, FIXED_SHARE);
+    expect(-over(&share) * 4 > share.wanted, "nothing stays unsold", trial, SKEWED, &share);
+    share = outcome_of(trial, EVEN, FIXED_SHARE);
+    expect(over(&share) == 0, "it should be right where calls come evenly", trial, EVEN, &share);
+    struct rivals_outcome batches = outcome_of(trial, REPLIES, BATCHES);
+    expect(-over(&batches) * 100 > batches.wanted, "nothing stays unsold", trial, REPLIES, &batches);
+}
+
+/* Goal: the comparison is fair: each of the others fails where it must, else the simulation would be a toy, and only there. Method:
+ * what was cleared is lost, what was sent again is doubled, shares do not move, and what a lost reply granted nobody has. */
+static void the_others_are_as_good_and_as_bad_as_they_are_known_to_be(void **state) {
+    (void)state;
+    each_trial(try_theirs);
+}
+
+static void try_twice(struct trial trial) {
+    static const int schemes[] = {SENT_AGAIN, SOFT, HARD};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        struct rivals_outcome first = outcome_of(trial, REPLIES, schemes[i]),
+                              second = outcome_of(trial, REPLIES, schemes[i]);
+        assert_i64_equal(first.admitted, second.admitted);
+        assert_i64_equal(first.in_redis, second.in_redis);
+    }
+}
+
+/* Goal: the table can be printed again. Method: the case with most chances in it, twice. */
+static void the_same_seed_has_the_same_outcome(void **state) {
+    (void)state;
+    each_trial(try_twice);
+}
+
+/* ---- the table ---- */
+
+static int print_table(int argc, char **argv) {
+    size_t seeds = argc > 2 ? strtoul(argv[2], NULL, 10) : 9;
+    uint64_t first_seed = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
+    int only = argc > 4 ? atoi(argv[4]) : 0;
+    if (seeds < 1 || seeds > RIVALS_SEEDS_MAX || only < 0 || only > CASES) {
+        fprintf(stderr, "usage: %s table [SEEDS, 1 to %d [FIRST_SEED [CASE, 1 to %d]]]\n", argv[0], RIVALS_SEEDS_MAX,
+                CASES);
+        return 2;
+    }
+    for (int which = 0; which < CASES; which++)
+        if (only == 0 || only == which + 1) rivals_print(which, seeds, first_seed);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "table") == 0) return print_table(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hard_limit_is_never_passed_and_sold_to_the_unit),
+        cmocka_unit_test(a_soft_limit_is_kept_five_times_better_than_by_interval_sync),
+        cmocka_unit_test(the_others_are_as_good_and_as_bad_as_they_are_known_to_be),
+        cmocka_unit_test(the_same_seed_has_the_same_outcome),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

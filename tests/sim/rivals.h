@@ -1,0 +1,73 @@
+/* rivals.h -- one limit, many nodes, and a crowd that wants more than there is: the same for every scheme of keeping limits.
+ *
+ * A CASE is who comes when, and what fails. A SCHEME is what each node does about it: Tallywheel's are real engines over the real
+ * sync code (rivals_ours.c), the others are small models of what is done elsewhere (rivals_theirs.c). All talk to the same
+ * model of Redis through the same network (world.h). Always true: who comes, and when something fails, follows from case, number
+ * of nodes and seed alone, never from the scheme.
+ *
+ * Who is refused waits in line at that node for up to `patience_ms`, so a refusal costs a sale only where units stay out of reach. */
+#ifndef TEST_RIVALS_H
+#define TEST_RIVALS_H
+
+#include "tests/sim/world.h"
+
+#define RIVALS_NODES WORLD_NODES
+#define RIVALS_KEY "hot"
+#define RIVALS_INTERVAL_MS 100
+#define STEP_MS 2
+
+enum rivals_load { LOAD_EVEN, LOAD_SKEWED, LOAD_BURSTS, LOAD_SUPPLY, LOAD_SALE };
+enum rivals_fault { FAULT_NONE, FAULT_REPLIES, FAULT_OUTAGE, FAULT_KILL };
+
+struct rivals_case {
+    const char *title;
+    enum rivals_load load;
+    enum rivals_fault fault;
+    int64_t limit, demand, lasts_ms;
+};
+
+struct rivals_scheme {
+    const char *name;
+    void (*open)(int node);
+    bool (*acquire)(int node); /* one unit, now */
+    void (*turn)(int node, int64_t waiting);
+    bool (*is_settled)(int node); /* nothing is under way or owed to Redis */
+    int64_t (*in_redis)(void);    /* what Redis has counted; NULL: it is not asked */
+    void (*close)(int node);
+};
+
+struct rivals_outcome {
+    int64_t wanted;   /* what an exact limit admits of that demand */
+    int64_t admitted; /* what was admitted */
+    int64_t in_redis;
+};
+
+enum { EVEN, SKEWED, BURSTS, SUPPLY, SALE, REPLIES, OUTAGE, KILL, CASES };
+extern const struct rivals_case rivals_cases[CASES];
+
+/* The run that is going on. */
+struct rivals {
+    struct world world;
+    const struct rivals_case *at;
+    int nodes;
+    int64_t patience_ms;
+    uint64_t seed;
+    bool dead[RIVALS_NODES];
+};
+extern struct rivals rivals;
+
+enum { CLEARED, SENT_AGAIN, INTERVAL_SYNC, FIXED_SHARE, BATCHES, THEIRS, SOFT = THEIRS, HARD, SCHEMES };
+extern const struct rivals_scheme rivals_theirs[THEIRS];
+extern const struct rivals_scheme rivals_soft, rivals_hard;
+const struct rivals_scheme *rivals_scheme(int scheme);
+
+/* Between the world's network and the model of Redis: the commands of the others, and the scripts of leases. */
+void rivals_redis_init(struct redis_model *model);
+
+struct rivals_outcome rivals_run(int which, int scheme, int nodes, int64_t patience_ms, uint64_t seed);
+
+/* One case of the table of docs/LIMITS.md, on standard output: so many seeds, from the first one on. */
+void rivals_print(int which, size_t seeds, uint64_t first_seed);
+#define RIVALS_SEEDS_MAX 1000
+
+#endif

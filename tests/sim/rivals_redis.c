@@ -1,0 +1,168 @@
+/* rivals_redis.c -- what the model of Redis learns for the comparison: a plain INCRBY, the words of the other schemes, and the
+ * scripts of hard limits (as tests/model/lease_store.h means them).
+ * Always true: the store of leases is of this run alone; it is no part of the model's snapshots, so no case makes Redis forget. */
+#include "tests/sim/rivals.h"
+
+#include "tests/model/lease_store.h"
+
+#include <inttypes.h>
+
+static struct {
+    struct store leases;
+    char lease_name[MODEL_NAME_MAX]; /* of the one hard limit */
+    int64_t parts[RIVALS_NODES];
+} beside;
+
+static void say(struct twi_bytes *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct twi_bytes *out, const char *format, ...) {
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    assert_true(size >= 0 && (size_t)size < sizeof text);
+    twi_bytes_add(out, text, (size_t)size);
+}
+
+static void text_of(const struct model_word *word, char *out, size_t room) {
+    assert_true(word->size < room);
+    memcpy(out, word->data, word->size);
+    out[word->size] = '\0';
+}
+
+static int64_t number_of(const struct model_word *word) {
+    char text[32];
+    text_of(word, text, sizeof text);
+    return strtoll(text, NULL, 10);
+}
+
+static bool is(const struct model_word *word, const char *text) {
+    return word->size == strlen(text) && memcmp(word->data, text, word->size) == 0;
+}
+
+/* ---- the words of the others ---- */
+
+/* TAKE key want limit: as much of it as is left; answers how much. */
+static int64_t take(struct model_key *key, int64_t want, int64_t limit) {
+    int64_t left = limit - key->value, give = want < left ? want : left;
+    if (give < 0) give = 0;
+    key->value += give;
+    return give;
+}
+
+/* PART key node sum: this node's sum is that now; saying it again changes nothing. */
+static void part(struct model_key *key, int64_t node, int64_t sum) {
+    key->value += sum - beside.parts[node];
+    beside.parts[node] = sum;
+}
+
+static bool run_theirs(struct redis_model *model, const struct model_word *words, size_t count,
+                       struct twi_bytes *reply) {
+    bool incrby = is(&words[0], "INCRBY") && count == 3, takes = is(&words[0], "TAKE") && count == 4,
+         says = is(&words[0], "PART") && count == 4;
+    if (!incrby && !takes && !says) return false;
+    char name[MODEL_NAME_MAX];
+    text_of(&words[1], name, sizeof name);
+    struct model_key *key = redis_model_make(model, name, MODEL_INTEGER);
+    if (incrby) key->value += number_of(&words[2]);
+    if (says) part(key, number_of(&words[2]), number_of(&words[3]));
+    int64_t given = takes ? take(key, number_of(&words[2]), number_of(&words[3])) : 0;
+    say(reply, ":%" PRId64 "\r\n", takes ? given : key->value);
+    return true;
+}
+
+/* ---- leases.lua, lease.lua ---- */
+
+static void say_bulk(struct twi_bytes *out, const char *text) {
+    say(out, "$%zu\r\n%s\r\n", strlen(text), text);
+}
+
+static void say_number(struct twi_bytes *out, int64_t number) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    say_bulk(out, text);
+}
+
+static void run_leases(struct redis_model *model, const struct model_word *args, size_t count,
+                       struct twi_bytes *reply) {
+    struct store_word word = {0};
+    text_of(&args[1], word.run, sizeof word.run);
+    text_of(&args[2], word.instance, sizeof word.instance);
+    text_of(&args[3], word.ask.epoch, sizeof word.ask.epoch);
+    text_of(&args[4], word.epoch_run, sizeof word.epoch_run);
+    text_of(&args[5], word.ask.said, sizeof word.ask.said);
+    text_of(&args[6], word.fresh, sizeof word.fresh);
+    word.ask.wanted_since_ms = number_of(&args[7]);
+    word.ask.leaves = is(&args[8], "1");
+    for (size_t i = 9; i < count; i++) text_of(&args[i], word.others[word.other_count++], sizeof word.others[0]);
+    struct store_answer answer = store_run(&beside.leases, &word, model->now_ms);
+    bool is_wanted = answer.wanted[0] && beside.lease_name[0] != '\0';
+    say(reply, "*%u\r\n", 5 + answer.other_count + is_wanted);
+    say_bulk(reply, "OK");
+    say(reply, ":%" PRId64 "\r\n", model->now_ms);
+    say_bulk(reply, answer.id);
+    say(reply, ":%d\r\n:%u\r\n", answer.answer.open, answer.other_count);
+    for (uint32_t i = 0; i < answer.other_count; i++) say_bulk(reply, answer.others[i]);
+    if (is_wanted) say_bulk(reply, beside.lease_name);
+}
+
+static void say_lease(const struct store_answer *answer, struct twi_bytes *reply) {
+    const struct twi_lease_answer *told = &answer->answer;
+    static const char *const names[] = {[TWI_LEASE_TOLD] = "OK",
+                                        [TWI_LEASE_AGAIN] = "STALE",
+                                        [TWI_LEASE_ENDED] = "EPOCH",
+                                        [TWI_LEASE_TOO_LATE] = "LATE"};
+    bool is_told = told->kind == TWI_LEASE_TOLD;
+    say(reply, is_told ? "*8\r\n" : "*2\r\n");
+    say_bulk(reply, names[told->kind]);
+    say(reply, ":%" PRId64 "\r\n", told->redis_ms);
+    if (!is_told) return;
+    const int64_t figures[] = {told->granted, told->total, told->spent_all, told->stranded, told->risk};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) say_number(reply, figures[i]);
+    say(reply, ":%d\r\n", told->open);
+}
+
+static void run_lease(struct redis_model *model, const struct model_word *name, const struct model_word *args,
+                      struct twi_bytes *reply) {
+    static struct twi_lease *const not_null = (struct twi_lease *)&beside; /* it is of a lease */
+    struct store_word word = {.ask.lease = not_null};
+    text_of(name, beside.lease_name, sizeof beside.lease_name);
+    text_of(&args[1], word.run, sizeof word.run);
+    text_of(&args[2], word.epoch_id, sizeof word.epoch_id);
+    text_of(&args[3], word.instance, sizeof word.instance);
+    word.serial = (uint64_t)number_of(&args[4]);
+    word.ask.item.expiry_ms = number_of(&args[5]);
+    word.ask.limit = number_of(&args[6]);
+    word.ask.granted = number_of(&args[7]);
+    word.ask.target = number_of(&args[8]);
+    word.ask.need = number_of(&args[9]);
+    word.ask.returned = number_of(&args[10]);
+    word.ask.spent = number_of(&args[11]);
+    word.ask.spent_all = number_of(&args[12]);
+    word.ask.look = is(&args[13], "1");
+    struct store_answer answer = store_run(&beside.leases, &word, model->now_ms);
+    say_lease(&answer, reply);
+}
+
+static bool ends_with(const struct model_word *word, const char *text) {
+    size_t size = strlen(text);
+    return word->size >= size && memcmp(word->data + word->size - size, text, size) == 0;
+}
+
+static bool run_beside(struct redis_model *model, const struct model_word *words, size_t count,
+                       struct twi_bytes *reply) {
+    if (run_theirs(model, words, count, reply)) return true;
+    if (count < 6 || !ends_with(&words[3], "tw:leases")) return false;
+    size_t keys = (size_t)number_of(&words[2]);
+    if (keys == 2)
+        run_leases(model, words + 5, count - 5, reply);
+    else
+        run_lease(model, &words[5], words + 6, reply);
+    return true;
+}
+
+void rivals_redis_init(struct redis_model *model) {
+    memset(&beside, 0, sizeof beside);
+    store_wipe(&beside.leases);
+    model->beside = run_beside;
+}
