@@ -283,6 +283,8 @@ void command_acquire(Bench &bench) {
             bench_setup setup = setup_for(one->all, one->keys, bench.threads_most());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_synced(), setup, one->all, cores());
+            /* Totals are known from here on, as they are of keys that live for longer than an interval. */
+            if (!bench_ours_flush(table.self, 60000)) child.fail("not all was acknowledged by Redis within a minute");
             for (unsigned threads : bench.options.threads)
                 for (const bench_peer *form : {bench_ours_synced(), bench_ours_acquire_synced()})
                     table.run(form, one->workload, "plain", plan_for(bench, one->stream, one->ops, threads));
