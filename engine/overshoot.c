@@ -105,10 +105,9 @@ bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation,
     if (!twi_overshoot_is_measured(generation->family)) return true;
     int64_t over_ms = engine->turn_mono_ms - settled_ms(engine, generation);
     bool away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
-    bool gives_up = ends || away || over_ms >= PATIENCE_MS;
+    bool gives_up = ends || (away && over_ms >= 0) || over_ms >= PATIENCE_MS;
     struct looked looked = look_at_notes(engine, generation, over_ms >= 0 && !gives_up);
     if (looked.notes == 0) return true;
-    if (over_ms < 0 && !ends) return false;
     if (looked.unknown != 0 && !gives_up) return false;
     if (!twi_generation_is_drained(generation)) return false; /* a question is under way, or came back */
     observe_all(engine, generation);
