@@ -94,8 +94,8 @@ static void put_back(const struct order *order, size_t count) {
 /* True: as far as a look can tell, the claim can be had, together with those of the same key that come before it. */
 static bool may_have(const struct order *order, size_t i, int64_t *before, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
-    const tw_claim *last = i > 0 ? &order->claims[order->at[i - 1]] : NULL;
-    bool same = last != NULL && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
+    const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
+    bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
     tw_status status = claim->family->limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
     if (twi_load_relaxed(&claim->family->shadow)) return true; /* denies nothing */
