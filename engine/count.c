@@ -2,6 +2,7 @@
 #include "engine/count.h"
 
 #include "engine/ageing.h"
+#include "engine/closing.h"
 #include "engine/packed.h"
 #include "engine/stripe.h"
 
@@ -151,6 +152,8 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
     if (packed == 0) {
         struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->telling) == call->self))
+            cell = twi_closing_find(generation, call->wanted.key);
         return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
     }
     tw_key key = call->wanted.key;

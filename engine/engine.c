@@ -2,6 +2,7 @@
  * Always true: one thread owns the turn at a time; tw_open() waits for nothing; after tw_stop() no call counts. */
 #include "engine/engine.h"
 
+#include "engine/closing.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/options.h"
@@ -207,6 +208,8 @@ static void empty_family(struct tw_family *family) {
     family->era_begun = false;
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
+    twi_closing_free(family);
+    memset(&family->closing, 0, sizeof family->closing);
     family->packing = family->to_pack = 0;
     family->pack_mono_ms = INT64_MAX;
     family->keys_last = 0;
@@ -456,7 +459,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     engine->closing = true;
     for (;;) {
         twi_engine_turn(engine);
-        if (twi_wheel_is_done(engine) && twi_leases_are_over(engine)) return true;
+        if (twi_wheel_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
         int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);

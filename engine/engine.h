@@ -99,8 +99,9 @@ struct tw_engine {
     uint64_t collect_stamp;
     bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
-    int64_t items_out;      /* collected counters with a delta that is not settled */
-    int64_t unsent_look_ms; /* monotonic: unsent_keys is sampled again then */
+    _Atomic(struct twi_thread *) telling; /* the thread that is in a hook on a closed window */
+    int64_t items_out;                    /* collected counters with a delta that is not settled */
+    int64_t unsent_look_ms;               /* monotonic: unsent_keys is sampled again then */
     struct twi_delayed *delayed;
     uint32_t delayed_count, delayed_room;
     struct twi_restore restore;

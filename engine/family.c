@@ -5,6 +5,7 @@
 #include "engine/family.h"
 
 #include "engine/ageing.h"
+#include "engine/closing.h"
 
 #include "engine/hash_aes.h"
 #include "engine/limit.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 void twi_family_free(struct tw_family *family) {
+    twi_closing_free(family);
     free((void *)(uintptr_t)family->options.name);
     free((void *)(uintptr_t)family->options.redis_key);
     free(family);
@@ -35,6 +37,7 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->kind != b->kind) return "kind";
     if (a->limit_mode != b->limit_mode) return "limit_mode";
     if (a->limit_shape != b->limit_shape) return "limit_shape";
+    if (a->closed_by != b->closed_by) return "closed_by";
     return NULL;
 }
 
@@ -51,7 +54,6 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->idle_ms != b->idle_ms) return "idle_ms";
     if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
     if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
-    if (a->closed_by != b->closed_by) return "closed_by";
     if (a->burst != b->burst) return "burst";
     if (a->on_outage != b->on_outage) return "on_outage";
     if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
@@ -137,6 +139,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->ages = options->on_full == TW_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     family->gauge = options->kind == TW_GAUGE && engine->has_redis;
+    family->closes_once = family->synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->slides = options->limit_shape == TW_SHAPE_SLIDING;
     family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;

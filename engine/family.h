@@ -21,6 +21,21 @@ struct twi_limit_shard {
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
 
+/* What is said of its windows, where one engine closes them (closing.h). By the turn. */
+#define TWI_CLOSED_KEPT 8u
+struct twi_family_closing {
+    struct twi_closer *closers;
+    bool in_flight; /* a word that is of no window */
+    bool known;     /* Redis has been told that we are there */
+    bool left;
+    int64_t at_ms;                   /* monotonic, as all here: the next word */
+    int64_t heard_ms;                /* the last answer; 0: none yet */
+    int64_t since_ms;                /* since when they have come without a pause */
+    int64_t kept[TWI_CLOSED_KEPT];   /* starts of windows closed last, in case Redis forgets it */
+    uint32_t kept_count, kept_again; /* how many ever; how many of the last ones are to be said again */
+    bool kept_in_flight;
+};
+
 struct tw_family {
     /* hot, written at opening and at roll-over */
     tw_engine *engine;
@@ -36,6 +51,7 @@ struct tw_family {
     const struct twi_limit_kind *limit; /* limit.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
+    bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                          /* TW_SHAPE_SLIDING */
     bool is_paced;                        /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
     bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
@@ -82,6 +98,7 @@ struct tw_family {
     bool parts_run;                /* it is being said */
     int64_t parts_ms;              /* monotonic: when it last had been */
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
+    struct twi_family_closing closing;
     _Atomic bool changed;     /* tw_family_set(): every window is looked at again */
     _Atomic bool close_asked; /* tw_family_close(): drains, then goes */
     _Atomic bool close_seen;  /* the turn has begun with that */
@@ -163,6 +180,11 @@ TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
     return !generation->synced ||
            (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
             twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
+}
+
+TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
+    return twi_load_relaxed(&generation->keys) != 0 ||
+           twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {

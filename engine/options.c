@@ -251,15 +251,20 @@ static tw_status check_ageing(const tw_family_options *in, const struct twi_opti
     return TW_OK;
 }
 
-static tw_status check_hook(const tw_family_options *in) {
-    if (in->on_window_closed == NULL || has_starts(in)) return TW_OK;
-    return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
+static tw_status check_hook(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->on_window_closed != NULL && !has_starts(in))
+        return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
+    if (in->closed_by > TW_CLOSED_BY_ONE) return refuse(in, "closed_by: %u is no TW_CLOSED_BY_ value", in->closed_by);
+    if (in->closed_by == TW_CLOSED_BY_EACH) return TW_OK;
+    if (!has_starts(in)) return refuse(in, "closed_by: TW_CLOSED_BY_ONE belongs to aligned and calendar windows");
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "closed_by: with Redis, TW_CLOSED_BY_ONE needs TW_MERGE_SCRIPT");
+    return TW_OK;
 }
 
 /* What is asked of limits, before anything is said of what goes together. */
 static tw_status check_limit_values(const tw_family_options *in) {
     if (in->kind > TW_DISTINCT) return refuse(in, "kind: %u is no TW_ value of this field", in->kind);
-    if (in->closed_by > TW_CLOSED_BY_ONE) return refuse(in, "closed_by: %u is no TW_CLOSED_BY_ value", in->closed_by);
     if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is no TW_LIMIT_ value", in->limit_mode);
     if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is no TW_SHAPE_ value", in->limit_shape);
     if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is no TW_OUTAGE_ value", in->on_outage);
@@ -330,7 +335,6 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
-    if (in->closed_by != TW_CLOSED_BY_EACH) return refuse(in, "closed_by: only TW_CLOSED_BY_EACH in this version");
     bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_paced = in->limit_shape == TW_SHAPE_GCRA;
     if (is_paced && in->on_outage == TW_OUTAGE_SHARE)
         return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
@@ -378,7 +382,7 @@ tw_status twi_family_options_check(const tw_family_options *in, tw_family_option
     if (status == TW_OK) status = check_retention(&options);
     if (status == TW_OK) status = check_memory_policy(&options, context);
     if (status == TW_OK) status = check_ageing(&options, context);
-    if (status == TW_OK) status = check_hook(&options);
+    if (status == TW_OK) status = check_hook(&options, context);
     if (status == TW_OK) status = check_limit_values(&options);
     if (status == TW_OK) status = check_hard(&options, context);
     if (status == TW_OK) status = check_gauge(&options, context);

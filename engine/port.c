@@ -109,7 +109,8 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     bool part = generation->family->gauge;
     if (part && twi_gauge_leaves(generation->family)) value = 0;
     int64_t delta = value - twi_load_relaxed(&cold->handed);
-    if (delta == 0 && (sealed || (cell == &generation->overflow && !part))) return false;
+    bool asked = twi_load_relaxed(&generation->asks_totals);
+    if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};

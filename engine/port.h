@@ -167,6 +167,64 @@ int64_t twi_port_lease_due(tw_engine *engine);
 /* Since when Redis has failed to answer (monotonic ms; 0: it answers, or was never tried). */
 void twi_port_lease_away(tw_engine *engine, int64_t since_ms);
 
+/* ---- windows that one engine closes for all: what is said of them (engine/closing.h, sync/closers.c) ---- */
+
+struct twi_closer;
+enum twi_closing_verb {
+    TWI_CLOSING_SAY_WORD,
+    TWI_CLOSING_SAY_LEAVE,
+    TWI_CLOSING_SAY_LIST,
+    TWI_CLOSING_SAY_ASK,
+    TWI_CLOSING_SAY_LAST,
+    TWI_CLOSING_SAY_READ,
+    TWI_CLOSING_SAY_PASS,
+    TWI_CLOSING_SAY_DONE
+};
+#define TWI_CLOSING_ENDS_MAX 16u
+#define TWI_CLOSING_NAMES_MAX 128u
+#define TWI_CLOSING_NAMES_BYTES_MAX 8192u
+/* One thing to say. Saying it again is harmless. */
+struct twi_closing_say {
+    enum twi_closing_verb verb;
+    tw_family *family;
+    struct twi_closer *closer;             /* whose window it is of; NULL: of none, or of one that is no longer held */
+    int64_t start_ms, end_ms, expiry_ms;   /* of the window */
+    int64_t floor_ms;                      /* it holds up all windows that end later than this ... */
+    int64_t ends_ms[TWI_CLOSING_ENDS_MAX]; /* ... and those that end here */
+    uint32_t end_count;
+    bool known;    /* Redis was told of us before */
+    bool flag;     /* ASK: the names are listed; READ: under a claim */
+    char scan[24]; /* READ */
+    int64_t life_ms, said_ms;
+    uint32_t name_count;
+    tw_key names[TWI_CLOSING_NAMES_MAX]; /* LIST: as long as the turn's work on it lasts */
+};
+enum twi_closing_kind {
+    TWI_CLOSING_TOLD_OK,
+    TWI_CLOSING_TOLD_WAIT,
+    TWI_CLOSING_TOLD_LIST,
+    TWI_CLOSING_TOLD_OTHER,
+    TWI_CLOSING_TOLD_YOU,
+    TWI_CLOSING_TOLD_DONE,
+    TWI_CLOSING_TOLD_NEW,   /* Redis does not know us any more */
+    TWI_CLOSING_TOLD_AGAIN, /* of unknown outcome, or refused: say it again */
+    TWI_CLOSING_TOLD_REFUSED
+};
+struct twi_closing_answer {
+    enum twi_closing_kind kind;
+    const char *scan; /* READ: "0": all was read */
+};
+/* The next thing to say. False: none. Each is answered exactly once, at the latest when the connection is lost. */
+bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say);
+void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
+                           const struct twi_closing_answer *answer);
+/* Before the answer of a READ: a name. */
+void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name);
+/* The keys in Redis: of the family's engines, of the window, of its names. Each has room for TWI_OWN_NAME_MAX bytes. */
+void twi_port_closing_keys(const struct twi_closing_say *say, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes);
+/* Monotonic ms at which there will be something to say; INT64_MAX: nothing is known of. */
+int64_t twi_port_closing_due(tw_engine *engine);
+
 /* How many engines live, this one included, as Redis last told; 0: it is not known (decided upon as if it were 1). */
 void twi_port_live(tw_engine *engine, uint32_t count);
 

@@ -2,7 +2,7 @@
  * collected again; until then each generation that is listed counts an `outstanding` more, so that it is not dropped. */
 #include "engine/restore.h"
 
-#include "engine/family.h"
+#include "engine/closing.h"
 #include "engine/packed.h"
 
 #include <stdlib.h>
@@ -164,6 +164,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     generation->next_restore = engine->restore.listed;
     engine->restore.listed = twi_arena_line(&engine->arena, generation);
     generation->outstanding++;
+    generation->sealed_mono_ms = engine->turn_mono_ms; /* from here on it has time to be drained */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
         twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
     /* the wheel sees when it owes no more */
@@ -176,6 +177,7 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     bool ends = generation->expiry_ms != 0 && !generation->family->from_first; /* there each life has its own end */
     bool over = generation->over || (ends && generation->expiry_ms <= begin->now_ms);
     if (generation->unrestorable && !over) begin->lost += generation->acked_units;
+    twi_closing_again(generation);
     if (!over && !generation->unrestorable && generation->acked_units != 0 && !generation->listed_restore)
         list_generation(begin->engine, generation);
     generation->acked_units = 0;

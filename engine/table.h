@@ -147,8 +147,10 @@ struct twi_generation {
     uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
     uint32_t striped_cells;
     bool pending, hook_done;
-    bool to_pack;          /* history.c has it in hand */
-    bool unpacking;        /* what was built of a packed form is being given back */
+    _Atomic bool
+        asks_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
+    bool to_pack;    /* history.c has it in hand */
+    bool unpacking;  /* what was built of a packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
     bool listed_restore; /* it is to be walked */

@@ -9,6 +9,7 @@
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/ageing.h"
+#include "engine/closing.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/overshoot.h"
@@ -17,9 +18,8 @@
 #include <stdlib.h>
 
 #define HOOK_AGAIN_MS 100
-#define MAP_LOOK_MS 1000    /* how long a window may stay unannounced */
-#define DRAIN_LOOK_MS 20    /* how soon a sealed window that still owes is looked at again */
-#define HOOK_LOCAL_MS 60000 /* Redis away for this long after sealing: the hook gets the local figures */
+#define MAP_LOOK_MS 1000 /* how long a window may stay unannounced */
+#define DRAIN_LOOK_MS 20 /* how soon a sealed window that still owes is looked at again */
 
 struct wheel {
     tw_engine *engine;
@@ -60,11 +60,6 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
     return twi_time_add(seal_at_ms(family, generation), family->from_first ? 0 : twi_load_relaxed(&family->history_ms));
 }
 
-static bool has_counted(struct twi_generation *generation) {
-    return twi_load_relaxed(&generation->keys) != 0 ||
-           twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
-}
-
 /* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
  * E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
@@ -88,17 +83,20 @@ static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_
     pthread_mutex_lock(&engine->lock);
     tw_family_options options = wheel->family->options;
     pthread_mutex_unlock(&engine->lock);
-    if (options.on_window_closed == NULL || !has_counted(generation) || twi_load_relaxed(&wheel->family->close_asked))
+    if (options.on_window_closed == NULL || !twi_generation_has_counted(generation) ||
+        twi_load_relaxed(&wheel->family->close_asked))
         return true;
     /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
     if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
     if (engine->turn_ms < generation->end_ms) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
     if (self != NULL) self->in_hook = true;
+    twi_store_relaxed(&engine->telling, self);
     twi_clock_direct(&engine->clock, true);
     bool told =
         options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
     twi_clock_direct(&engine->clock, false);
+    twi_store_relaxed(&engine->telling, NULL);
     if (self != NULL) self->in_hook = false;
     if (!told) {
         generation->hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
@@ -116,7 +114,19 @@ static void seal(struct wheel *wheel, struct twi_generation *generation) {
     generation->sealed_mono_ms = wheel->engine->turn_mono_ms;
     wheel->family->keys_last = twi_load_relaxed(&generation->keys);
     if (wheel->engine->turn_ms >= generation->end_ms) twi_leases_end(wheel->engine, generation);
-    if (has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
+    if (twi_generation_has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
+}
+
+/* Where one engine closes the window for all. True: there is nothing more to be done here for that. */
+static bool close_by_one(struct wheel *wheel, struct twi_generation *generation) {
+    if (!twi_generation_has_counted(generation)) return generation->hook_done = true;
+    enum twi_closing next =
+        twi_closing_step(wheel->engine, generation, twi_generation_is_drained(generation), &wheel->work);
+    if (next == TWI_CLOSING_OVER) return true;
+    if (next == TWI_CLOSING_WAIT) return false;
+    bool told = tell(wheel, generation, next == TWI_CLOSING_LOCAL ? TW_CLOSED_LOCAL : 0);
+    twi_closing_was_told(wheel->engine, generation, told);
+    return generation->hook_done && twi_closer_of(generation) == NULL;
 }
 
 static void drain(struct wheel *wheel, struct twi_generation *generation) {
@@ -124,14 +134,23 @@ static void drain(struct wheel *wheel, struct twi_generation *generation) {
         enter_phase(generation, TWI_DRAINED);
         return;
     }
-    bool away =
-        wheel->engine->turn_mono_ms - generation->sealed_mono_ms >= HOOK_LOCAL_MS || wheel->engine->hooks_partial;
-    if (!generation->hook_done && away) generation->hook_done = tell(wheel, generation, TW_CLOSED_LOCAL);
+    int64_t waited_ms = wheel->engine->turn_mono_ms - generation->sealed_mono_ms;
+    bool away = waited_ms >= twi_load_relaxed(&twi_close_wait_ms) || wheel->engine->hooks_partial;
+    if (wheel->family->closes_once) {
+        if (wheel->engine->hooks_partial || twi_closing_gives_up(wheel->engine, generation))
+            (void)close_by_one(wheel, generation);
+    } else if (!generation->hook_done && away) {
+        generation->hook_done = tell(wheel, generation, TW_CLOSED_LOCAL);
+    }
     look(wheel, DRAIN_LOOK_MS);
 }
 
 static void finish(struct wheel *wheel, struct twi_generation *generation) {
-    if (!generation->hook_done) generation->hook_done = tell(wheel, generation, 0);
+    if (wheel->family->closes_once) {
+        if (!close_by_one(wheel, generation)) return look(wheel, DRAIN_LOOK_MS);
+    } else if (!generation->hook_done) {
+        generation->hook_done = tell(wheel, generation, 0);
+    }
     if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
     if (!twi_overshoot_measure(wheel->engine, generation, is_ending(wheel))) return look(wheel, DRAIN_LOOK_MS);
     enter_phase(generation, TWI_HISTORY);
@@ -386,7 +405,7 @@ void twi_wheel_turn(tw_engine *engine) {
         family_turn(engine, family);
         twi_history_turn(engine, family);
         if (twi_load_acquire(&family->close_asked) && family->held == 0 && twi_load_relaxed(&family->arrivals) == 0 &&
-            !engine->closing)
+            !engine->closing && !(family->closes_once && twi_closing_is_busy(family)))
             free_family(engine, family);
     }
 }

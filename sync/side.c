@@ -8,7 +8,7 @@ static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) 
     return &sides->ring[(sides->first + i) % TWI_SIDES_MAX];
 }
 
-static bool may_send(const struct twi_sync *sync) {
+bool twi_side_may(const struct twi_sync *sync) {
     return sync->phase == TWI_UP && !sync->rewind && sync->breaker.state == TWI_BREAKER_CLOSED &&
            sync->merge == TW_MERGE_SCRIPT && sync->sides.count < TWI_SIDES_MAX;
 }
@@ -26,7 +26,7 @@ bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t n
     struct twi_sides *sides = &sync->sides;
     struct twi_side_pending pending = {
         .script = side->script, .told = side->told, .ctx = side->ctx, .word_count = side->word_count};
-    if (!may_send(sync)) return false;
+    if (!twi_side_may(sync)) return false;
     twi_wire_put_u64(&pending.words, side->key_count);
     for (size_t i = 0; i < side->word_count; i++)
         twi_wire_put(&pending.words, side->words[i].data, side->words[i].size);

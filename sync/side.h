@@ -57,6 +57,7 @@ struct twi_sides {
     uint32_t first, count;
 };
 
+bool twi_side_may(const struct twi_sync *sync);
 /* False: not now (no connection, no room, no memory, too long); nobody will be told. */
 bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms);
 bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,

@@ -12,6 +12,7 @@
 #include "sync/ask.h"
 #include "sync/batch.h"
 #include "sync/breaker.h"
+#include "sync/closers.h"
 #include "sync/ledger.h"
 #include "sync/link.h"
 #include "sync/live.h"
@@ -133,6 +134,7 @@ struct twi_sync {
     struct twi_parts parts;
     struct twi_sides sides;
     struct twi_live live;
+    struct twi_closers closers;
 
     /* replicas */
     uint32_t wait_replicas; /* 0: nobody asks */

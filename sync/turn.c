@@ -215,7 +215,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
     if (sync->phase == TWI_UP && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED) return now_ms;
     if (sync->phase == TWI_UP && !sync->rewind && breaker->state == TWI_BREAKER_CLOSED)
-        wake_ms = earlier(wake_ms, twi_live_due_ms(sync));
+        wake_ms = earlier(earlier(wake_ms, twi_live_due_ms(sync)), twi_closers_due_ms(sync));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
     if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
         return wake_ms;
@@ -267,6 +267,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
     }
     if (sync->phase == TWI_UP) twi_parts_step(sync, now_ms);
     if (sync->phase == TWI_UP) twi_live_step(sync, now_ms);
+    if (sync->phase == TWI_UP && sync->live.instance[0] != '\0') twi_closers_step(sync, now_ms);
     if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
     if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
     twi_check_full(twi_ledger_is_valid(&sync->ledger));

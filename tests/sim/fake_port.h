@@ -240,6 +240,29 @@ void twi_port_live(tw_engine *engine, uint32_t count) {
     engine->live = count;
 }
 
+bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say) {
+    (void)engine, (void)say;
+    return false;
+}
+
+void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
+                           const struct twi_closing_answer *answer) {
+    (void)engine, (void)say, (void)answer;
+}
+
+void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name) {
+    (void)engine, (void)say, (void)name;
+}
+
+void twi_port_closing_keys(const struct twi_closing_say *say, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+    (void)say, (void)keys, (void)sizes;
+}
+
+int64_t twi_port_closing_due(tw_engine *engine) {
+    (void)engine;
+    return INT64_MAX;
+}
+
 size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max) {
     (void)engine, (void)serial, (void)asks, (void)count_max;
     return 0;
