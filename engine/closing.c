@@ -208,18 +208,18 @@ static bool has_totals(tw_engine *engine, struct twi_closer *closer, bool draine
     return false;
 }
 
+static enum twi_closing tell(const tw_engine *engine, const struct twi_closer *closer) {
+    int64_t left_ms = closer->claim_ms - engine->turn_mono_ms;
+    if (!closer->partial && left_ms < twi_load_relaxed(&twi_close_life_ms) / 2) return TWI_CLOSING_WAIT;
+    return closer->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_TELL;
+}
+
 static enum twi_closing await_totals(tw_engine *engine, struct twi_closer *closer, bool drained, uint32_t *work) {
     bool late = engine->turn_mono_ms - closer->totals_ms >= twi_load_relaxed(&twi_close_wait_ms);
     if (!has_totals(engine, closer, drained, work) && !late) return TWI_CLOSING_WAIT;
     closer->state = TWI_CLOSER_TELL; /* the claim goes on being renewed as it was */
     closer->is_short = closer->is_short || !drained;
-    return TWI_CLOSING_WAIT;
-}
-
-static enum twi_closing tell(const tw_engine *engine, const struct twi_closer *closer) {
-    int64_t left_ms = closer->claim_ms - engine->turn_mono_ms;
-    if (!closer->partial && left_ms < twi_load_relaxed(&twi_close_life_ms) / 2) return TWI_CLOSING_WAIT;
-    return closer->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_TELL;
+    return tell(engine, closer);
 }
 
 /* Nothing more will be heard in time. */
@@ -329,21 +329,25 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
+/* All names of this engine's keys are in Redis. */
+static void end_list(struct twi_closer *closer) {
+    closer->listed = closer->through = true;
+    if (!closer->lists_only) {
+        enter(closer, TWI_CLOSER_ASK, closer->generation->family->engine->turn_mono_ms);
+        return;
+    }
+    closer->generation->hook_done = true;
+    end(closer);
+}
+
 /* False: there is no page to be sent now. */
 static bool fill_page(tw_engine *engine, struct twi_closer *closer, struct twi_closing_say *say) {
     struct page page = {say, &closer->cursor, 0};
     closer->page = closer->cursor;
     closer->cursor.looks = TWI_WORK_TURN;
     if (!closer->cursor.done) twi_table_walk(&engine->arena, closer->generation, &closer->cursor, list_name, &page);
-    if (say->name_count != 0 || !closer->cursor.done) return say->name_count != 0;
-    closer->listed = closer->through = true;
-    if (closer->lists_only) {
-        closer->generation->hook_done = true;
-        end(closer);
-    } else {
-        enter(closer, TWI_CLOSER_ASK, engine->turn_mono_ms);
-    }
-    return false;
+    if (say->name_count == 0 && closer->cursor.done) end_list(closer);
+    return say->name_count != 0;
 }
 
 static enum twi_closing_verb verb_of(const struct twi_closer *closer) {
@@ -545,8 +549,12 @@ static void told_closer(struct twi_closer *closer, const struct twi_closing_say 
     case TWI_CLOSING_SAY_ASK: told_ask(closer, say, answer->kind, now_ms); break;
     case TWI_CLOSING_SAY_LAST: told_last(closer, answer->kind, now_ms); break;
     case TWI_CLOSING_SAY_READ: told_read(closer, answer, now_ms); break;
+    case TWI_CLOSING_SAY_LIST:
+        closer->at_ms = now_ms; /* the next page */
+        if (closer->cursor.done) end_list(closer);
+        break;
     case TWI_CLOSING_SAY_PASS: enter(closer, TWI_CLOSER_ASK, now_ms + PASSED_MS); break;
-    default: closer->at_ms = now_ms; /* the next page */
+    default: break;
     }
 }
 

@@ -187,21 +187,27 @@ static bool have_counted(void *ctx) {
     return true;
 }
 
-/* All count in one window that has begun just now or will soon; its start. Where one came too late, in the next one. */
-static int64_t count_all(void) {
-    for (;;) {
-        int before[PROCESSES_MAX];
-        bool late = false;
-        int64_t start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
-        for (int i = 0; i < processes; i++) {
-            if (atomic_load(&page->counted[i]) < 0) atomic_store(&page->counted[i], 0);
-            before[i] = atomic_load(&page->counted[i]);
-            atomic_store(&page->start_ms[i], start_ms);
-        }
-        assert_true(test_wait(have_counted, before, LONG_MS));
-        for (int i = 0; i < processes; i++) late = late || (children[i] != 0 && atomic_load(&page->counted[i]) < 0);
-        if (!late) return start_ms;
+/* All count in that window. False: one came too late. */
+static bool count_at(int64_t start_ms) {
+    int before[PROCESSES_MAX];
+    bool late = false;
+    for (int i = 0; i < processes; i++) {
+        if (atomic_load(&page->counted[i]) < 0) atomic_store(&page->counted[i], 0);
+        before[i] = atomic_load(&page->counted[i]);
+        atomic_store(&page->start_ms[i], start_ms);
     }
+    assert_true(test_wait(have_counted, before, LONG_MS));
+    for (int i = 0; i < processes; i++) late = late || (children[i] != 0 && atomic_load(&page->counted[i]) < 0);
+    return !late;
+}
+
+/* In one that begins soon, or in one after that; its start. */
+static int64_t count_all(void) {
+    int64_t start_ms;
+    do {
+        start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
+    } while (!count_at(start_ms));
+    return start_ms;
 }
 
 /* ---- what was closed --------------------------------------------------------------------------------------------- */
@@ -256,10 +262,213 @@ static void one_process_closes_each_window_with_the_figures_of_all(void **state)
     redis_server_destroy(&server);
 }
 
+static bool has_call(void *ctx) {
+    return atomic_load(&page->calls) > *(int *)ctx;
+}
+
+static void refuse_all(bool refuses) {
+    for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
+}
+
+/* Goal: the one that was chosen is killed before its hook has answered true: another is chosen when its claim is over, and shows all the
+ * same, the keys of the dead one included. */
+static void the_chosen_one_is_killed_and_another_follows(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    refuse_all(true);
+    int none = 0;
+    int64_t start_ms = count_all(), sum = truth();
+    assert_true(test_wait(has_call, &none, LONG_MS));
+    int dead = page->call[0].process;
+    assert_i64_equal(page->call[0].sum, sum);
+    kill_process(dead);
+    refuse_all(false);
+    struct call call = assert_closed(start_ms, sum);
+    assert_int_not_equal(call.process, dead);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: a process that sleeps is waited for no longer than a word of its lives, and closes nothing again when it wakes. */
+static void a_sleeper_is_not_waited_for_for_ever(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    int64_t start_ms = count_all(), closed_ms = start_ms;
+    kill(children[1], SIGSTOP);
+    assert_true(test_wait(is_closed, &closed_ms, LONG_MS));
+    kill(children[1], SIGCONT);
+    test_sleep_ms(2500);
+    struct call call = {0};
+    assert_i64_equal(closings_of(start_ms, &call), 1);
+    assert_i64_equal(call.flags, 0);
+    assert_i64_equal(call.of_all, 3);
+    assert_int_not_equal(call.process, 1);
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: what one has counted and could not send holds the window up; when it is there, the figures are whole.
+ * Method: a proxy between it and Redis; the others have drained long before. */
+static void an_engine_that_is_cut_off_holds_the_window_up(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 30000, LONG_MS);
+    struct proxy *proxy = proxy_start(&server, 1); /* a thread; the children use none of it but its port */
+    snprintf(page->url[2], sizeof page->url[2], "%s", proxy_url(proxy));
+    start();
+    assert_closed(count_all(), truth());
+    proxy_manner(proxy, PROXY_SILENT);
+    proxy_cut_all(proxy);
+    int64_t start_ms = count_all();
+    int64_t sealed_ms = start_ms + WINDOW_MS + LATE_MS, wait_ms = sealed_ms + 2000 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    struct call call;
+    assert_i64_equal(closings_of(start_ms, &call), 0);
+    proxy_manner(proxy, PROXY_OPEN);
+    assert_closed(start_ms, truth());
+    end();
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+static bool all_have_closed(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) >= processes;
+}
+
+/* Goal: Redis away for longer than the wait: each hook gets its own figures, marked so, once; and nothing again when Redis is back. */
+static void in_an_outage_each_closes_with_its_own_figures(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct redis_server server;
+    redis_server_start(&server, durable);
+    begin(3, server.url, 30000, 1500);
+    start();
+    assert_closed(count_all(), truth());
+    int before = atomic_load(&page->calls);
+    redis_server_kill(&server);
+    int64_t start_ms = count_all();
+    assert_true(test_wait(all_have_closed, &start_ms, LONG_MS));
+    redis_server_restart(&server);
+    test_sleep_ms(3000);
+    assert_i64_equal(atomic_load(&page->calls), before + 3);
+    for (int i = before; i < before + 3; i++) {
+        assert_i64_equal(page->call[i].flags, TW_CLOSED_LOCAL);
+        assert_i64_equal(page->call[i].sum, page->call[i].process + 2);
+    }
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: Redis is wiped while a window that two have drained waits for the third: they tell it all again before one is chosen. */
+static void a_wiped_redis_is_told_everything_before_one_is_chosen(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 6000, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    kill(children[1], SIGSTOP);
+    int64_t wait_ms = start_ms + WINDOW_MS + LATE_MS + 700 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    kill(children[1], SIGCONT);
+    assert_closed(start_ms, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: keys of a process without a hook are in the figures of the one that has one. */
+static void a_process_without_a_hook_takes_part(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 30000, LONG_MS);
+    page->without_hook[0] = page->without_hook[2] = true;
+    start();
+    struct call call = assert_closed(count_all(), truth());
+    assert_int_equal(call.process, 1);
+    assert_i64_equal(call.keys, 4);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: a hook that answers false for longer than the wait leaves the window to another engine's. */
+static void a_hook_that_never_will_leaves_it_to_another(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(2, server.url, 30000, 2000);
+    start();
+    atomic_store(&page->refuses[0], true);
+    for (int round = 0; round < 2; round++) { /* it is not always chosen first */
+        struct call call = assert_closed(count_all(), truth());
+        assert_int_equal(call.process, 1);
+    }
+    atomic_store(&page->refuses[0], false);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: an engine that is closed in mid-window leaves it to the others, its keys included; the last one is told that it was cut short. */
+static void who_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 30000, LONG_MS);
+    start();
+    int64_t start_ms = (real_ms() / WINDOW_MS + 6) * WINDOW_MS;
+    while (!count_at(start_ms)) start_ms += 5 * WINDOW_MS;
+    end_process(0);
+    struct call call = assert_closed(start_ms, truth());
+    assert_i64_equal(call.keys, 4);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: the last one that leaves in mid-window is told of it, that it was cut short, with the figures of all; who comes after it closes
+ * it all the same. */
+static void the_last_to_leave_is_told_that_it_was_cut_short(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(2, server.url, 30000, LONG_MS);
+    start();
+    int64_t start_ms = (real_ms() / WINDOW_MS + 30) * WINDOW_MS;
+    assert_true(count_at(start_ms));
+    end_process(0);
+    end_process(1);
+    assert_int_equal(atomic_load(&page->calls), 1);
+    assert_i64_equal(page->call[0].start_ms, start_ms);
+    assert_i64_equal(page->call[0].flags, TW_CLOSED_PARTIAL);
+    assert_int_equal(page->call[0].process, 1);
+    assert_i64_equal(page->call[0].sum, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_process_closes_each_window_with_the_figures_of_all),
+        cmocka_unit_test(the_chosen_one_is_killed_and_another_follows),
+        cmocka_unit_test(a_sleeper_is_not_waited_for_for_ever),
+        cmocka_unit_test(an_engine_that_is_cut_off_holds_the_window_up),
+        cmocka_unit_test(in_an_outage_each_closes_with_its_own_figures),
+        cmocka_unit_test(a_wiped_redis_is_told_everything_before_one_is_chosen),
+        cmocka_unit_test(a_process_without_a_hook_takes_part),
+        cmocka_unit_test(a_hook_that_never_will_leaves_it_to_another),
+        cmocka_unit_test(who_leaves_in_mid_window_leaves_it_to_the_others),
+        cmocka_unit_test(the_last_to_leave_is_told_that_it_was_cut_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,443 @@
+/* closing_test.c -- TW_CLOSED_BY_ONE, with Redis played by hand: what is said of a window, in which order, and what each answer does. */
+#include "tests/unit/hand_driver.h"
+
+#include "engine/closing.h"
+
+struct told {
+    int calls;
+    bool answers;
+    uint32_t flags, keys;
+    int64_t sum, found;
+    tw_family *family;
+};
+
+static bool see(void *ctx, const tw_count *count) {
+    struct told *told = ctx;
+    int64_t view = 0;
+    told->keys++;
+    told->sum += count->view;
+    if (count->key.size != 0) assert_status(tw_get_at(told->family, count->key, count->start_ms, &view), TW_OK);
+    told->found += count->key.size != 0 ? view : count->view;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct told *told = ctx;
+    (void)end_ms;
+    told->calls++;
+    told->flags = flags;
+    told->keys = 0;
+    told->sum = told->found = 0;
+    told->family = family;
+    assert_status(tw_each(family, start_ms, see, told), TW_OK);
+    return told->answers;
+}
+
+static struct told told;
+static struct rig rig;
+static struct twi_closing_say say;
+
+static tw_family_options options_of(void) {
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.closed_by = TW_CLOSED_BY_ONE;
+    options.on_window_closed = on_closed;
+    options.closed_ctx = &told;
+    return options;
+}
+
+static tw_family *open_family(void) {
+    memset(&told, 0, sizeof told);
+    told.answers = true;
+    hand_open(&rig);
+    tw_family_options options = options_of();
+    return rig_family_of(&rig, &options);
+}
+
+static void answer(enum twi_closing_kind kind) {
+    twi_port_closing_told(rig.engine, &say, &(struct twi_closing_answer){.kind = kind, .scan = "0"});
+}
+
+/* The next thing that is said, words apart, which are heard; false: nothing. */
+static bool next_say(void) {
+    for (int i = 0; i < 100 && twi_port_closing(rig.engine, &say); i++) {
+        if (say.verb != TWI_CLOSING_SAY_WORD) return true;
+        answer(TWI_CLOSING_TOLD_OK);
+    }
+    return false;
+}
+
+static void expect(enum twi_closing_verb verb) {
+    rig_pass(&rig, 30);
+    assert_true(next_say());
+    assert_int_equal(say.verb, verb);
+}
+
+/* A word, as the next one would be. */
+static void expect_word(void) {
+    rig_pass(&rig, 1000);
+    assert_true(twi_port_closing(rig.engine, &say));
+    assert_int_equal(say.verb, TWI_CLOSING_SAY_WORD);
+}
+
+static void acknowledge_all(int64_t total) {
+    while (hand_collect(100) != 0) {}
+    while (hand->count != 0) hand_acknowledge(total);
+}
+
+/* Counts and drains one window. */
+static void drain_window(tw_family *family) {
+    rig_add(family, "a", 5);
+    rig_pass(&rig, TW_MINUTE);
+    acknowledge_all(5);
+    rig_pass(&rig, 30);
+}
+
+/* What is owed to tw_close(). */
+static void close_rig(void) {
+    hand->settle_at_turns = true;
+    (void)tw_close(rig.engine, 0);
+}
+
+/* ---- the tests ---- */
+
+/* Goal: the whole way; the hook sees the totals of then, and keys that only others counted, by tw_each() and by tw_get_at(). */
+static void the_chosen_engine_shows_the_figures_of_all(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    assert_false(say.flag);
+    assert_i64_equal(say.start_ms, RIG_START_MS);
+    assert_i64_equal(say.end_ms, RIG_START_MS + TW_MINUTE);
+    answer(TWI_CLOSING_TOLD_LIST);
+    expect(TWI_CLOSING_SAY_LIST);
+    assert_int_equal(say.name_count, 1);
+    assert_memory_equal(say.names[0].data, "a", 1);
+    assert_int_equal(say.end_count, 1); /* until its names are there it holds the others up */
+    answer(TWI_CLOSING_TOLD_OK);
+    expect(TWI_CLOSING_SAY_ASK);
+    assert_true(say.flag);
+    assert_int_equal(say.end_count, 0);
+    answer(TWI_CLOSING_TOLD_WAIT);
+    assert_false(next_say());
+    rig_pass(&rig, 200);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    for (int i = 0; i < 300; i++) { /* some come twice */
+        char name[16];
+        snprintf(name, sizeof name, "other-%d", i % 200);
+        twi_port_closing_name(rig.engine, &say, tw_str(name));
+    }
+    twi_port_closing_name(rig.engine, &say, tw_str("a"));
+    answer(TWI_CLOSING_TOLD_YOU);
+    rig_pass(&rig, 30);
+    assert_i64_equal(told.calls, 0);
+    assert_i64_equal(hand_collect(1000), 202); /* and the overflow counter */
+    for (size_t i = 0; i < hand->count; i++) assert_i64_equal(hand->held[i].delta, 0);
+    while (hand->count != 0) hand_acknowledge(7);
+    rig_pass(&rig, 30);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.flags, 0);
+    assert_i64_equal(told.keys, 202);
+    assert_i64_equal(told.sum, 202 * 7);
+    assert_i64_equal(told.found, 202 * 7);
+    expect(TWI_CLOSING_SAY_DONE);
+    answer(TWI_CLOSING_TOLD_AGAIN);
+    rig_pass(&rig, 200);
+    expect(TWI_CLOSING_SAY_DONE);
+    answer(TWI_CLOSING_TOLD_DONE);
+    rig_pass(&rig, 1000);
+    assert_false(next_say());
+    assert_i64_equal(told.calls, 1);
+    int64_t view;
+    assert_status(tw_get_at(family, tw_str("other-7"), RIG_START_MS, &view), TW_OK); /* by what was packed of it */
+    assert_i64_equal(view, 7);
+    close_rig();
+}
+
+/* Goal: what another has closed is not told here; and every answer but YOU calls nobody. */
+static void what_another_closes_is_not_told_here(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_OTHER);
+    rig_pass(&rig, 1000);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_REFUSED);
+    rig_pass(&rig, 1000);
+    assert_false(next_say());
+    rig_pass(&rig, 4000);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_DONE);
+    rig_pass(&rig, 5000);
+    assert_false(next_say());
+    assert_i64_equal(told.calls, 0);
+    close_rig();
+}
+
+/* Goal: under a claim that is too old nothing is told: it is renewed first, and if another has it by then, it is his. */
+static void an_old_claim_calls_no_hook(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    answer(TWI_CLOSING_TOLD_YOU);
+    rig_pass(&rig, 30);
+    fake_clock_advance_ms(&rig.clock, 16000); /* it slept */
+    acknowledge_all(9);
+    rig_pass(&rig, 30);
+    assert_i64_equal(told.calls, 0);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_OTHER);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(told.calls, 0);
+    expect(TWI_CLOSING_SAY_ASK); /* it has died */
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    answer(TWI_CLOSING_TOLD_YOU);
+    rig_pass(&rig, 30);
+    acknowledge_all(11);
+    rig_pass(&rig, 30);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.sum, 22);
+    expect(TWI_CLOSING_SAY_DONE);
+    answer(TWI_CLOSING_TOLD_DONE);
+    close_rig();
+}
+
+/* Goal: while the hook answers false the claim is renewed; after the wait another may try. */
+static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    told.answers = false;
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    answer(TWI_CLOSING_TOLD_YOU);
+    rig_pass(&rig, 30);
+    acknowledge_all(5);
+    rig_pass(&rig, 30);
+    assert_i64_equal(told.calls, 1);
+    bool passed = false;
+    int renewed = 0;
+    for (int i = 0; i < 700 && !passed; i++) {
+        rig_pass(&rig, 100);
+        if (!next_say()) continue;
+        passed = say.verb == TWI_CLOSING_SAY_PASS;
+        if (!passed) assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+        if (!passed) renewed++;
+        answer(passed ? TWI_CLOSING_TOLD_OK : TWI_CLOSING_TOLD_YOU);
+    }
+    assert_true(passed);
+    assert_true(renewed >= 5);
+    assert_true(told.calls > 300);
+    rig_pass(&rig, 4000);
+    assert_false(next_say());
+    rig_pass(&rig, 1000);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_DONE);
+    close_rig();
+}
+
+/* Goal: an engine says that it holds up what it may still count in and what it has not drained, and nothing else. */
+static void a_word_says_what_is_held_up(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    expect_word();
+    assert_true(say.floor_ms <= RIG_START_MS + 1000);
+    assert_false(say.known);
+    answer(TWI_CLOSING_TOLD_OK);
+    int64_t first_ms = RIG_START_MS + TW_MINUTE;
+    rig_add(family, "a", 1);
+    rig_pass(&rig, TW_MINUTE); /* sealed, not drained */
+    expect_word();
+    assert_true(say.known);
+    assert_true(say.floor_ms >= first_ms);
+    assert_int_equal(say.end_count, 1);
+    assert_i64_equal(say.ends_ms[0], first_ms);
+    answer(TWI_CLOSING_TOLD_OK);
+    for (int i = 1; i < 20; i++) { /* more than can be listed: the earliest are */
+        rig_add(family, "a", 1);
+        rig_pass(&rig, TW_MINUTE);
+    }
+    expect_word();
+    assert_int_equal(say.end_count, TWI_CLOSING_ENDS_MAX);
+    for (uint32_t i = 0; i < TWI_CLOSING_ENDS_MAX; i++) assert_i64_equal(say.ends_ms[i], first_ms + i * TW_MINUTE);
+    assert_i64_equal(say.floor_ms, first_ms + TWI_CLOSING_ENDS_MAX * TW_MINUTE - 1);
+    answer(TWI_CLOSING_TOLD_OK);
+    close_rig();
+}
+
+/* Goal: nothing heard for a minute: local figures, once. Heard, but not drained: no hook, whatever time passes. */
+static void without_redis_the_hook_gets_what_is_known_here(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    rig_add(family, "a", 5);
+    rig_pass(&rig, TW_MINUTE);
+    for (int i = 0; i < 50; i++) { /* Redis answers */
+        rig_pass(&rig, 1000);
+        (void)next_say();
+    }
+    assert_i64_equal(told.calls, 0);
+    for (int i = 0; i < 58; i++) rig_pass(&rig, 1000);
+    assert_i64_equal(told.calls, 0);
+    for (int i = 0; i < 3; i++) rig_pass(&rig, 1000);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.flags, TW_CLOSED_LOCAL);
+    assert_i64_equal(told.sum, 5);
+    acknowledge_all(9);
+    rig_pass(&rig, 1000);
+    assert_false(next_say());
+    assert_i64_equal(told.calls, 1);
+    close_rig();
+}
+
+/* Goal: a Redis that forgot us is told again what it was told: names, and windows that were closed; and nobody tells on a claim of before. */
+static void a_redis_that_forgot_is_told_again(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_DONE); /* one that is closed */
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_LIST);
+    expect(TWI_CLOSING_SAY_LIST);
+    answer(TWI_CLOSING_TOLD_OK);
+    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    answer(TWI_CLOSING_TOLD_NEW);
+    acknowledge_all(5);
+    rig_pass(&rig, 200);
+    assert_i64_equal(told.calls, 0);
+    bool again = false, asked = false;
+    while (next_say()) {
+        if (say.verb == TWI_CLOSING_SAY_DONE) {
+            assert_i64_equal(say.start_ms, RIG_START_MS);
+            assert_null(say.closer);
+            again = true;
+            answer(TWI_CLOSING_TOLD_DONE);
+        } else {
+            assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+            assert_false(say.flag);
+            asked = true;
+            answer(TWI_CLOSING_TOLD_WAIT);
+        }
+    }
+    assert_true(again && asked);
+    close_rig();
+}
+
+/* Goal: who leaves in mid-window lists its names, and tells only if nobody else is there; then it says that it is gone. */
+static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
+    (void)state;
+    for (int last = 0; last < 2; last++) {
+        tw_family *family = open_family();
+        rig_add(family, "a", 5);
+        acknowledge_all(5);
+        (void)next_say();
+        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+        rig.engine->closing = true; /* what tw_close() does, turn by turn */
+        twi_engine_turn(rig.engine);
+        twi_engine_turn(rig.engine);
+        assert_true(next_say());
+        assert_int_equal(say.verb, TWI_CLOSING_SAY_LIST);
+        answer(TWI_CLOSING_TOLD_OK);
+        assert_true(next_say());
+        assert_int_equal(say.verb, TWI_CLOSING_SAY_LAST);
+        answer(last ? TWI_CLOSING_TOLD_YOU : TWI_CLOSING_TOLD_OTHER);
+        if (last) {
+            assert_true(next_say());
+            assert_int_equal(say.verb, TWI_CLOSING_SAY_READ);
+            answer(TWI_CLOSING_TOLD_YOU);
+            twi_engine_turn(rig.engine);
+            acknowledge_all(5);
+        }
+        for (int i = 0; i < 4; i++) twi_engine_turn(rig.engine);
+        assert_i64_equal(told.calls, last);
+        if (last) assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+        assert_false(twi_closing_is_over(rig.engine));
+        assert_true(next_say());
+        assert_int_equal(say.verb, TWI_CLOSING_SAY_LEAVE);
+        answer(TWI_CLOSING_TOLD_OK);
+        assert_true(twi_closing_is_over(rig.engine));
+        assert_false(next_say());
+        close_rig();
+    }
+}
+
+/* Goal: out of time, tw_close() tells what is known here, unless another has claimed it; an answer that is under way harms nobody. */
+static void out_of_time_the_hook_gets_local_figures(void **state) {
+    (void)state;
+    for (int claimed = 0; claimed < 2; claimed++) {
+        tw_family *family = open_family();
+        drain_window(family);
+        expect(TWI_CLOSING_SAY_ASK);
+        if (claimed) answer(TWI_CLOSING_TOLD_OTHER);
+        assert_status(tw_close(rig.engine, 0), TW_OK);
+        assert_i64_equal(told.calls, 1 - claimed);
+        if (!claimed) assert_i64_equal(told.flags, TW_CLOSED_LOCAL);
+    }
+}
+
+/* Goal: a family that is closed lists what it has, says that it is gone, and goes. */
+static void a_family_that_goes_leaves_its_names(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    rig_add(family, "a", 5);
+    (void)next_say();
+    assert_status(tw_family_close(family), TW_OK);
+    rig_pass(&rig, 30);
+    acknowledge_all(5);
+    expect(TWI_CLOSING_SAY_LIST);
+    answer(TWI_CLOSING_TOLD_OK);
+    rig_pass(&rig, 30);
+    expect(TWI_CLOSING_SAY_LEAVE);
+    assert_non_null(twi_load_relaxed(&rig.engine->families));
+    answer(TWI_CLOSING_TOLD_OK);
+    rig_pass(&rig, 1000);
+    rig_pass(&rig, 1000);
+    assert_null(twi_load_relaxed(&rig.engine->families));
+    assert_i64_equal(told.calls, 0);
+    close_rig();
+}
+
+/* Goal: without Redis it is as TW_CLOSED_BY_EACH. */
+static void without_a_redis_url_it_is_as_by_each(void **state) {
+    (void)state;
+    memset(&told, 0, sizeof told);
+    told.answers = true;
+    rig_open(&rig);
+    tw_family_options options = options_of();
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "a", 5);
+    rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.flags, 0);
+    assert_i64_equal(told.sum, 5);
+    rig_close(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chosen_engine_shows_the_figures_of_all),
+        cmocka_unit_test(what_another_closes_is_not_told_here),
+        cmocka_unit_test(an_old_claim_calls_no_hook),
+        cmocka_unit_test(a_hook_that_refuses_keeps_its_claim_for_a_while),
+        cmocka_unit_test(a_word_says_what_is_held_up),
+        cmocka_unit_test(without_redis_the_hook_gets_what_is_known_here),
+        cmocka_unit_test(a_redis_that_forgot_is_told_again),
+        cmocka_unit_test(who_leaves_in_mid_window_asks_whether_it_is_the_last),
+        cmocka_unit_test(out_of_time_the_hook_gets_local_figures),
+        cmocka_unit_test(a_family_that_goes_leaves_its_names),
+        cmocka_unit_test(without_a_redis_url_it_is_as_by_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
