@@ -294,7 +294,7 @@ static void fill_word(struct tw_family *family, struct twi_closing_say *say) {
     int64_t open_for_ms = twi_family_open_for_ms(family);
     struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : engine->turn_ms - open_for_ms};
     if (ends.floor_ms < 0) ends.floor_ms = 0;
-    twi_fence_seqcst(); /* N3, pairs with N2: see above */
+    twi_fence_seqcst(); /* N5, pairs with N2: see above */
     twi_window_visit(family, note_end, &ends);
     say->floor_ms = ends.floor_ms;
     if (ends.count > TWI_CLOSING_ENDS_MAX) {

@@ -321,7 +321,7 @@ typedef struct tw_family_options {
     uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
 
     /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts
-     * and Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL). tw_each(family, start_ms, ...) inside
+     * and Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL); in each engine or in one, see closed_by. tw_each(family, start_ms, ...) inside
      * lists the final counts. False: call me again later. Called from a turn or from tw_close(). Inside, tw_each,
      * tw_get, tw_get_at, tw_read, tw_add may be called; tw_turn, tw_flush, tw_close, tw_family_close answer
      * TW_ERR_MODE. */
@@ -348,8 +348,20 @@ typedef struct tw_family_options {
      * closes leaves at once. tw_get() shows the sum of all; a count below 0 of one engine counts while others are above (until it
      * has heard of them, it shows that alone). */
     uint32_t kind;
-    uint32_t
-        closed_by; /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, with what it knows */
+    /* TW_CLOSED_BY_EACH (default): on_window_closed is called in every engine, for what it has counted itself.
+     * TW_CLOSED_BY_ONE, with Redis: in one engine for each window, chosen in Redis when every live engine that has the family open has
+     * drained the window, and with the figures of all: tw_each() lists each key that any of them counted, view is its total. Of those
+     * that counted something there one is chosen; some may have no hook; all must say TW_CLOSED_BY_ONE. (family, start_ms) is the key for
+     * what you write: it is written once, unless the chosen engine stands still in its hook for longer than 30 s, or dies between your
+     * writing and its word to Redis: then another is called. A hook that needs longer, or fails, answers false: it is called again, and
+     * after a minute of that another engine's is. An engine that was not heard of for 30 s is taken for dead and not waited for: what it
+     * sends later is in Redis, not in that call, and keys that it alone had counted are not listed. One that has not drained a minute
+     * after Redis answers is not waited for either. TW_CLOSED_LOCAL: not everything could be had. Redis has not answered for a minute:
+     * each engine is called with what it knows; or totals or memory for others' keys were short. tw_close() in mid-window leaves the window
+     * to the others, silently; the last engine is called with TW_CLOSED_PARTIAL, and whoever opens the family before the end calls
+     * again, with all. Aligned and calendar windows, TW_MERGE_SCRIPT. Without Redis as TW_CLOSED_BY_EACH. Cost: at its end each engine
+     * sends the names of a window's keys, which Redis keeps until it is closed, and the chosen one asks for all totals. */
+    uint32_t closed_by;
 
     /* Limits */
 
@@ -417,8 +429,8 @@ TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size
 TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family);
 /** The family of that name, or NULL. */
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
-/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start and redis_key must be
- *  the same as at opening. A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
+/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start, closed_by and redis_key
+ *  must be the same as at opening. A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
  *  sealed or never opened; so does what a longer history_ms comes too late for. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 /** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be

@@ -2,6 +2,8 @@
  * permitted everything is there, once. */
 #include "tests/redis/sync_support.h"
 
+#include "engine/closing.h"
+
 #include <unistd.h>
 
 struct permission {
@@ -265,12 +267,98 @@ static void each_feature_needs_what_the_manual_says(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- windows that one engine closes ---- */
+
+static const char *const closing[] = {"+hgetall", "+set", "+sadd", "+sscan", "+exists", "+unlink"};
+
+struct closed {
+    _Atomic int calls;
+    _Atomic uint32_t flags;
+    _Atomic int64_t sum;
+};
+
+static bool add_view(void *ctx, const tw_count *count) {
+    *(int64_t *)ctx += count->view;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct closed *closed = ctx;
+    int64_t sum = 0;
+    (void)end_ms;
+    if (tw_each(family, start_ms, add_view, &sum) != TW_OK) return false;
+    atomic_store(&closed->flags, flags);
+    atomic_store(&closed->sum, sum);
+    atomic_fetch_add(&closed->calls, 1);
+    return true;
+}
+
+static bool was_closed(void *ctx) {
+    return atomic_load(&((struct closed *)ctx)->calls) != 0;
+}
+
+static tw_family *family_closed_once(tw_engine *engine, struct closed *closed) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "c";
+    options.window_ms = 1000;
+    options.lateness_ms = 2000;
+    options.earliness_ms = TW_MINUTE;
+    options.closed_by = TW_CLOSED_BY_ONE;
+    options.on_window_closed = on_closed;
+    options.closed_ctx = closed;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+/* Goal: what the manual names suffices for it; without, it is said once, and each closes with what it knows. */
+static void closing_by_one_needs_what_the_manual_names(void **state) {
+    (void)state;
+    atomic_store(&twi_close_wait_ms, 3000);
+    for (int permitted = 0; permitted < 2; permitted++) {
+        struct redis_server server;
+        struct log_lines lines = {.text = ""};
+        struct closed closed = {0};
+        tw_engine *engines[2];
+        char url[256];
+        struct timespec now;
+        redis_server_start(&server, NULL);
+        make_user(&server);
+        for (size_t i = 0; permitted && i < sizeof closing / sizeof *closing; i++)
+            redis_server_ask(&server, "ACL", "SETUSER", "tally", closing[i], NULL);
+        snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
+        clock_gettime(CLOCK_REALTIME, &now);
+        int64_t start_ms = (now.tv_sec + 2) * 1000;
+        for (int i = 0; i < 2; i++) {
+            tw_options options;
+            quick_options(&options, url);
+            options.redis_prefix = "acl:";
+            options.log_write = i == 0 ? on_log : NULL;
+            options.log_ctx = &lines;
+            assert_status(tw_open(&options, &engines[i]), TW_OK);
+            tw_family *family = family_closed_once(engines[i], &closed);
+            assert_status(tw_add_at(family, tw_str(i == 0 ? "a" : "b"), 2, start_ms, NULL), TW_OK);
+        }
+        assert_true(test_wait(was_closed, &closed, 60000));
+        assert_i64_equal(atomic_load(&closed.flags), permitted ? 0 : TW_CLOSED_LOCAL);
+        if (permitted) assert_i64_equal(atomic_load(&closed.sum), 4);
+        for (int i = 0; i < 2; i++) assert_status(tw_close(engines[i], 10000), TW_OK);
+        const char *line = strstr(lines.text, "refuses the choice of one engine to close a window");
+        assert_true((line == NULL) == (permitted == 1));
+        if (line != NULL) assert_null(strstr(line + 1, "refuses the choice of one engine"));
+        redis_server_destroy(&server);
+    }
+    atomic_store(&twi_close_wait_ms, 60000);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_missing_permission_is_named_and_nothing_is_lost),
         cmocka_unit_test(each_feature_needs_what_the_manual_says),
         cmocka_unit_test(what_a_dup_cannot_read_is_not_counted_again),
+        cmocka_unit_test(closing_by_one_needs_what_the_manual_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

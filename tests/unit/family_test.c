@@ -78,6 +78,7 @@ static void the_same_name_with_another_option_names_the_field(void **state) {
     REFUSED(on_full_limit, TW_DENY);
     REFUSED(on_window_closed, hook);
     REFUSED(closed_ctx, error);
+    REFUSED(closed_by, TW_CLOSED_BY_ONE);
     assert_ptr_equal(rig_family_of(&rig, &options), family);
 }
 

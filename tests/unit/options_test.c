@@ -424,6 +424,22 @@ static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
     assert_true(family_accepted(options).on_window_closed == hook);
 }
 
+static void one_engine_closes_windows_that_have_starts(void **state) {
+    (void)state;
+    FAMILY_REFUSED(closed_by, 2);
+    FAMILY_TAKES_IN(TW_ALIGNED, closed_by, TW_CLOSED_BY_ONE, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_FOREVER, closed_by, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_FROM_FIRST, closed_by, TW_CLOSED_BY_ONE);
+    struct twi_options_context plain = context;
+    tw_family_options one = good_family(), out;
+    plain.merge = TW_MERGE_MULTI;
+    one.closed_by = TW_CLOSED_BY_ONE;
+    assert_status(twi_family_options_check(&one, &out, &plain), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "closed_by:", 10);
+    plain.has_redis = false;
+    assert_status(twi_family_options_check(&one, &out, &plain), TW_OK);
+}
+
 static void memory_policies_are_of_their_lists(void **state) {
     (void)state;
     FAMILY_REFUSED(on_full, 2);
@@ -483,6 +499,7 @@ int main(void) {
         cmocka_unit_test(durations_are_not_negative_and_at_most_a_hundred_years),
         cmocka_unit_test(retention_ms_is_at_least_one_window),
         cmocka_unit_test(what_needs_windows_with_starts_is_refused_elsewhere),
+        cmocka_unit_test(one_engine_closes_windows_that_have_starts),
         cmocka_unit_test(memory_policies_are_of_their_lists),
         cmocka_unit_test(every_status_has_a_name_and_a_sentence),
     };

@@ -1,0 +1,139 @@
+/* closed_by_one_faults.c -- the same while engines die, sleep or are cut off, and Redis is away or forgets. */
+#include "tests/redis/closed_support.h"
+
+static bool has_call(void *ctx) {
+    return atomic_load(&page->calls) > *(int *)ctx;
+}
+
+static void refuse_all(bool refuses) {
+    for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
+}
+
+/* Goal: the one that was chosen is killed before its hook has answered true: another is chosen when its claim is over, and shows all the
+ * same, the keys of the dead one included. */
+static void the_chosen_one_is_killed_and_another_follows(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    refuse_all(true);
+    int none = 0;
+    int64_t start_ms = count_all(), sum = truth();
+    assert_true(test_wait(has_call, &none, LONG_MS));
+    int dead = page->call[0].process;
+    assert_i64_equal(page->call[0].sum, sum);
+    kill_process(dead);
+    refuse_all(false);
+    struct call call = assert_closed(start_ms, sum);
+    assert_int_not_equal(call.process, dead);
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: a process that sleeps is waited for no longer than a word of its lives, and closes nothing again when it wakes. */
+static void a_sleeper_is_not_waited_for_for_ever(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 4000, LONG_MS);
+    start();
+    int64_t start_ms = count_all(), closed_ms = start_ms;
+    kill(children[1], SIGSTOP);
+    assert_true(test_wait(is_closed, &closed_ms, LONG_MS));
+    kill(children[1], SIGCONT);
+    test_sleep_ms(2500);
+    struct call call = {0};
+    assert_i64_equal(closings_of(start_ms, &call), 1);
+    assert_i64_equal(call.flags, 0);
+    assert_i64_equal(call.of_all, 3);
+    assert_int_not_equal(call.process, 1);
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: what one has counted and could not send holds the window up; when it is there, the figures are whole.
+ * Method: a proxy between it and Redis; the others have drained long before. */
+static void an_engine_that_is_cut_off_holds_the_window_up(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 30000, LONG_MS);
+    struct proxy *proxy = proxy_start(&server, 1); /* a thread; the children use none of it but its port */
+    snprintf(page->url[2], sizeof page->url[2], "%s", proxy_url(proxy));
+    start();
+    assert_closed(count_all(), truth());
+    proxy_manner(proxy, PROXY_SILENT);
+    proxy_cut_all(proxy);
+    int64_t start_ms = count_all();
+    int64_t sealed_ms = start_ms + WINDOW_MS + LATE_MS, wait_ms = sealed_ms + 2000 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    struct call call;
+    assert_i64_equal(closings_of(start_ms, &call), 0);
+    proxy_manner(proxy, PROXY_OPEN);
+    assert_closed(start_ms, truth());
+    end();
+    proxy_stop(proxy);
+    redis_server_destroy(&server);
+}
+
+static bool all_have_closed(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) >= processes;
+}
+
+/* Goal: Redis away for longer than the wait: each hook gets its own figures, marked so, once; and nothing again when Redis is back. */
+static void in_an_outage_each_closes_with_its_own_figures(void **state) {
+    (void)state;
+    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
+    struct redis_server server;
+    redis_server_start(&server, durable);
+    begin(3, server.url, 30000, 1500);
+    start();
+    assert_closed(count_all(), truth());
+    int before = atomic_load(&page->calls);
+    redis_server_kill(&server);
+    int64_t start_ms = count_all();
+    assert_true(test_wait(all_have_closed, &start_ms, LONG_MS));
+    redis_server_restart(&server);
+    test_sleep_ms(3000);
+    assert_i64_equal(atomic_load(&page->calls), before + 3);
+    for (int i = before; i < before + 3; i++) {
+        assert_i64_equal(page->call[i].flags, TW_CLOSED_LOCAL);
+        assert_i64_equal(page->call[i].sum, page->call[i].process + 2);
+    }
+    assert_closed(count_all(), truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+/* Goal: Redis is wiped while a window that two have drained waits for the third: they tell it all again before one is chosen. */
+static void a_wiped_redis_is_told_everything_before_one_is_chosen(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    begin(3, server.url, 6000, LONG_MS);
+    start();
+    int64_t start_ms = count_all();
+    kill(children[1], SIGSTOP);
+    int64_t wait_ms = start_ms + WINDOW_MS + LATE_MS + 700 - real_ms();
+    if (wait_ms > 0) test_sleep_ms(wait_ms);
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    kill(children[1], SIGCONT);
+    assert_closed(start_ms, truth());
+    end();
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chosen_one_is_killed_and_another_follows),
+        cmocka_unit_test(a_sleeper_is_not_waited_for_for_ever),
+        cmocka_unit_test(an_engine_that_is_cut_off_holds_the_window_up),
+        cmocka_unit_test(in_an_outage_each_closes_with_its_own_figures),
+        cmocka_unit_test(a_wiped_redis_is_told_everything_before_one_is_chosen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

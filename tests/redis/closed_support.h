@@ -1,0 +1,253 @@
+/* closed_support.h -- processes that count, and whose windows one of them closes (TW_CLOSED_BY_ONE).
+ * Method: each process is told, through a page that all share, in which window to count (by event time, which stays open for two
+ * seconds after its end), and writes into that page what its hook is shown: so no kill can lose it.
+ * Always true: process i counts i + 1 under each key of its own (one, unless a test wants more), and 1 under a key of all. */
+#ifndef TEST_CLOSED_SUPPORT_H
+#define TEST_CLOSED_SUPPORT_H
+
+#include "tests/redis/sync_support.h"
+#include "tests/support/proxy.h"
+
+#include "engine/closing.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROCESSES_MAX 4
+#define CALLS_MAX 64
+#define WINDOW_MS 1000
+#define LATE_MS 2000
+#define LONG_MS 60000
+
+struct call {
+    int process;
+    int64_t start_ms, sum, of_all;
+    uint32_t flags, keys;
+    int64_t found; /* what tw_get_at() says of all keys that tw_each() has shown */
+    bool told;
+};
+
+struct page {
+    char url[PROCESSES_MAX][128];
+    int64_t life_ms, wait_ms;
+    int keys;
+    bool without_hook[PROCESSES_MAX];
+    _Atomic bool refuses[PROCESSES_MAX]; /* its hook answers false */
+    _Atomic int ready;
+    _Atomic int64_t start_ms[PROCESSES_MAX]; /* the window to count in; 0: none */
+    _Atomic int counted[PROCESSES_MAX];      /* how often it has; -1: it came too late */
+    _Atomic bool ends[PROCESSES_MAX];
+    _Atomic int calls;
+    struct call call[CALLS_MAX];
+};
+static struct page *page;
+static pid_t children[PROCESSES_MAX];
+static int processes;
+
+/* ---- a process --------------------------------------------------------------------------------------------------- */
+
+struct process {
+    int number;
+    tw_engine *engine;
+    tw_family *family;
+};
+
+struct seen {
+    struct call *call;
+    tw_family *family;
+};
+
+static inline bool see(void *ctx, const tw_count *count) {
+    struct seen *seen = ctx;
+    int64_t view = 0;
+    seen->call->sum += count->view;
+    seen->call->keys++;
+    if (count->key.size == 3) seen->call->of_all = count->view;
+    if (tw_get_at(seen->family, count->key, count->start_ms, &view) == TW_OK) seen->call->found += view;
+    return true;
+}
+
+static inline bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct process *process = ctx;
+    struct call call = {.process = process->number, .start_ms = start_ms, .flags = flags};
+    (void)end_ms;
+    if (tw_each(family, start_ms, see, &(struct seen){&call, family}) != TW_OK) call.sum = -1;
+    call.told = !atomic_load(&page->refuses[process->number]);
+    int at = atomic_load(&page->calls);
+    bool again = at > 0 && !call.told && page->call[at - 1].process == call.process && !page->call[at - 1].told;
+    if (again) return false; /* one line for a row of refusals */
+    at = atomic_fetch_add(&page->calls, 1);
+    if (at < CALLS_MAX) page->call[at] = call;
+    return call.told;
+}
+
+static inline tw_status count_in(const struct process *process, int64_t start_ms) {
+    char own[32];
+    tw_status status = tw_add_at(process->family, tw_str("all"), 1, start_ms, NULL);
+    for (int i = 0; i < page->keys && status == TW_OK; i++) {
+        snprintf(own, sizeof own, "own-%d-%d", process->number, i);
+        status = tw_add_at(process->family, tw_str(own), process->number + 1, start_ms, NULL);
+    }
+    return status;
+}
+
+static inline bool open_process(struct process *process) {
+    tw_options options;
+    tw_family_options family;
+    quick_options(&options, page->url[process->number]);
+    options.redis_timeout_ms = 500;
+    if (tw_open(&options, &process->engine) != TW_OK) return false;
+    tw_family_options_init(&family);
+    family.name = "stat";
+    family.window_ms = WINDOW_MS;
+    family.lateness_ms = LATE_MS;
+    family.earliness_ms = LONG_MS;
+    family.history_ms = LONG_MS;
+    family.closed_by = TW_CLOSED_BY_ONE;
+    if (!page->without_hook[process->number]) family.on_window_closed = on_closed;
+    family.closed_ctx = process;
+    return tw_family_open(process->engine, &family, &process->family) == TW_OK;
+}
+
+static inline int run_process(int number) {
+    struct process process = {.number = number};
+    pid_t parent = getppid();
+    atomic_store(&twi_close_life_ms, page->life_ms);
+    atomic_store(&twi_close_wait_ms, page->wait_ms);
+    if (!open_process(&process)) return 2;
+    atomic_fetch_add(&page->ready, 1);
+    while (!atomic_load(&page->ends[number]) && getppid() == parent) {
+        int64_t start_ms = atomic_exchange(&page->start_ms[number], 0);
+        if (start_ms == 0) {
+            test_sleep_ms(1);
+            continue;
+        }
+        bool counted = count_in(&process, start_ms) == TW_OK;
+        if (counted) (void)tw_flush(process.engine, 1000);
+        atomic_store(&page->counted[number], counted ? atomic_load(&page->counted[number]) + 1 : -1);
+    }
+    tw_status status = tw_close(process.engine, 20000);
+    return status == TW_OK ? 0 : 1;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+static inline bool are_ready(void *ctx) {
+    (void)ctx;
+    return atomic_load(&page->ready) == processes;
+}
+
+static inline void begin(int count, const char *url, int64_t life_ms, int64_t wait_ms) {
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    processes = count;
+    page->life_ms = life_ms;
+    page->wait_ms = wait_ms;
+    page->keys = 1;
+    for (int i = 0; i < PROCESSES_MAX; i++) snprintf(page->url[i], sizeof page->url[i], "%s", url);
+}
+
+static inline void start(void) {
+    fflush(NULL);
+    for (int i = 0; i < processes; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) _exit(run_process(i));
+    }
+    assert_true(test_wait(are_ready, NULL, LONG_MS));
+}
+
+static inline void end_process(int number) {
+    int status = 0;
+    atomic_store(&page->ends[number], true);
+    assert_int_equal(waitpid(children[number], &status, 0), children[number]);
+    children[number] = 0;
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static inline void end(void) {
+    for (int i = 0; i < processes; i++)
+        if (children[i] != 0) end_process(i);
+    munmap(page, sizeof *page);
+}
+
+static inline void kill_process(int number) {
+    kill(children[number], SIGKILL);
+    waitpid(children[number], NULL, 0);
+    children[number] = 0;
+}
+
+static inline int64_t real_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static inline bool have_counted(void *ctx) {
+    const int *before = ctx;
+    for (int i = 0; i < processes; i++)
+        if (children[i] != 0 && atomic_load(&page->counted[i]) == before[i]) return false;
+    return true;
+}
+
+/* All count in that window. False: one came too late. */
+static inline bool count_at(int64_t start_ms) {
+    int before[PROCESSES_MAX];
+    bool late = false;
+    for (int i = 0; i < processes; i++) {
+        if (atomic_load(&page->counted[i]) < 0) atomic_store(&page->counted[i], 0);
+        before[i] = atomic_load(&page->counted[i]);
+        atomic_store(&page->start_ms[i], start_ms);
+    }
+    assert_true(test_wait(have_counted, before, LONG_MS));
+    for (int i = 0; i < processes; i++) late = late || (children[i] != 0 && atomic_load(&page->counted[i]) < 0);
+    return !late;
+}
+
+/* In one that begins soon, or in one after that; its start. */
+static inline int64_t count_all(void) {
+    int64_t start_ms;
+    do {
+        start_ms = (real_ms() / WINDOW_MS + 1) * WINDOW_MS;
+    } while (!count_at(start_ms));
+    return start_ms;
+}
+
+/* ---- what was closed --------------------------------------------------------------------------------------------- */
+
+static inline int closings_of(int64_t start_ms, struct call *last) {
+    int count = 0, calls = atomic_load(&page->calls);
+    assert_true(calls <= CALLS_MAX);
+    for (int i = 0; i < calls; i++) {
+        if (page->call[i].start_ms != start_ms || !page->call[i].told) continue;
+        *last = page->call[i];
+        count++;
+    }
+    return count;
+}
+
+static inline bool is_closed(void *ctx) {
+    struct call call;
+    return closings_of(*(int64_t *)ctx, &call) != 0;
+}
+
+static inline int64_t truth(void) {
+    return processes + page->keys * processes * (processes + 1) / 2;
+}
+
+/* Closed once, with all figures. */
+static inline struct call assert_closed(int64_t start_ms, int64_t sum) {
+    struct call call = {0};
+    assert_true(test_wait(is_closed, &start_ms, LONG_MS));
+    test_sleep_ms(300); /* a second one would have come */
+    assert_i64_equal(closings_of(start_ms, &call), 1);
+    assert_i64_equal(call.flags, 0);
+    assert_i64_equal(call.sum, sum);
+    assert_i64_equal(call.found, sum);
+    return call;
+}
+
+#endif
