@@ -10,7 +10,8 @@ struct twi_sync {
     tw_engine *engine;
     struct twi_item held[4096]; /* collected and not yet settled; given up at close */
     size_t count;
-    bool settle_at_turns; /* each turn acknowledges all, so that tw_close() comes to its end */
+    void (*at_destroy)(void); /* the connection is lost; may be NULL */
+    bool settle_at_turns;     /* each turn acknowledges all, so that tw_close() comes to its end */
     int turns;
 };
 static struct twi_sync *hand;
@@ -74,6 +75,7 @@ static void hand_stats(const struct twi_sync *sync, tw_stats *stats) {
     stats->redis_connected = 1;
 }
 static void hand_destroy(struct twi_sync *sync) {
+    if (sync->at_destroy != NULL) sync->at_destroy();
     while (sync->count != 0) {
         struct twi_item item = hand_pop();
         twi_port_give_up(&item, TW_LOST_CLOSED);
