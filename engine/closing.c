@@ -182,10 +182,15 @@ static bool is_away(const tw_engine *engine, const struct twi_generation *genera
     return engine->turn_mono_ms - (heard_ms > since_ms ? heard_ms : since_ms) >= twi_load_relaxed(&twi_close_wait_ms);
 }
 
+/* Redis has answered for long enough since the window was sealed, and it still owes. */
+static bool had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
+    int64_t wait_ms = twi_load_relaxed(&twi_close_wait_ms), now_ms = engine->turn_mono_ms;
+    return !is_away(engine, generation) && now_ms - generation->sealed_mono_ms >= wait_ms &&
+           now_ms - generation->family->closing.since_ms >= wait_ms;
+}
+
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t wait_ms = twi_load_relaxed(&twi_close_wait_ms);
-    if (engine->turn_mono_ms - generation->sealed_mono_ms < wait_ms) return false;
-    return is_away(engine, generation) || engine->turn_mono_ms - generation->family->closing.since_ms >= wait_ms;
+    return is_away(engine, generation) || had_its_time(engine, generation);
 }
 
 static bool owe_total(void *ctx, struct twi_cell *cell, uint64_t meta) {
@@ -261,8 +266,7 @@ static bool holds_up(struct twi_generation *generation) {
     const struct twi_closer *closer = twi_closer_of(generation);
     if (phase >= TWI_HISTORY) return false;
     if (closer != NULL) return !closer->through;
-    if (generation->hook_done)
-        return phase != TWI_DRAINED && !twi_closing_gives_up(generation->family->engine, generation);
+    if (generation->hook_done) return phase != TWI_DRAINED && !had_its_time(generation->family->engine, generation);
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
 
