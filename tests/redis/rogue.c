@@ -106,7 +106,7 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
             assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         int64_t began_ms = test_mono_ms();
         assert_status(tw_close(engine, 100), TW_ERR_TIMEOUT);
-        assert_true(test_mono_ms() - began_ms < 1000);
+        assert_true(test_mono_ms() - began_ms < 3000);
         rogue_stop(&rogue);
         assert_i64_equal(lost.by_reason[TW_LOST_CLOSED], added);
         assert_true(rogue.accepted >= 2 && rogue.accepted < 100);

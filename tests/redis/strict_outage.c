@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLACK_MS 400 /* of a machine that is busy */
+#define SLACK_MS 1000 /* of a machine that is busy */
 
 static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED};
 

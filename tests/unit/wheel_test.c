@@ -1,4 +1,6 @@
 /* wheel_test.c -- what becomes of windows: told of once with their final figures, kept as long as promised, their memory used again. */
+#include <time.h>
+
 #include "tests/unit/rig.h"
 
 /* ---- the closing hook ------------------------------------------------------------------------------------------------------ */
@@ -363,9 +365,10 @@ static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) 
     assert_i64_equal(told.calls, 10);
     rig_add(family, "a", 1);
     fake_clock_advance_ms(&rig.clock, 8 * TW_HOUR);
-    int64_t begun_ms = test_mono_ms();
+    clock_t begun = clock();
     rig_turn(&rig);
-    assert_true(test_is_slow() || test_mono_ms() - begun_ms < 100);
+    assert_true(test_is_slow() ||
+                clock() - begun < CLOCKS_PER_SEC / 10); /* of this processor: the machine may be busy */
     assert_i64_equal(told.calls, 11);
     assert_i64_equal(rig_add(family, "a", 1), 1);
     rig_settle(&rig);
