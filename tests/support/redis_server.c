@@ -108,7 +108,7 @@ static bool answers(struct redis_server *server) {
     return strcmp(redis_server_ask(server, "PING", NULL), "PONG") == 0;
 }
 
-static void launch(struct redis_server *server) {
+static bool try_launch(struct redis_server *server) {
     unlink(server->socket); /* left behind by a killed one */
     pid_t parent = getpid();
     server->pid = fork();
@@ -118,10 +118,15 @@ static void launch(struct redis_server *server) {
     while (!answers(server)) {
         if (test_mono_ms() > deadline || waitpid(server->pid, NULL, WNOHANG) == server->pid) {
             reap(server, SIGKILL);
-            fail_msg("redis-server does not answer; its log is %s/redis.log", server->folder);
+            return false;
         }
         test_sleep_ms(5);
     }
+    return true;
+}
+
+static void launch(struct redis_server *server) {
+    if (!try_launch(server)) fail_msg("redis-server does not answer; its log is %s/redis.log", server->folder);
 }
 
 static int free_port(void) {
@@ -136,24 +141,29 @@ static int free_port(void) {
     return ntohs(address.sin_port);
 }
 
-static void start(struct redis_server *server, const char *const *extra, int port) {
+static void prepare(struct redis_server *server, const char *const *extra) {
     memset(server, 0, sizeof *server);
     server->extra = extra;
-    server->port = port;
     strcpy(server->folder, "/tmp/tallywheel-redis-XXXXXX");
     if (mkdtemp(server->folder) == NULL) fail_msg("mkdtemp: %s", strerror(errno));
     snprintf(server->socket, sizeof server->socket, "%s/socket", server->folder);
     snprintf(server->url, sizeof server->url, "unix://%s", server->socket);
     enlist(server);
-    launch(server);
 }
 
 void redis_server_start(struct redis_server *server, const char *const *extra) {
-    start(server, extra, 0);
+    prepare(server, extra);
+    launch(server);
 }
 
+/* A port that was free a moment ago may be somebody's by now. */
 void redis_server_start_tcp(struct redis_server *server, const char *const *extra) {
-    start(server, extra, free_port());
+    prepare(server, extra);
+    for (int tries = 0; tries < 5; tries++) {
+        server->port = free_port();
+        if (try_launch(server)) return;
+    }
+    fail_msg("redis-server does not answer; its log is %s/redis.log", server->folder);
 }
 
 void redis_server_stop(struct redis_server *server) {
