@@ -68,7 +68,7 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
 
 /* An admission that leaves less than a fifth of the limit. */
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
-    return used * 5 >= limit * 4; /* what was admitted is within the limit, and that within 2^53 */
+    return used >= limit - limit / 5; /* no product: what was admitted while Redis was away may be as far as 2^61 */
 }
 /* Of a call that was admitted and counted in a cell. */
 TWI_INLINE void twi_limit_count_admitted(tw_family *family, struct twi_thread *self, int64_t used, int64_t limit) {

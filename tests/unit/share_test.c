@@ -65,6 +65,8 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         if (policy == TW_OUTAGE_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
         assert_status(take(family, 20), policy == TW_OUTAGE_CLOSED ? TW_DENIED : TW_OK);
         assert_status(take(family, 60), open ? TW_OK : TW_DENIED);
+        /* To the edge of what a counter holds: no figure of it overflows. */
+        for (int n = 0; n < 250 && open && i < 4; n++) assert_status(take(family, TW_DELTA_MAX), TW_OK);
         hand_close(&rig);
     }
 }
