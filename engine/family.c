@@ -120,7 +120,6 @@ static void choose_hot_path(struct tw_family *family) {
     }
     if (family->slides) family->limit_acquire = twi_acquire_slow;
     family->limit = twi_limit_kind_of(family);
-    if (family->shares) family->limit_acquire = twi_acquire_slow;
     if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
 }
 

@@ -5,6 +5,8 @@
  * Always true: this path does nothing that twi_acquire_slow() does not; a count rises by one compare-and-swap from a value that
  * leaves room, and a denied call has only loaded (trap E36). */
 #include "engine/limit.h"
+#include "engine/overshoot.h"
+#include "engine/share.h"
 
 #ifndef TWI_HOT_ACQUIRE
 #error "hot_acquire.h is a template: define TWI_HOT_ACQUIRE first"
@@ -32,7 +34,9 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
         struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
         uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
         if (twi_likely(match != 0)) {
-            struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced);
+            uint32_t index = group.first + (uint32_t)__builtin_ctz(match);
+            struct twi_cell *cell = twi_home_cell(group.chunk, index, synced);
+            if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
             if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
         }
     }
@@ -50,6 +54,16 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     decision->bound = taken.bound;
     if (taken.unlisted) twi_dirty_list(engine, generation, cell, meta);
     return status;
+}
+
+/* A soft limit over Redis whose call may have brought more than its count (share.h). */
+__attribute__((noinline)) static void hot_share_decided(tw_family *family, struct twi_generation *generation,
+                                                        struct twi_cell *cell, int64_t n, int64_t limit,
+                                                        tw_status status, struct twi_decision *decision) {
+    struct twi_call call = {.family = family, .engine = family->engine};
+    struct twi_place place = {.generation = generation, .cell = cell, .meta = twi_load_relaxed(&cell->meta)};
+    twi_share_decided(&call, &place, n, limit, status, decision);
+    twi_overshoot_watch(family, generation, cell, n, decision->view, limit);
 }
 
 #endif
@@ -98,8 +112,19 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_SYNCED, key);
     if (twi_unlikely(cell == NULL)) goto slow;
     struct twi_decision decision = {.start_ms = generation->start_ms, .end_ms = generation->end_ms, .now_ms = now_ms};
-    tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, limit, self, &decision);
+    struct twi_share_quick share = {.most = limit};
+    bool shares = TWI_HOT_SYNCED && twi_likely(family->shares);
+    if (shares && twi_unlikely(!twi_share_quick(family, cell, n, limit, &share))) goto slow;
+    tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TW_PENDING) || twi_unlikely(status < 0)) goto slow;
+    if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.calm))) {
+        struct twi_decision told = decision; /* its own, as in take */
+        hot_share_decided(family, generation, cell, n, limit, status, &told);
+        decision = told;
+    } else if (shares) {
+        decision.bound = twi_saturated_sum(decision.bound, share.bound);
+        decision.has_bound = true;
+    }
     if (n != 0) {
         if (status == TW_OK)
             twi_limit_count_admitted(family, self, decision.view, limit);

@@ -66,9 +66,13 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
 
 /* ---- figures ---- */
 
-/* An admission that leaves less than a fifth of the limit. */
+/* Admissions from there on leave a fifth of the limit, or less. No product: what was admitted while Redis was away may be as far as
+ * 2^61. */
+TWI_INLINE int64_t twi_limit_near(int64_t limit) {
+    return limit - limit / 5;
+}
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
-    return used >= limit - limit / 5; /* no product: what was admitted while Redis was away may be as far as 2^61 */
+    return used >= twi_limit_near(limit);
 }
 /* Of a call that was admitted and counted in a cell. */
 TWI_INLINE void twi_limit_count_admitted(tw_family *family, struct twi_thread *self, int64_t used, int64_t limit) {

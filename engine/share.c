@@ -184,6 +184,24 @@ static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
     return smaller(limit, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 
+bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
+                           int64_t n, int64_t limit, struct twi_share_quick *quick) {
+    const tw_engine *engine = family->engine;
+    struct twi_cold *mine = (struct twi_cold *)cold;
+    struct share share = {.live = twi_live_engines(engine), .is_told = true, .is_known = true};
+    share.asked = twi_load_relaxed(&mine->asked);
+    if (share.live != 1 && twi_asked_seen(share.asked) < SETTLED) return false; /* the bound rests on the view then */
+    int64_t base = twi_load_relaxed(&cell->base);                               /* then acked, as share_of() */
+    share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
+    share.left = larger(less(limit, share.total), 0);
+    quick->most = ceiling_of(&share, n, limit);
+    quick->calm = twi_limit_near(limit);
+    if (share.live != 1)
+        quick->calm = smaller(quick->calm, twi_saturated_sum(share.total, part_of(&share, 0, limit) / 4));
+    quick->bound = bound_of(engine, &share, n, limit, 0);
+    return true;
+}
+
 int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                           struct twi_decision *decision) {
     struct share share = share_of(call, place, limit, decision);

@@ -36,6 +36,31 @@ int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms);
 /* Redis has failed to answer for longer than the family's grace: on_outage decides. Any thread. */
 bool twi_outage_is_on(const tw_family *family);
 
+/* ---- the short way (hot_acquire.h): a known key, Redis is there ---- */
+
+struct twi_share_quick {
+    int64_t most;  /* up to where it may count, by the view */
+    int64_t calm;  /* an admission that stays below needs nothing further; else twi_share_decided() */
+    int64_t bound; /* then; more than one engine, or a pace of others: share.c */
+};
+/* False: the long way must look. */
+bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
+                           int64_t n, int64_t limit, struct twi_share_quick *quick);
+TWI_INLINE bool twi_share_quick(const struct tw_family *family, struct twi_cell *cell, int64_t n, int64_t limit,
+                                struct twi_share_quick *quick) {
+    tw_engine *engine = family->engine;
+    struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
+    int64_t asked = twi_load_relaxed(&cold->asked);
+    uint32_t live = twi_load_relaxed(&engine->live_engines);
+    if (twi_unlikely(asked == 0) || twi_unlikely(live == 0)) return false;
+    if (twi_unlikely(twi_load_relaxed(&engine->leases.away_since_ms) != 0)) return false;
+    if (live != 1 || twi_asked_pace(asked) != 0) return twi_share_quick_among(family, cell, cold, n, limit, quick);
+    *quick = (struct twi_share_quick){.most = limit, .calm = twi_limit_near(limit)};
+    return true;
+}
+
+/* ---- the long way ---- */
+
 /* Before take(): up to where it may count, by the view. `decision` learns on what that rests. */
 int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                           struct twi_decision *decision);

@@ -2,6 +2,8 @@
  * on. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/limit.h"
+
 static tw_verdict verdict;
 
 static tw_status take(tw_family *family, int64_t n) {
@@ -69,6 +71,81 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         for (int n = 0; n < 250 && open && i < 4; n++) assert_status(take(family, TW_DELTA_MAX), TW_OK);
         hand_close(&rig);
     }
+}
+
+/* ---- the short way ---- */
+
+struct both {
+    struct rig rig;
+    int64_t start_ms;     /* the window's */
+    int64_t others, mine; /* what it counted there, and either key here */
+    int pairs,
+        singles; /* in the ring of those who are in a hurry: both keys; one alone, where their lines meet there */
+};
+
+/* What is owed of this window, by all means or in a hurry, is told for both keys at once. */
+static void settle_both(struct both *both, bool hurry) {
+    struct twi_item items[TWI_NEAR_MAX];
+    size_t count, now = 0;
+    if (hurry) {
+        count = twi_port_collect_near(both->rig.engine, items);
+    } else {
+        count = hand_collect(10);
+        memcpy(items, hand->held, count * sizeof *items);
+        hand->count = 0;
+    }
+    for (size_t i = 0; i < count; i++) now += twi_port_start_ms(&items[i]) == both->start_ms;
+    struct twi_answer answer = {.total = both->others + both->mine, .has_total = true};
+    for (size_t i = 0; i < count; i++) {
+        bool alone = hurry && now == 1 && twi_port_start_ms(&items[i]) == both->start_ms;
+        if (alone)
+            twi_port_return(&items[i], 0);
+        else
+            twi_port_acknowledge(&items[i], &answer);
+    }
+    assert_true(hurry || now == 0 || now == 2);
+}
+
+static void look_at_ring(struct both *both) {
+    int hurried = 0;
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) hurried += atomic_load(&both->rig.engine->near[i]) != 0;
+    both->pairs += hurried == 2;
+    both->singles += hurried == 1;
+    assert_true(both->pairs == 0 || both->singles == 0);
+}
+
+/* Goal: a call of a known key goes a short way (hot_acquire.h), and that is the long one, to the last field of the verdict and to what
+ * is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
+static void the_short_way_is_the_long_one(void **state) {
+    (void)state;
+    struct both both = {.pairs = 0};
+    struct test_prng prng;
+    tw_verdict by_short, by_long;
+    int64_t pairs = 0;
+    test_prng_seed(&prng, test_seed());
+    hand_open(&both.rig);
+    tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
+    for (uint64_t i = 0, steps = test_scale(40000); i < steps; i++) {
+        if (test_prng_chance(&prng, 1, 40)) twi_port_live(both.rig.engine, (uint32_t)test_prng_below(&prng, 5));
+        if (test_prng_chance(&prng, 1, 60)) twi_port_lease_away(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
+        if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
+        if (test_prng_chance(&prng, 1, 3)) both.others += test_prng_between(&prng, 0, 12);
+        if (test_prng_chance(&prng, 1, 3)) settle_both(&both, test_prng_chance(&prng, 1, 2));
+        int64_t n = test_prng_between(&prng, 0, 9), limit = both.others + both.mine;
+        limit += test_prng_between(&prng, -5, test_prng_chance(&prng, 1, 4) ? 1000 : 40);
+        if (limit < 0) limit = 0;
+        tw_status one = tw_acquire(family, tw_str("short"), n, limit, &by_short);
+        tw_status other = twi_acquire_slow(family, tw_str("long"), n, limit, &by_long);
+        assert_status(one, other);
+        assert_memory_equal(&by_short, &by_long, sizeof by_long);
+        if (by_long.window_start_ms != both.start_ms)
+            both = (struct both){.rig = both.rig, .start_ms = by_long.window_start_ms};
+        if (one == TW_OK) both.mine += n;
+        look_at_ring(&both);
+        pairs += both.pairs;
+    }
+    assert_true(pairs > 20 || test_is_slow());
+    hand_close(&both.rig);
 }
 
 /* ---- sliding ---- */
@@ -168,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_spends_no_more_than_its_share),
         cmocka_unit_test(each_policy_decides_while_redis_is_away),
+        cmocka_unit_test(the_short_way_is_the_long_one),
         cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
         cmocka_unit_test(an_unknown_window_before_leaves_a_share),
     };
