@@ -60,9 +60,10 @@ static void an_engine_that_is_cut_off_holds_the_window_up(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     begin(3, server.url, 30000, LONG_MS);
-    struct proxy *proxy = proxy_start(&server, 1); /* a thread; the children use none of it but its port */
+    fork_all();
+    struct proxy *proxy = proxy_start(&server, 1);
     snprintf(page->url[2], sizeof page->url[2], "%s", proxy_url(proxy));
-    start();
+    start_all();
     assert_closed(count_all(), truth());
     proxy_manner(proxy, PROXY_SILENT);
     proxy_cut_all(proxy);
