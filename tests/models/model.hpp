@@ -34,7 +34,7 @@ enum model_label {
     X(H3) X(H4) X(H5) \
     X(J1) X(J2) X(J3) X(J4) X(J5) X(J6) X(J7) X(J8) X(J9) X(J10) X(J11) X(J12) \
     X(K1) X(K2) \
-    X(N1) X(N2) X(N3) X(N4) \
+    X(N1) X(N2) X(N3) X(N4) X(N5) \
     X(O1) X(O2) \
     X(Q1) X(Q2) X(Q3) X(Q4) \
     X(R1) X(R2) X(R3) X(R4) X(R5) X(R6) X(R7) \

@@ -1,7 +1,7 @@
 // windows.cpp -- models of engine/window.c, of family.h and count.c where windows change, and of the turn's ownership.
 // The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
-// key that begins a life behind the back of another (N1, N2); a bucket's word that goes on in the next window (N3, N4); times of a
-// family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
+// key that begins a life behind the back of another (N1, N2); a window that is told to be over (N5, N2); a bucket's word that goes
+// on in the next window (N3, N4); times of a family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
 // Left out: memory that runs out, announcing to the wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
 #include "tests/models/model.hpp"
 
@@ -219,6 +219,35 @@ struct lives : rl::test_suite<lives, 3> {
     }
 };
 
+// closing.c: what an engine says that it has drained, nobody counts in any more. Trap R1. The turn raises the clock, and then looks.
+struct told : rl::test_suite<told, 2> {
+    family f;
+    rl::atomic<unsigned> clock;
+    bool counted, said_over;
+
+    void before() {
+        f.begin(2);
+        twi_store_relaxed(&clock, 1u);
+        counted = said_over = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) {                                            // fill_word()
+            bool looked_first = is_weak(N5, STEP) && f.find(1) == 0; // N5 step: looked before the clock was raised
+            twi_store_relaxed(&clock, 2u);
+            twi_fence_seqcst(N5);
+            said_over = looked_first || f.find(1) == 0;
+        } else { // twi_place_make() with a clock that was read before
+            if (twi_load_relaxed(&clock) != 1) return;
+            (void)f.open(1);
+            twi_fence_seqcst(N2);
+            if (twi_load_relaxed(&clock) == 1) counted = true;
+        }
+    }
+    void after() {
+        RL_ASSERT(!(counted && said_over));
+    }
+};
+
 // gcra.c: who finds the bucket's word of the window before closed finds the clock past that window; what was charged there is
 // carried over, each charge once. E22, E23.
 struct buckets : rl::test_suite<buckets, 3> {
@@ -333,6 +362,7 @@ int main() {
     };
     const model_mutant cut[] = {{W1, ACQUIRE, NULL}, {W2, RELEASE, NULL}};
     const model_mutant life[] = {{N1, FENCE, NULL}, {N2, FENCE, NULL}, {N2, STEP, NULL}};
+    const model_mutant over[] = {{N5, FENCE, NULL}, {N2, FENCE, NULL}, {N5, STEP, NULL}};
     const model_mutant turn[] = {
         {E1, ACQUIRE, NULL},
         {E1, STEP, NULL},
@@ -341,16 +371,13 @@ int main() {
     };
     const char *carries = "what is carried over stands in the word itself; whoever charges shows nothing else";
     const model_mutant bucket[] = {
-        {N3, RELEASE, NULL},
-        {N3, STEP, NULL},
-        {N4, ACQUIRE, NULL},
-        {N3, ACQUIRE, carries},
-        {N4, RELEASE, carries},
+        {N3, RELEASE, NULL}, {N3, STEP, NULL}, {N4, ACQUIRE, NULL}, {N3, ACQUIRE, carries}, {N4, RELEASE, carries},
     };
     const model_mutant late[] = {{F1, RELEASE, NULL}, {F1, STEP, NULL}, {F2, ACQUIRE, NULL}};
     int wrong = MODEL_RUN(opening, "the map of windows", 50000, map);
     wrong += MODEL_RUN(shortcut, "the current window", 30000, cut);
     wrong += MODEL_RUN(lives, "one key, one life", 100000, life);
+    wrong += MODEL_RUN(told, "a window told to be over", 100000, over);
     wrong += MODEL_RUN(buckets, "buckets", 30000, bucket);
     wrong += MODEL_RUN(lateness, "a longer lateness", 30000, late);
     wrong += MODEL_RUN(turns, "the owner of the turn", 30000, turn);
