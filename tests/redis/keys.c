@@ -38,6 +38,11 @@ static const struct row {
     {"`tw:ledger:<32 hex digits>`", "tw:ledger:", "hash", TW_DAY},
     {"`tw:marker`", "tw:marker", "hash", 0},
     {"`tw:live`", "tw:live", "zset", TW_MINUTE},
+    {COUNTER, "hits:", "string", TW_SECOND + DAY_AND_MORE},
+    {"`tw:closers:` + the family's template with an empty key and a stamp of 0", "tw:closers:hits:", "hash",
+     2 * TW_MINUTE},
+    {"`tw:closed:` + the same with the window's stamp", "tw:closed:hits:", "string", TW_SECOND + DAY_AND_MORE},
+    {"`tw:names:` + the same", "tw:names:hits:", "set", TW_SECOND + DAY_AND_MORE},
     {"`tw:lease:` + a counter's name", "tw:lease:tv:", "hash", TW_HOUR + DAY_AND_MORE},
     {"`tw:leases`", "tw:leases", "hash", 0},
     {"`tw:leases:wanted`", "tw:leases:wanted", "zset", 5000},
@@ -132,10 +137,28 @@ static void ask_for_everything(tw_engine *engine) {
     assert_status(tw_lock(tw_family_find(engine, "aligned"), key, 60000, token, NULL), TW_OK);
 }
 
+static atomic_bool names_seen; /* they go when the window is closed */
+static bool may_close(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)ctx, (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    return atomic_load(&names_seen);
+}
+
+static tw_family *closed_by_one(tw_engine *engine) {
+    tw_family_options options;
+    tw_family *family;
+    tw_family_options_init(&options);
+    options.name = "hits";
+    options.window_ms = TW_SECOND;
+    options.closed_by = TW_CLOSED_BY_ONE;
+    options.on_window_closed = may_close;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
 struct everything {
     struct redis_server server;
     tw_engine *a, *b;
-    tw_family *tv_a, *tv_b;
+    tw_family *tv_a, *tv_b, *hits_a, *hits_b;
     bool seen[ROWS];
 };
 
@@ -143,11 +166,14 @@ static bool buys_one(void *ctx) {
     return tw_acquire(ctx, tw_str("k"), 1, 100, NULL) == TW_OK;
 }
 
-/* The other engine goes on wanting more than it can have. */
+/* The other engine goes on wanting more than it can have; second after second somebody is counted, and closed. */
 static bool all_was_seen(void *ctx) {
     struct everything *all = ctx;
-    assert_true(tw_acquire(all->tv_b, tw_str("k"), 99, 100, NULL) != TW_OK);
+    (void)tw_acquire(all->tv_b, tw_str("k"), 99, 100, NULL);
+    assert_status(tw_add(all->hits_a, tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_add(all->hits_b, tw_str("k"), 1, NULL), TW_OK);
     look_at_all(&all->server, all->seen);
+    atomic_store(&names_seen, all->seen[row_of("tw:names:hits:")]);
     for (size_t i = 0; i < ROWS; i++)
         if (!all->seen[i]) return false;
     return true;
@@ -161,10 +187,12 @@ static void every_key_is_what_the_manual_says(void **state) {
     all.b = quick_engine(all.server.url, NULL);
     all.tv_a = family_with(all.a, "tv", TW_LIMIT_HARD, TW_SHAPE_FIXED);
     all.tv_b = family_with(all.b, "tv", TW_LIMIT_HARD, TW_SHAPE_FIXED);
+    all.hits_a = closed_by_one(all.a);
+    all.hits_b = closed_by_one(all.b);
     count_everywhere(all.a);
     ask_for_everything(all.a);
     assert_true(test_wait(buys_one, all.tv_a, 30000));
-    if (!test_wait(all_was_seen, &all, 30000))
+    if (!test_wait(all_was_seen, &all, 60000))
         for (size_t i = 0; i < ROWS; i++)
             if (!all.seen[i]) fail_msg("%s… was never there", rows[i].begins);
     assert_status(tw_close(all.a, 5000), TW_OK);
