@@ -44,7 +44,11 @@ def count_program(test: dict) -> tuple[int, int, int]:
 
 def name_failed(test: dict) -> None:
     print(f"failed: {test.get('name', '?')} ({test['result']})", file=sys.stderr)
-    said = [line for line in (test.get("stdout") or "").splitlines() if line.startswith("not ok")]
+    said, after = [], False
+    for line in (test.get("stdout") or "").splitlines():
+        after = line.startswith("not ok") or (after and line.startswith("#"))  # cmocka says why below
+        if after:
+            said.append(line)
     for line in said + (test.get("stderr") or "").splitlines()[-12:]:
         print(f"    {line[:200]}", file=sys.stderr)
 

@@ -297,12 +297,14 @@ static void giving_back_is_done_in_bounded_steps(void **state) {
     seal(&pack);
     assert_int_equal(build(&pack, TWI_WORK_TURN), TWI_PACK_DONE);
     int64_t before = twi_arena_bytes_used(&pack.arena);
+    /* Of 2048 lines; pieces are rounded up to their class, by a quarter at most. */
+    const int64_t step = 2048 * TWI_LINE_BYTES * 5 / 4;
     uint32_t steps = 0;
     for (bool gone = false; !gone; steps++) {
         uint32_t work = 2048;
         gone = twi_table_shed(&pack.arena, pack.generation, &work);
         int64_t now = twi_arena_bytes_used(&pack.arena);
-        assert_true(before - now <= 2048 * TWI_LINE_BYTES);
+        assert_true(before - now <= step);
         before = now;
     }
     assert_true(steps > 10);
@@ -310,7 +312,7 @@ static void giving_back_is_done_in_bounded_steps(void **state) {
         uint32_t work = 2048;
         gone = twi_packed_unmake(&pack.arena, pack.generation, &pack.line, &work);
         int64_t now = twi_arena_bytes_used(&pack.arena);
-        assert_true(before - now <= 2048 * TWI_LINE_BYTES);
+        assert_true(before - now <= step);
         before = now;
     }
     assert_i64_equal(pack.line, 0);
