@@ -129,13 +129,18 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
 
 /* ---- the bound ---- */
 
+/* How much more than their pace the others' batches may come to at once: those of several even each other out. */
+static double unevenness(int64_t others) {
+    return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
+}
+
 /* B1; 0: nothing is known to come. */
-static int64_t pace_bound(const tw_engine *engine, int64_t asked) {
+static int64_t pace_bound(const tw_engine *engine, int64_t asked, int64_t others) {
     int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(asked);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_asked_pace(asked);
     if (pace == 0) return 0;
     double unheard_ms = (double)larger(age_ms, 0) + 1.25 * (double)interval_ms;
-    return (int64_t)((double)pace * 1.3 / TWI_PACE_ONE * unheard_ms) + 1;
+    return (int64_t)((double)pace * (1 + unevenness(others)) / TWI_PACE_ONE * unheard_ms) + 1;
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
@@ -143,7 +148,7 @@ static int64_t bound_of(const tw_engine *engine, const struct share *share, int6
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
     int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
     if (!share->is_known) return twi_saturated_sum(larger(less(limit, view), 0), whole);
-    int64_t by_pace = pace_bound(engine, share->asked);
+    int64_t by_pace = pace_bound(engine, share->asked, others);
     if (others == 0) return by_pace;
     if (twi_asked_seen(share->asked) < SETTLED) return twi_saturated_sum(larger(less(limit, view), 0), whole);
     if (by_pace == 0 && share->left == 0) return 0;

@@ -9,7 +9,7 @@
  * THE BOUND, |used - truth|. Not known to us is what others had counted and not sent when Redis told T (at most one interval
  * of theirs, for they send what is owed, jittered to 5/4 of it), and what they have counted since (the age of T). How fast
  * they count is known from T itself, total by total: `pace`, units of others per ms, smoothed over some intervals. So
- *      B1 = 1.3 * pace * (age + 5/4 interval)                 three tenths for the unevenness of their batches
+ *      B1 = (1 + u) * pace * (age + 5/4 interval)             u for the unevenness of their batches: 0.3; of two others 0.4, of one 0.55
  *      B2 = (live - 1) * max(n, (R + B1) / live + 1)          they, too, spend no more than a share of what is left
  * and the bound is the smaller one. Where the others were idle, or nothing is known of their pace, B2 alone holds; where less than
  * some intervals have been seen, they may still decide on totals of before, so all that remains and their shares of the
