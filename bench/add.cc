@@ -5,7 +5,9 @@
 #include "bench/bench.h"
 #include "bench/server.h"
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 namespace bench {
 
@@ -283,8 +285,18 @@ void command_acquire(Bench &bench) {
             bench_setup setup = setup_for(one->all, one->keys, bench.threads_most());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_synced(), setup, one->all, cores());
-            /* Totals are known from here on, as they are of keys that live for longer than an interval. */
-            if (!bench_ours_flush(table.self, 60000)) child.fail("not all was acknowledged by Redis within a minute");
+            /* Totals and the others' pace are known from here on, as of keys that live for longer than some intervals. */
+            for (int interval = 0; interval < 5; interval++) {
+                Plan plan;
+                plan.peer = bench_ours_synced();
+                plan.self = table.self;
+                plan.stream = &one->all;
+                plan.threads = cores();
+                run_threads(plan);
+                table.sum += static_cast<int64_t>(one->all.count());
+                if (!bench_ours_flush(table.self, 60000)) child.fail("not all was acknowledged by Redis within a minute");
+                std::this_thread::sleep_for(std::chrono::milliseconds(120));
+            }
             for (unsigned threads : bench.options.threads)
                 for (const bench_peer *form : {bench_ours_synced(), bench_ours_acquire_synced()})
                     table.run(form, one->workload, "plain", plan_for(bench, one->stream, one->ops, threads));
