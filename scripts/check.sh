@@ -209,7 +209,7 @@ step_asan() {
     # shellcheck disable=SC2046
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        run_tests asan --no-suite long --no-suite stress -t 4 --num-processes $((jobs + 1)) --wrapper "$(plain_addresses)"
+        run_tests asan --no-suite long --no-suite stress -t 4 --wrapper "$(plain_addresses)"
 }
 
 step_tsan() {
@@ -218,8 +218,7 @@ step_tsan() {
         -Dchecks=2 -Drace_points=true -Dc_args=-Wno-tsan &&
         ninja -C "$out/tsan" || return
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
-        run_tests tsan --suite unit --suite model --suite stress --suite sim --suite redis -t 4 \
-        --num-processes $((jobs + 1)) --wrapper "$(plain_addresses)"
+        run_tests tsan --suite unit --suite model --suite stress --suite sim --suite redis -t 4 --wrapper "$(plain_addresses)"
 }
 
 step_valgrind() {
