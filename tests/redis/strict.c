@@ -285,7 +285,9 @@ static void what_was_admitted_is_what_is_charged(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
                                               PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
-                                              PROXY_TWICE,        PROXY_HOLD,        PROXY_RESET};
+                                              PROXY_HOLD,         PROXY_RESET};
+    /* Not TWICE: a second copy of a question whose answer was heard comes over no connection. A denied call leaves no note, so that copy
+     * would be decided anew, on what never-minds have given back in between. */
     for (int round = 0; round < 2; round++) {
         struct strict strict;
         pthread_t threads[4];
