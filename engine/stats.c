@@ -12,8 +12,15 @@
 
 #include "engine/overshoot.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+
+/* A program that was built with an older header reads every field where that header had it. */
+static_assert(offsetof(tw_stats, last_error) == TW_STATS_ROOM * sizeof(int64_t), "a new figure moves no other field");
+static_assert(sizeof(tw_stats) == TW_STATS_ROOM * sizeof(int64_t) + 128, "nor does it make the struct longer");
+static_assert(offsetof(tw_stats, increments) == 0, "figures begin the struct");
+static_assert(offsetof(tw_stats, audit_findings) == 68 * sizeof(int64_t), "figures are appended, and none goes");
 
 #define PREFIX "tallywheel_"
 #define METRIC_BYTES_MAX 1024 /* four lines of at most 11 + 40 + 100 bytes */

@@ -848,13 +848,16 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
 
+#define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
+#define TW_STATS_ONE(name, kind, text) +1
 typedef struct tw_stats {
 #define TW_STATS_FIELD(name, kind, text) int64_t name;
     TW_STATS(TW_STATS_FIELD)
 #undef TW_STATS_FIELD
+    int64_t reserved[TW_STATS_ROOM - (0 TW_STATS(TW_STATS_ONE))];
     char last_error[128]; /* of Redis or of the connection; empty: none */
-    uint64_t reserved[13];
 } tw_stats;
+#undef TW_STATS_ONE
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
 /** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
