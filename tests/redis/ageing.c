@@ -1,6 +1,7 @@
 /* ageing.c -- endless families whose idle keys make room, over a real Redis: a stream of keys whose favourites drift, several
  * threads, Redis killed in the middle. In the end every key in Redis holds the sum of its increments, to the unit. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -193,5 +194,5 @@ int main(void) {
         cmocka_unit_test(ever_new_keys_at_full_speed_stay_within_bounds),
         cmocka_unit_test(an_evicted_key_comes_back_with_its_total),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,5 +1,6 @@
 /* audit.c -- an audit finds each difference, by key, and changes nothing. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <unistd.h>
 
@@ -312,5 +313,5 @@ int main(void) {
         cmocka_unit_test(the_look_at_keys_is_bounded),
         cmocka_unit_test(an_engine_audits_itself_where_asked),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

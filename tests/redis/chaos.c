@@ -4,6 +4,7 @@
  * Time: TW_SCALE percent of 10 s and 4 s, at most 60 s each. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -257,5 +258,5 @@ int main(void) {
         cmocka_unit_test(four_processes_in_chaos_agree_to_the_unit),
         cmocka_unit_test(killed_processes_double_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

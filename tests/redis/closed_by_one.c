@@ -1,5 +1,6 @@
 /* closed_by_one.c -- TW_CLOSED_BY_ONE by real processes: each window is closed by one of them, with the figures of all. */
 #include "tests/redis/closed_support.h"
+#include "tests/support/side_by_side.h"
 
 static void one_process_closes_each_window_with_the_figures_of_all(void **state) {
     (void)state;
@@ -109,5 +110,5 @@ int main(void) {
         cmocka_unit_test(who_leaves_in_mid_window_leaves_it_to_the_others),
         cmocka_unit_test(the_last_to_leave_is_told_that_it_was_cut_short),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

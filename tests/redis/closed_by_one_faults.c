@@ -1,5 +1,6 @@
 /* closed_by_one_faults.c -- the same while engines die, sleep or are cut off, and Redis is away or forgets. */
 #include "tests/redis/closed_support.h"
+#include "tests/support/side_by_side.h"
 
 static bool has_call(void *ctx) {
     return atomic_load(&page->calls) > *(int *)ctx;
@@ -136,5 +137,5 @@ int main(void) {
         cmocka_unit_test(in_an_outage_each_closes_with_its_own_figures),
         cmocka_unit_test(a_wiped_redis_is_told_everything_before_one_is_chosen),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,6 +1,7 @@
 /* expiry.c -- what Redis's keys live by: set with the first count, never extended, healed when lost, late deltas
  * refused. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <time.h>
 
@@ -219,5 +220,5 @@ int main(void) {
         cmocka_unit_test(the_second_engine_adopts_the_life_the_first_one_began),
         cmocka_unit_test(skewed_nodes_count_into_their_own_windows_or_are_late),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

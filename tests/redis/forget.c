@@ -3,6 +3,7 @@
  * Always true: at the end of each test, Redis's sum plus what the metrics call lost is the sum of all increments. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <glob.h>
 #include <sys/stat.h>
@@ -309,5 +310,5 @@ int main(void) {
         cmocka_unit_test(what_is_beyond_the_window_is_counted_to_the_unit),
         cmocka_unit_test(an_expired_ledger_is_a_clean_start),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

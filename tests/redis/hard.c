@@ -2,6 +2,7 @@
  * server do. Several engines in one process stand for several processes; hard_crowd.c has real ones. */
 #include "tests/redis/hard_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <time.h>
 
@@ -444,5 +445,5 @@ int main(void) {
         cmocka_unit_test(nobody_waits_for_what_is_sold_out),
         cmocka_unit_test(stranded_units_are_freed_by_hand_and_refunds_are_sold_again),
     };
-    return cmocka_run_group_tests_name("hard", tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -2,6 +2,7 @@
  * Always true: each admission is counted in a page that the test owns and all processes share, so that no kill can lose it. */
 #include "tests/redis/hard_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -201,5 +202,5 @@ int main(void) {
         cmocka_unit_test(a_crowd_buys_exactly_the_limit_through_restarts_and_lost_replies),
         cmocka_unit_test(a_process_that_is_killed_strands_at_most_its_lease),
     };
-    return cmocka_run_group_tests_name("hard_crowd", tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,6 +1,7 @@
 /* live.c -- the registry of live engines: who is there is counted, who died is not, and a user who may not write it counts all
  * the same. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -98,5 +99,5 @@ int main(void) {
         cmocka_unit_test(a_killed_engine_is_counted_no_more),
         cmocka_unit_test(a_registry_that_cannot_be_kept_harms_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

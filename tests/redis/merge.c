@@ -1,6 +1,7 @@
 /* merge.c -- the three ways to merge, against a real server: what all of them must do, what only the script can promise,
  * and strangers who count the same keys meanwhile. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -476,5 +477,5 @@ int main(void) {
         cmocka_unit_test(a_close_on_a_hung_server_reports_each_unit_once),
         cmocka_unit_test(strangers_on_the_same_keys_change_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

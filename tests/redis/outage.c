@@ -1,6 +1,7 @@
 /* outage.c -- Redis dies, hangs, refuses: the callers notice nothing, and afterwards the sums agree (or the report
  * says why). */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -458,5 +459,5 @@ int main(void) {
         cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(engines_come_and_go_without_a_trace),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,6 +1,7 @@
 /* permissions.c -- a user who may do all that docs/SYNC.md names but one thing: it is said, nothing is lost, and once it is
  * permitted everything is there, once. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include "engine/closing.h"
 
@@ -97,12 +98,15 @@ static void check_one(struct redis_server *server, const struct permission *perm
     assert_null(strstr(lines.text, "pw"));
 }
 
-/* Goal: NOPERM on each command in turn: a clear line where it matters, nothing lost, nothing twice (fault 26). */
+#define PARTS 4u
+
+/* Goal: NOPERM on each command in turn: a clear line where it matters, nothing lost, nothing twice (fault 26).
+ * Method: every fourth of the table, from the part's number on. */
 static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
-    (void)state;
+    size_t part = (size_t)(uintptr_t)*state;
     struct redis_server server;
     redis_server_start(&server, NULL);
-    for (size_t i = 0; i < PERMISSIONS; i++) {
+    for (size_t i = part; i < PERMISSIONS; i += PARTS) {
         print_message("# without %s\n", permissions[i].command);
         check_one(&server, &permissions[i]);
     }
@@ -203,7 +207,7 @@ static bool hard_limits_work(tw_engine *engine, int64_t within_ms) {
     return verdict.final && sold == 20;
 }
 
-static const struct feature features[] = {
+static struct feature features[] = {
     {"stock", "hget zadd zcard zrange zrangebyscore zrem zscore decrby", "", stock_works},
     {"holds", "zadd zcard zrem zremrangebyscore zscore", "", holds_work},
     /* what others hold idle is not called back, and passes for stranded; nothing is tidied */
@@ -246,23 +250,20 @@ static bool is_spare(const struct feature *feature, const char *command) {
 
 /* Goal: for each feature the line of the manual suffices, and without any one command it says so or does less, as the manual has it. */
 static void each_feature_needs_what_the_manual_says(void **state) {
-    (void)state;
+    const struct feature *feature = *state;
     struct redis_server server;
     static struct log_lines lines;
+    char words[128], *rest = words;
     redis_server_start(&server, NULL);
-    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
-        const struct feature *feature = &features[i];
-        char words[128], *rest = words;
-        if (!works_without(&server, feature, NULL, &lines, 60000))
-            fail_msg("%s: the line of the manual does not suffice: %s", feature->name, lines.text);
-        assert_null(strstr(lines.text, "refuses"));
-        snprintf(words, sizeof words, "%s", feature->commands);
-        for (char *command; (command = strtok_r(rest, " ", &rest)) != NULL;) {
-            bool spare = is_spare(feature, command);
-            print_message("# %s without %s\n", feature->name, command);
-            if (works_without(&server, feature, command, &lines, spare ? 60000 : 2500) != spare)
-                fail_msg("%s %s without %s: %s", feature->name, spare ? "fail" : "work", command, lines.text);
-        }
+    if (!works_without(&server, feature, NULL, &lines, 60000))
+        fail_msg("%s: the line of the manual does not suffice: %s", feature->name, lines.text);
+    assert_null(strstr(lines.text, "refuses"));
+    snprintf(words, sizeof words, "%s", feature->commands);
+    for (char *command; (command = strtok_r(rest, " ", &rest)) != NULL;) {
+        bool spare = is_spare(feature, command);
+        print_message("# %s without %s\n", feature->name, command);
+        if (works_without(&server, feature, command, &lines, spare ? 60000 : 2500) != spare)
+            fail_msg("%s %s without %s: %s", feature->name, spare ? "fail" : "work", command, lines.text);
     }
     redis_server_destroy(&server);
 }
@@ -355,10 +356,15 @@ static void closing_by_one_needs_what_the_manual_names(void **state) {
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_missing_permission_is_named_and_nothing_is_lost),
-        cmocka_unit_test(each_feature_needs_what_the_manual_says),
+        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)0),
+        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)1),
+        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)2),
+        cmocka_unit_test_prestate(each_missing_permission_is_named_and_nothing_is_lost, (void *)3),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[0]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[1]),
+        cmocka_unit_test_prestate(each_feature_needs_what_the_manual_says, &features[2]),
         cmocka_unit_test(what_a_dup_cannot_read_is_not_counted_again),
         cmocka_unit_test(closing_by_one_needs_what_the_manual_names),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,6 +1,7 @@
 /* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is over
  * everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -220,5 +221,5 @@ int main(void) {
         cmocka_unit_test(a_busy_server_is_waited_for),
         cmocka_unit_test(keys_of_every_wrong_kind_wait_alone),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

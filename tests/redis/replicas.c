@@ -2,6 +2,7 @@
  * Always true: adds never wait, whatever the replica does; at the end sums agree. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <unistd.h>
 
@@ -248,5 +249,5 @@ int main(void) {
         cmocka_unit_test(a_full_window_holds_back_what_is_new),
         cmocka_unit_test(where_wait_is_forbidden_nothing_is_promised),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

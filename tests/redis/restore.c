@@ -2,6 +2,7 @@
  * what they had counted, each its own part, once.
  * Always true: at the end Redis's sum is the sum of all increments, less what the metrics call lost, to the unit. */
 #include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -305,5 +306,5 @@ int main(void) {
         cmocka_unit_test(what_dropped_windows_held_is_lost_to_the_unit),
         cmocka_unit_test(a_total_that_fell_is_reported_and_not_repaired),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -3,6 +3,7 @@
  * Redis must equal the sum of all increments (P), and the answers must be those that the fault calls for. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
+#include "tests/support/side_by_side.h"
 
 #include <sys/resource.h>
 
@@ -472,5 +473,5 @@ int main(void) {
         cmocka_unit_test(a_batch_of_unknown_fate_stays_as_it_was_frozen),
         cmocka_unit_test(two_engines_under_one_identity_are_found_out),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

@@ -1,0 +1,111 @@
+/* side_by_side.c -- see side_by_side.h.
+ * Method: a fork for each test, whose output goes to a file without a name; the parent prints the files one after the
+ * other, with the numbers of its own plan. */
+#include "tests/support/side_by_side.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TESTS_MAX 64
+#define AT_ONCE_DEFAULT 6
+
+struct apart {
+    pid_t pid; /* 0: not begun, or over */
+    FILE *output;
+    bool begun, over, passed;
+};
+
+/* TW_SIDE_BY_SIDE=1: one after the other, as a debugger or a doubt may want it. */
+static size_t at_once(void) {
+    const char *text = getenv("TW_SIDE_BY_SIDE");
+    long wanted = text != NULL ? strtol(text, NULL, 10) : 0;
+    if (wanted > 0) return (size_t)wanted;
+    return test_is_slow() ? AT_ONCE_DEFAULT / 3 : AT_ONCE_DEFAULT;
+}
+
+static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output, pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it died before we could ask to die with it */
+    dup2(fileno(output), STDOUT_FILENO);
+    dup2(fileno(output), STDERR_FILENO);
+    int failed = _cmocka_run_group_tests(test->name, test, 1, NULL, NULL);
+    exit(failed == 0 ? 0 : 1); /* not _exit(): servers that the test has left are ended by exit handlers */
+}
+
+static void begin_test(struct apart *apart, const struct CMUnitTest *test) {
+    apart->begun = true;
+    apart->output = tmpfile();
+    if (apart->output == NULL) {
+        fprintf(stderr, "no file for the output of %s: %s\n", test->name, strerror(errno));
+        apart->over = true;
+        return;
+    }
+    fflush(NULL);
+    pid_t parent = getpid();
+    apart->pid = fork();
+    if (apart->pid == 0) become_test(test, apart->output, parent);
+    if (apart->pid > 0) return;
+    fprintf(stderr, "no process for %s: %s\n", test->name, strerror(errno));
+    apart->pid = 0;
+    apart->over = true;
+}
+
+static size_t running(const struct apart *apart, size_t count) {
+    size_t sum = 0;
+    for (size_t i = 0; i < count; i++) sum += apart[i].pid != 0;
+    return sum;
+}
+
+static void await_one(struct apart *apart, size_t count) {
+    int status = 0;
+    pid_t pid = wait(&status);
+    for (size_t i = 0; i < count; i++) {
+        if (pid <= 0 || apart[i].pid != pid) continue;
+        apart[i].pid = 0;
+        apart[i].over = true;
+        apart[i].passed = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (WIFSIGNALED(status)) dprintf(fileno(apart[i].output), "# ended by signal %d\n", WTERMSIG(status));
+    }
+}
+
+/* The child's plan and its result are replaced by the parent's; all else is shown as a comment. */
+static void print_test(const struct apart *apart, const struct CMUnitTest *test, size_t number) {
+    char line[1024];
+    printf("%s %zu - %s\n", apart->passed ? "ok" : "not ok", number, test->name);
+    if (apart->output == NULL) return;
+    rewind(apart->output);
+    while (fgets(line, sizeof line, apart->output) != NULL) {
+        if (strncmp(line, "ok ", 3) == 0 || strncmp(line, "not ok ", 7) == 0 || strncmp(line, "1..", 3) == 0) continue;
+        if (strncmp(line, "# ok - ", 7) == 0 || strncmp(line, "# not ok - ", 11) == 0) continue;
+        printf("%s%s", line[0] == '#' ? "" : "# ", line);
+    }
+    fclose(apart->output);
+    fflush(stdout);
+}
+
+int test_run_each_apart(const struct CMUnitTest *tests, size_t count) {
+    static struct apart apart[TESTS_MAX];
+    size_t begun = 0, printed = 0, limit = at_once();
+    int failed = 0;
+    if (count > TESTS_MAX) {
+        printf("1..%zu\nBail out! more than %d tests\n", count, TESTS_MAX);
+        return (int)count;
+    }
+    printf("1..%zu\n", count);
+    fflush(stdout);
+    while (printed < count) {
+        while (begun < count && running(apart, count) < limit) {
+            begin_test(&apart[begun], &tests[begun]);
+            begun++;
+        }
+        if (running(apart, count) != 0) await_one(apart, count);
+        for (; printed < begun && apart[printed].over; printed++) {
+            failed += !apart[printed].passed;
+            print_test(&apart[printed], &tests[printed], printed + 1);
+        }
+    }
+    return failed;
+}
