@@ -107,6 +107,12 @@ static tw_status check_prefix(const tw_options *in) {
     return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
 }
 
+/* Not more than 5 s: leases of hard limits count on engines being back by then (script/leases.lua). */
+static tw_status check_retry(const tw_options *in) {
+    if (in->retry_max_ms == 0 || (in->retry_max_ms >= 10 && in->retry_max_ms <= 5000)) return TW_OK;
+    return refuse(in, "retry_max_ms: %u is not in 10..5000", in->retry_max_ms);
+}
+
 static tw_status check_audit(const tw_options *in) {
     if (in->audit_interval_ms == 0) return TW_OK;
     if (in->audit_interval_ms < 1000)
@@ -134,6 +140,8 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
     if (status == TW_OK) status = check_range_32(in, "wait_replicas", options.wait_replicas, 1000);
     if (status == TW_OK) status = check_range_32(in, "flush_keys_per_s", options.flush_keys_per_s, 1000000000);
+    if (status == TW_OK) status = check_retry(&options);
+    if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
     if (status == TW_OK) status = check_audit(&options);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
         status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");

@@ -217,6 +217,16 @@ typedef struct tw_options {
      * log line (TW_EVENT_AUDIT) and tw_stats.audit_findings. TW_HOUR is a good choice; 1000 or more, not with TW_HOST_DRIVEN.
      * redis_password is then called from that thread, too. */
     uint32_t audit_interval_ms;
+
+    /* While Redis cannot be reached it is tried again after a random time, longer with each failure, this at most: so long may
+     * an engine take to find that it is back (a third of it in the mean), and over so long many engines come back. A refused
+     * login is tried again after 2 to 4 s. 10..5000, default 1000. */
+    uint32_t retry_max_ms;
+
+    /* How many engines will count on the same limits. One that does not know yet how many live spends at most limit / this many of
+     * a soft limit (or / as many as Redis last told, if that is more), instead of the whole: at a cold start, for some
+     * milliseconds. 0 (default): it takes itself for alone until Redis has answered. Up to 1,000,000. */
+    uint32_t engines_expected;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))

@@ -91,6 +91,7 @@ struct twi_asks *twi_asks_create(tw_engine *engine, const struct twi_url *url, c
                                 .password_ctx = options->redis_password_ctx,
                                 .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
                                 .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    asks->breaker.retry_max_ms = options->retry_max_ms;
     asks->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     pthread_mutex_init(&asks->rules.password_lock, NULL);
     pthread_mutex_init(&asks->lock, NULL);

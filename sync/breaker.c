@@ -8,11 +8,13 @@ static void open_for(struct twi_breaker *breaker, int64_t now_ms, int64_t wait_m
 }
 
 void twi_breaker_fail(struct twi_breaker *breaker, int64_t now_ms, uint64_t random) {
+    int64_t most_ms = breaker->retry_max_ms != 0 ? breaker->retry_max_ms : TWI_BREAKER_RETRY_MAX_MS;
     int64_t ceiling_ms = TWI_BREAKER_BASE_MS;
-    for (uint32_t i = 0; i < breaker->failures && ceiling_ms < TWI_BREAKER_CEILING_MS; i++) ceiling_ms *= 2;
-    if (ceiling_ms > TWI_BREAKER_CEILING_MS) ceiling_ms = TWI_BREAKER_CEILING_MS;
+    for (uint32_t i = 0; i < breaker->failures && ceiling_ms < most_ms; i++) ceiling_ms *= 2;
+    if (ceiling_ms > most_ms) ceiling_ms = most_ms;
     if (breaker->failures < UINT32_MAX) breaker->failures++;
-    open_for(breaker, now_ms, TWI_BREAKER_FLOOR_MS + (int64_t)(random % (uint64_t)ceiling_ms));
+    int64_t span_ms = ceiling_ms > TWI_BREAKER_FLOOR_MS ? ceiling_ms - TWI_BREAKER_FLOOR_MS + 1 : 1;
+    open_for(breaker, now_ms, TWI_BREAKER_FLOOR_MS + (int64_t)(random % (uint64_t)span_ms));
 }
 
 void twi_breaker_fail_slowly(struct twi_breaker *breaker, int64_t now_ms, uint64_t random) {
@@ -21,7 +23,7 @@ void twi_breaker_fail_slowly(struct twi_breaker *breaker, int64_t now_ms, uint64
 }
 
 void twi_breaker_succeed(struct twi_breaker *breaker) {
-    *breaker = (struct twi_breaker){.state = TWI_BREAKER_CLOSED};
+    *breaker = (struct twi_breaker){.state = TWI_BREAKER_CLOSED, .retry_max_ms = breaker->retry_max_ms};
 }
 
 bool twi_breaker_may_try(struct twi_breaker *breaker, int64_t now_ms) {

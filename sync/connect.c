@@ -73,11 +73,21 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
     if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
+/* How long a connection may take to stand. The first one has ten times the time of a reply; once tries have failed, half of
+ * retry_max_ms will do, and twice that of a reply: where nobody answers at all, that time passes before the next try. */
+static int64_t dial_ms(const struct twi_sync *sync) {
+    int64_t most_ms = 10 * (int64_t)sync->timeout_ms, least_ms = 2 * (int64_t)sync->timeout_ms;
+    if (sync->breaker.failures < 2) return most_ms;
+    int64_t half_ms = (sync->breaker.retry_max_ms ? sync->breaker.retry_max_ms : TWI_BREAKER_RETRY_MAX_MS) / 2;
+    if (half_ms < least_ms) half_ms = least_ms;
+    return half_ms < most_ms ? half_ms : most_ms;
+}
+
 void twi_connect_step(struct twi_sync *sync, int64_t now_ms) {
     if (sync->phase == TWI_DOWN) {
         if (!twi_breaker_may_try(&sync->breaker, now_ms)) return;
         sync->phase = TWI_CONNECTING;
-        sync->phase_deadline_ms = now_ms + 10 * (int64_t)sync->timeout_ms;
+        sync->phase_deadline_ms = now_ms + dial_ms(sync);
     }
     if (sync->phase != TWI_CONNECTING) return;
     int done = sync->transport->connect(sync->transport_ctx, &sync->url, now_ms, sync->phase_deadline_ms);

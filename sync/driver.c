@@ -14,6 +14,7 @@
 #define INTERVAL_MAX_MS 60000
 #define TIMEOUT_DEFAULT_MS 100
 #define TIMEOUT_MAX_MS 600000
+#define RETRY_MAX_MAX_MS 5000                     /* leases.lua counts on it: RESTARTED_MS */
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20) /* where the engine has not set its own: simulators */
 #define REPLAY_DEFAULT_MS 30000
 #define PREFIX_MAX (TWI_LEDGER_NAME_MAX - 64) /* "tw:ledger:" and 32 digits follow */
@@ -28,6 +29,7 @@ static tw_status check_options(const tw_options *options) {
         return refuse(options, "sync_interval_ms: must be within 1..60000");
     if (options->redis_timeout_ms > TIMEOUT_MAX_MS)
         return refuse(options, "redis_timeout_ms: must be within 1..600000");
+    if (options->retry_max_ms > RETRY_MAX_MAX_MS) return refuse(options, "retry_max_ms: must be within 10..5000");
     if (options->redis_prefix && strlen(options->redis_prefix) > PREFIX_MAX)
         return refuse(options, "redis_prefix: is too long");
     return TW_OK;
@@ -59,6 +61,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->merge = options->merge;
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
+    sync->breaker.retry_max_ms = options->retry_max_ms;
     sync->wait_replicas = options->wait_replicas;
     sync->ledger.awaits_replicas = options->wait_replicas != 0;
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */

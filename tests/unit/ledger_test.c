@@ -187,29 +187,43 @@ static void dropping_the_window_tells_what_was_open(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: pauses grow, are spread, never vanish, and end at a success (fault 7). */
-static void pauses_grow_are_spread_and_bounded(void **state) {
-    (void)state;
-    struct twi_breaker breaker = {0};
-    struct test_prng prng;
-    test_prng_seed(&prng, test_seed());
+static void check_pauses(uint32_t retry_max_ms, struct test_prng *prng) {
+    struct twi_breaker breaker = {.retry_max_ms = retry_max_ms};
+    int64_t most = retry_max_ms ? retry_max_ms : TWI_BREAKER_RETRY_MAX_MS, longest = 0, shortest = INT64_MAX;
     assert_true(twi_breaker_may_try(&breaker, 0));
-    int64_t longest = 0, shortest = INT64_MAX;
     for (int i = 0; i < 200; i++) {
-        twi_breaker_fail(&breaker, 1000, test_prng_next(&prng));
+        twi_breaker_fail(&breaker, 1000, test_prng_next(prng));
         int64_t pause = breaker.retry_at_ms - 1000;
-        assert_true(pause >= TWI_BREAKER_FLOOR_MS && pause <= TWI_BREAKER_FLOOR_MS + TWI_BREAKER_CEILING_MS);
-        if (i == 0) assert_true(pause <= TWI_BREAKER_FLOOR_MS + TWI_BREAKER_BASE_MS);
+        assert_true(pause >= TWI_BREAKER_FLOOR_MS && pause <= most);
+        if (i == 0) assert_true(pause <= TWI_BREAKER_BASE_MS);
         assert_false(twi_breaker_may_try(&breaker, breaker.retry_at_ms - 1));
         if (pause > longest) longest = pause;
         if (i > 20 && pause < shortest) shortest = pause;
     }
-    assert_true(longest > TWI_BREAKER_CEILING_MS / 2 && shortest < TWI_BREAKER_CEILING_MS / 2);
+    if (most > TWI_BREAKER_FLOOR_MS)
+        assert_true(longest > most * 9 / 10 && shortest < most / 10 + TWI_BREAKER_FLOOR_MS);
+}
+
+/* Goal: pauses grow, are spread, never vanish, and never pass retry_max_ms (fault 7). */
+static void pauses_grow_are_spread_and_bounded(void **state) {
+    (void)state;
+    static const uint32_t mosts_ms[] = {0, 10, 700, 5000};
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (size_t i = 0; i < 4; i++) check_pauses(mosts_ms[i], &prng);
+}
+
+/* Goal: a nudge is one try at once; a success begins anew, and keeps what was set; a slow failure waits for 2 to 4 s. */
+static void a_success_closes_it_and_a_nudge_cuts_a_pause_short(void **state) {
+    (void)state;
+    struct twi_breaker breaker = {.retry_max_ms = 700};
+    twi_breaker_fail(&breaker, 1000, UINT64_MAX);
     twi_breaker_nudge(&breaker, 1000);
     assert_true(twi_breaker_may_try(&breaker, 1000));
     assert_int_equal(breaker.state, TWI_BREAKER_TRYING);
     twi_breaker_succeed(&breaker);
     assert_int_equal(breaker.failures, 0);
+    assert_int_equal(breaker.retry_max_ms, 700);
     twi_breaker_fail_slowly(&breaker, 0, UINT64_MAX);
     assert_true(breaker.retry_at_ms >= TWI_BREAKER_SLOW_MS && breaker.retry_at_ms < 2 * TWI_BREAKER_SLOW_MS);
 }
@@ -226,6 +240,7 @@ int main(void) {
         cmocka_unit_test(a_batch_taken_out_of_the_middle_leaves_no_hole),
         cmocka_unit_test(dropping_the_window_tells_what_was_open),
         cmocka_unit_test(pauses_grow_are_spread_and_bounded),
+        cmocka_unit_test(a_success_closes_it_and_a_nudge_cuts_a_pause_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

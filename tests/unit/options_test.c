@@ -205,6 +205,9 @@ static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **stat
     ENGINE_REFUSED(replay_ms, 86400001);
     ENGINE_REFUSED(wait_replicas, 1001);
     ENGINE_REFUSED(flush_keys_per_s, 1000000001);
+    ENGINE_REFUSED(retry_max_ms, 9);
+    ENGINE_REFUSED(retry_max_ms, 5001);
+    ENGINE_REFUSED(engines_expected, 1000001);
     tw_options plain = good_engine();
     plain.merge = TW_MERGE_MULTI;
     plain.wait_replicas = 1;
