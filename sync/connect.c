@@ -117,6 +117,13 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
     if (news) twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_START, text, detail);
 }
 
+/* A replica would tell of what its master had a while ago, or of nothing; one that takes writes forgets them. */
+static bool is_replica(const struct twi_node *info) {
+    char role[16];
+    info_value(info, "role", role, sizeof role);
+    return strcmp(role, "slave") == 0 || strcmp(role, "replica") == 0;
+}
+
 static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     char value[64];
     bool news = !sync->checked; /* one line each, at the first connect */
@@ -129,9 +136,6 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     sync->is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
     info_value(info, "run_id", sync->run, sizeof sync->run);
-    info_value(info, "role", value, sizeof value);
-    if (strcmp(value, "slave") == 0)
-        log_start(sync, news, "this Redis is a replica (role %s): it refuses writes", value);
     info_value(info, "aof_enabled", value, sizeof value);
     sync->has_aof = strcmp(value, "1") == 0;
     if (news && sync->has_aof) { /* asked once, and only where it matters: many users may not ask */
@@ -245,6 +249,10 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
     case TWI_SELECT: return error ? greeting_refused(sync, command, nodes, now_ms) : true;
     case TWI_INFO: /* may be forbidden: then nothing is known of the server, and nothing is restored after a wipe */
         sync->may_restore = sync->is_seven = false;
+        if (nodes->type == TWI_NODE_STRING && is_replica(nodes)) {
+            twi_connect_drop(sync, now_ms, false, "this Redis is a replica: nothing is asked of it");
+            return false;
+        }
         if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
         greeted(sync, now_ms);
         return sync->phase != TWI_DOWN;

@@ -23,6 +23,8 @@
 --          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items. Two
 --                elements more: 1 if the marker knows the instance, else 0; and r
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
+--          All but OK and DUP deny something, and an old or empty copy of the store would deny it as well: so the script
+--          first writes what changes nothing, and asks for the role. From a replica nothing is denied: READONLY instead
 --
 -- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That
 -- is the ledger's, by redis.call; everything after it goes by pcall, because a script is not rolled back: an error
@@ -48,7 +50,28 @@ local function answer(status)
   return out
 end
 
-if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return answer('CLASH') end
+local function is_replica()              -- one that takes writes refuses nothing, and loses them
+  local said = pcall('INFO', 'replication')
+  return type(said) == 'string' and string.find(said, 'role:slave', 1, true) ~= nil
+end
+local REPLICA = {err = 'READONLY this store is a replica'}
+
+local function write_nothing()           -- refused where a batch would be; by whoever may not expire keys it cannot be tried
+  if ledger[1] then return redis.call('HSET', keys[1], 'v', ledger[1]) end
+  local said = pcall('PEXPIRE', keys[1], args[5])
+  if type(said) == 'number' or string.find(said.err, 'NOPERM', 1, true) or string.find(said.err, "can't run", 1, true) then
+    return
+  end
+  redis.call('PEXPIRE', keys[1], args[5])
+end
+
+local function deny(status)
+  write_nothing()
+  if is_replica() then return REPLICA end
+  return answer(status)
+end
+
+if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return deny('CLASH') end
 
 local function enter()                   -- the marker names the store, and knows this instance
   if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
@@ -66,7 +89,8 @@ local function tidy()                    -- a look at some of the entries, at ea
 end
 
 if number == 0 then
-  if last then return answer('CLASH') end
+  if last then return deny('CLASH') end
+  if is_replica() then return REPLICA end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
   if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end
   enter()
@@ -78,19 +102,19 @@ end
 if not last then
   local made = redis.call('HMGET', keys[2], 'r')[1]
   out[9], out[10] = born and 1 or 0, tonumber(made or '0')
-  return answer('GONE')
+  return deny('GONE')
 end
 
 local dup = last >= number
 local failed_before = {}
 if dup then
   local n, nonce, done, list = string.match(ledger[5] or '', '^(%d+) (%x+) ?(%+?)(.*)$')
-  if n ~= args[2] or nonce ~= args[4] then return answer('CLASH') end
+  if n ~= args[2] or nonce ~= args[4] then return deny('CLASH') end
   out[1] = 'DUP'
   if done ~= '+' then out[7] = 0 end
   for index, why in string.gmatch(list, '(%d+)(%a)') do failed_before[tonumber(index)] = why end
 elseif ledger[2] ~= args[3] then
-  return answer('GAP')
+  return deny('GAP')
 else
   redis.call('HSET', keys[1], 'n', args[2], 'p', args[6], 'm', args[7], slot, args[2] .. ' ' .. args[4])
   if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end

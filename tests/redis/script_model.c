@@ -35,6 +35,23 @@ static void real_connect(struct both *both, const struct redis_server *server) {
     assert_int_equal(connect(both->socket, (struct sockaddr *)&address, sizeof address), 0);
 }
 
+static void both_begin(struct both *both, const struct redis_server *server) {
+    memset(both, 0, sizeof *both);
+    test_prng_seed(&both->prng, test_seed());
+    redis_model_init(&both->model);
+    both->model.has_script = true;
+    both->real = twi_reader_create(&limits);
+    both->modelled = twi_reader_create(&limits);
+    real_connect(both, server);
+}
+
+static void both_end(struct both *both) {
+    for (size_t i = 0; i < 8; i++) twi_bytes_free(&both->sent[i]);
+    twi_reader_free(both->real);
+    twi_reader_free(both->modelled);
+    close(both->socket);
+}
+
 static const struct twi_node *real_answer(struct both *both, const struct twi_bytes *command, size_t *count) {
     const struct twi_node *nodes = NULL;
     char chunk[4096];
@@ -233,12 +250,7 @@ static void the_model_answers_as_redis_does(void **state) {
     struct redis_server server;
     static struct both both;
     redis_server_start(&server, NULL);
-    test_prng_seed(&both.prng, test_seed());
-    redis_model_init(&both.model);
-    both.model.has_script = true;
-    both.real = twi_reader_create(&limits);
-    both.modelled = twi_reader_create(&limits);
-    real_connect(&both, &server);
+    both_begin(&both, &server);
     struct twi_bytes open = {0};
     encode(&both, true, 1, 0, 1, &open);
     ask_both(&both, &open); /* GONE */
@@ -251,11 +263,62 @@ static void the_model_answers_as_redis_does(void **state) {
                   (int)both.seen_late, (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
     assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 &&
                 both.seen_clash > 0 && both.seen_gone > 0);
-    for (size_t i = 0; i < 8; i++) twi_bytes_free(&both.sent[i]);
     twi_bytes_free(&open);
-    twi_reader_free(both.real);
-    twi_reader_free(both.modelled);
-    close(both.socket);
+    both_end(&both);
+    redis_server_destroy(&server);
+}
+
+/* What a store may be while it is asked. */
+static const struct {
+    const char *host, *read_only; /* of REPLICAOF; "NO": it is a master */
+    bool is_replica, is_writable;
+} roles[] = {{"127.0.0.1", "yes", true, false}, {"127.0.0.1", "no", true, true}, {"NO", "yes", false, false}};
+
+static void become(struct both *both, struct redis_server *server, size_t role) {
+    bool is_replica = roles[role].is_replica;
+    redis_server_ask(server, "CONFIG", "SET", "replica-read-only", roles[role].read_only, NULL);
+    redis_server_ask(server, "REPLICAOF", roles[role].host, is_replica ? "1" : "ONE", NULL);
+    both->model.is_replica = is_replica;
+    both->model.is_writable = roles[role].is_writable;
+}
+
+static void ask_each(struct both *both, const uint64_t (*asked)[2], size_t count) {
+    struct twi_bytes command = {0};
+    for (size_t i = 0; i < count; i++) {
+        encode(both, true, asked[i][0], asked[i][1], 7, &command);
+        ask_both(both, &command);
+    }
+    twi_bytes_free(&command);
+}
+
+/* Goal: no replica denies anything, read-only or not, synced or empty: neither GAP nor GONE nor CLASH comes of it, and nothing is
+ * opened there; demoted and promoted, a store changes its mind. Model and server agree on it (found.md, R1).
+ * Method: each of these is asked of a store that has a ledger, and of one that has none, in each role. */
+static void a_replica_denies_nothing(void **state) {
+    (void)state;
+    static const uint64_t with_ledger[][2] = {{9, 8}, {1, 0}, {0, 0}}, without[][2] = {{2, 1}, {0, 0}};
+    struct redis_server server;
+    static struct both both;
+    redis_server_start(&server, NULL);
+    both_begin(&both, &server);
+    ask_each(&both, without, 2); /* GONE; opened */
+    send_next(&both, true);
+    for (size_t role = 0; role < 3; role++) {
+        uint64_t before = both.seen_gap + both.seen_clash;
+        become(&both, &server, role);
+        ask_each(&both, with_ledger, 3);
+        assert_int_equal(both.seen_gap + both.seen_clash - before, roles[role].is_replica ? 0 : 3);
+    }
+    redis_server_ask(&server, "FLUSHALL", NULL);
+    redis_model_wipe(&both.model);
+    for (size_t role = 0; role < 3; role++) {
+        uint64_t before = both.seen_gone;
+        become(&both, &server, role);
+        ask_each(&both, without, 2);
+        assert_int_equal(both.seen_gone - before, roles[role].is_replica ? 0 : 1);
+        assert_string_equal(redis_server_ask(&server, "EXISTS", "L", NULL), roles[role].is_replica ? "0" : "1");
+    }
+    both_end(&both);
     redis_server_destroy(&server);
 }
 
@@ -290,6 +353,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_answers_as_redis_does),
+        cmocka_unit_test(a_replica_denies_nothing),
         cmocka_unit_test(expiries_are_set_where_nx_is_not_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

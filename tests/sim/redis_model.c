@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define EXACT INT64_C(9007199254740991)
+#define READONLY "READONLY You can't write against a read only replica."
 
 const char *const redis_model_edge_names[MODEL_EDGES] = {"OK",
                                                          "DUP",
@@ -31,7 +32,8 @@ const char *const redis_model_edge_names[MODEL_EDGES] = {"OK",
                                                          "item LATE, told again",
                                                          "expiry set",
                                                          "marker made",
-                                                         "empty batch"};
+                                                         "empty batch",
+                                                         "denied nothing"};
 
 static void see(struct redis_model *model, enum model_edge edge) {
     model->edges[edge]++;
@@ -143,6 +145,12 @@ static void say_value(struct twi_bytes *out, const struct model_key *key) { /* a
     } else {
         say_bulk(out, "?");
     }
+}
+
+/* What a script's write is answered with; NULL: it is done. A replica that takes writes knows that it is one. */
+static const char *refusal(const struct redis_model *model, bool is_batch) {
+    if (model->refuses) return model->refuses;
+    return model->is_replica && (!model->is_writable || !is_batch) ? READONLY : NULL;
 }
 
 /* ---- the script -------------------------------------------------------------------------------------------------- */
@@ -370,16 +378,27 @@ static void answer(struct run *run, const char *status, const struct model_ledge
             marker ? run->model->store.marker_made_ms : 0);
 }
 
+/* Nothing is denied but by a master that takes writes: what has no ledger is asked for a write that needs no memory. */
+static bool may_deny(struct run *run, bool has_ledger, struct twi_bytes *reply) {
+    const char *error = refusal(run->model, false);
+    if (!error || (!has_ledger && strncmp(error, "OOM", 3) == 0)) return true;
+    see(run->model, MODEL_DENIED_NOTHING);
+    say(reply, "-%s\r\n", error);
+    return false;
+}
+
 static void run_open(struct run *run, const char *name, struct twi_bytes *reply) {
     struct model_key *key = redis_model_find(run->model, name);
     if (key) {
+        if (!may_deny(run, true, reply)) return;
         see(run->model, MODEL_CLASH_OPENING);
         answer(run, "CLASH", ledger_of(run->model, key), true, reply);
         return;
     }
-    see(run->model, run->model->refuses ? MODEL_REFUSED : MODEL_OPENED);
-    if (run->model->refuses) {
-        say(reply, "-%s\r\n", run->model->refuses);
+    const char *error = refusal(run->model, false);
+    see(run->model, error ? MODEL_REFUSED : MODEL_OPENED);
+    if (error) {
+        say(reply, "-%s\r\n", error);
         return;
     }
     key = redis_model_make(run->model, name, MODEL_LEDGER);
@@ -391,9 +410,10 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
 
 static void run_next(struct run *run, struct model_key *key, uint64_t number, struct twi_bytes *reply) {
     struct model_ledger *ledger = ledger_of(run->model, key);
-    if (run->model->refuses) {
+    const char *error = refusal(run->model, true);
+    if (error) {
         see(run->model, MODEL_REFUSED);
-        say(reply, "-%s\r\n", run->model->refuses);
+        say(reply, "-%s\r\n", error);
         return;
     }
     see(run->model, MODEL_OK);
@@ -438,6 +458,7 @@ static void run_script(struct redis_model *model, const struct model_word *words
     }
     struct model_key *key = redis_model_find(model, name);
     if (!key) {
+        if (!may_deny(&run, false, reply)) return;
         char marker_name[MODEL_NAME_MAX];
         word_text(&run.keys[1], marker_name, sizeof marker_name);
         see(model, !redis_model_find(model, marker_name) ? MODEL_GONE_NO_MARKER
@@ -455,12 +476,14 @@ static void run_script(struct redis_model *model, const struct model_word *words
             run_next(&run, key, number, reply);
             return;
         }
+        if (!may_deny(&run, true, reply)) return;
         see(model, MODEL_GAP);
         answer(&run, "GAP", ledger, true, reply);
         return;
     }
     size_t slot = number % MODEL_SLOTS;
     if (ledger->slots[slot].number != number || strcmp(ledger->slots[slot].nonce, nonce) != 0) {
+        if (!may_deny(&run, true, reply)) return;
         see(model, MODEL_CLASH_NONCE);
         answer(&run, "CLASH", ledger, true, reply);
         return;
@@ -476,8 +499,9 @@ static void run_live(struct redis_model *model, const struct model_word *words, 
     char instance[40];
     size_t own = MODEL_LIVE, free = MODEL_LIVE, count = 0;
     word_text(&words[5], instance, sizeof instance);
-    if (model->refuses) {
-        say(reply, "-%s\r\n", model->refuses);
+    const char *error = refusal(model, true);
+    if (error) {
+        say(reply, "-%s\r\n", error);
         return;
     }
     for (size_t i = 0; i < MODEL_LIVE; i++) {
@@ -518,9 +542,9 @@ static void say_info(struct redis_model *model, struct twi_bytes *reply) {
         return;
     }
     snprintf(info, sizeof info,
-             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:master\r\n"
+             "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:%s\r\n"
              "aof_enabled:1\r\n",
-             model->policy);
+             model->policy, model->is_replica ? "slave" : "master");
     say_bulk(reply, info);
 }
 

@@ -40,6 +40,7 @@ enum model_edge {
     MODEL_ITEM_HEALED,
     MODEL_MARKER_MADE,
     MODEL_EMPTY_BATCH,
+    MODEL_DENIED_NOTHING, /* a refusal in place of GAP, GONE or CLASH */
     MODEL_EDGES
 };
 
@@ -96,6 +97,8 @@ struct redis_model {
     int64_t now_ms; /* TIME */
     bool has_script, has_live_script;
     const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
+    bool is_replica;      /* INFO says so, and the script: nothing is denied */
+    bool is_writable;     /* and takes writes all the same */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
     const char *password; /* NULL: none asked for */
     size_t items_max;     /* the script ends after so many items; SIZE_MAX: it never does so */
