@@ -1,14 +1,16 @@
 /* clock.c -- see clock.h. The one file that asks the system for the time.
  *
- * States of the distrust (offset_ms is wall minus monotonic as believed; drift is how far the wall is from that line
- * now):
- *   AGREED   leap == 0          drift beyond 5 s, either way  -> WATCHED, since now
+ * The line is monotonic + offset_ms: where engine time would be without the wall. drift: how far the wall is from it now.
+ *   AGREED   leap == 0          drift up to 5 s, either way   -> the line moves to the wall
+ *                               drift beyond 5 s forward      -> WATCHED, since now
  *   WATCHED  leap = since, size drift small again             -> AGREED (a glitch, forgotten)
  *                               drift of another size         -> WATCHED, since now
- *                               drift stood for 5 s           -> AGREED, with the new offset
- * In every state engine time = max(engine time, min(wall, monotonic + offset)). So it never passes a line nobody
- * believes in, and it stands still while the wall is behind it. A leap backwards is watched too: if the wall comes
- * back within 5 s the old line still holds, and the return is no leap.
+ *                               drift stood for 5 s           -> AGREED, on the wall's line
+ *   drift beyond 5 s back, or a step back while engine time is more than 5 s ahead of the wall already: the line stays.
+ *                               This is no state: the next reading asks again.
+ * In every state engine time = max(engine time, min(wall, line)), with the line alone while the wall is behind it by more
+ * than 5 s. So it never passes a line nobody believes in, and stands still for 5 s at most: the line is lowered only to a
+ * wall that engine time is no more than 5 s ahead of.
  * Always true: `word` only grows (compare-and-swap for the greater). Everything else here is advice to that one rule:
  * a thread that sleeps between its reading of the clocks and its verdict can at worst delay or restart a watch. */
 #include "engine/clock.h"
@@ -92,7 +94,7 @@ static bool leap_has_stood(uint64_t leap, int64_t mono_ms) {
     return mono_ms - since_ms >= TWI_CLOCK_STAND_MS;
 }
 
-/* The wall is more than 5 s off the believed line. True: it has been so for long enough, believe it. */
+/* The wall is more than 5 s ahead of the line. True: it has been so for long enough, believe it. */
 static bool watch(struct twi_clock *clock, int64_t drift_ms, int64_t mono_ms) {
     int64_t since_ms = mono_ms - clock->mono_origin_ms;
     uint64_t leap = twi_load_relaxed(&clock->leap);
@@ -102,9 +104,19 @@ static bool watch(struct twi_clock *clock, int64_t drift_ms, int64_t mono_ms) {
     return false; /* lost the exchange: another thread watches, its start is as good */
 }
 
+static void forget_leap(struct twi_clock *clock) {
+    if (twi_load_relaxed(&clock->leap) != 0) twi_store_relaxed(&clock->leap, 0);
+}
+
 static void agree(struct twi_clock *clock, int64_t offset_seen_ms, int64_t offset_ms) {
     (void)twi_cas_relaxed(&clock->offset_ms, &offset_seen_ms, offset_ms);
-    if (twi_load_relaxed(&clock->leap) != 0) twi_store_relaxed(&clock->leap, 0);
+    forget_leap(clock);
+}
+
+/* The wall is to be waited for no longer than a step: then the line is followed, whatever the wall says. */
+static bool was_set_back(struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
+    int64_t ahead_ms = (twi_load_relaxed(&clock->word) >> 1) - wall;
+    return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
 }
 
 /* How far engine time may go by these two readings. */
@@ -112,12 +124,15 @@ static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     int64_t offset = twi_load_relaxed(&clock->offset_ms);
     int64_t drift = wall - mono - offset;
     if (drift >= -NOISE_MS && drift <= NOISE_MS && twi_load_relaxed(&clock->leap) == 0) return wall;
-    bool is_step = drift >= -TWI_CLOCK_LEAP_MS && drift <= TWI_CLOCK_LEAP_MS;
-    if (is_step || watch(clock, drift, mono)) {
+    if (was_set_back(clock, drift, wall)) {
+        forget_leap(clock);
+        return mono + offset;
+    }
+    if (drift <= TWI_CLOCK_LEAP_MS || watch(clock, drift, mono)) {
         agree(clock, offset, wall - mono);
         return wall;
     }
-    return wall < mono + offset ? wall : mono + offset;
+    return mono + offset;
 }
 
 /* ---- how long it was held: a statistic, relaxed ------------------------------------------------------------------ */

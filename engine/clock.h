@@ -5,8 +5,15 @@
  *   - the wall goes with the monotonic clock, or steps forward by up to 5 s against it: followed at once;
  *   - it leaps forward by more: engine time runs by the monotonic clock alone until the leap has stood for 5 s of
  *     monotonic time, then it is believed; a leap that goes away before that was a glitch and is forgotten;
- *   - it goes back: engine time stands still until the wall has caught up.
- * A suspended machine is such a leap: CLOCK_MONOTONIC stops while it sleeps, the wall does not, so for the first 5 s
+ *   - it goes back by up to 5 s: engine time stands still until the wall has caught up, so for 5 s at most;
+ *   - it goes back by more: engine time goes on by the monotonic clock, as if nothing had happened, for as long as the
+ *     wall is more than 5 s behind it. It is then ahead of the wall by what the wall was set back; only the wall's own
+ *     way forward, or a new engine, ends that. Why not stand still, or go slowly: a limit would hold its callers for
+ *     as long as the step was, and "retry after 40 s" would be no truth. Why not go back: P7.
+ * So a step back changes nothing in engine time, and nothing in what is said to Redis: times go there by engine time
+ * (ends of windows, civil and so the same in all engines) or by the measured offset between engine time and Redis's
+ * clock (ends of lives from first), and neither moves with the wall (docs/SYNC.md).
+ * A suspended machine is a leap forward: CLOCK_MONOTONIC stops while it sleeps, the wall does not, so for the first 5 s
  * after waking engine time goes on from where it was, then it leaps to the present.
  *
  * The hot word holds engine time and one flag, "read for yourself". Who reads it (three kinds of engine):
@@ -39,8 +46,8 @@ struct twi_clock {
     _Alignas(TWI_LINE_BYTES) _Atomic int64_t word; /* engine time in ms, times two, plus the flag; only ever grows */
 
     /* Written by whoever sees the clocks part, which is rare. */
-    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* wall minus monotonic, as believed */
-    _Atomic uint64_t leap;                              /* the leap under observation (see clock.c); 0: none */
+    _Alignas(TWI_LINE_BYTES) _Atomic int64_t offset_ms; /* wall minus monotonic, as last followed: the line */
+    _Atomic uint64_t leap;                              /* the leap forward under observation (see clock.c); 0: none */
     _Atomic int64_t held_since_ms;                      /* monotonic since the origin, plus 1; 0: not held */
     _Atomic int64_t held_ms;                            /* holds that are over, added up */
 
@@ -83,8 +90,8 @@ void twi_clock_refresh(struct twi_clock *clock);
  * No effect in engines that are not cached. */
 void twi_clock_direct(struct twi_clock *clock, bool on);
 
-/* How long engine time has stood still or run alone because the wall clock leapt, all such times added up, the
- * present one included. */
+/* How long engine time has stood still or run alone because the wall clock leapt or was set back, all such times added
+ * up, the present one included. */
 int64_t twi_clock_held_ms(struct twi_clock *clock);
 /* Wall clock minus engine time, now: beyond TWI_CLOCK_LEAP_MS either way while the two disagree in earnest. */
 int64_t twi_clock_drift_ms(struct twi_clock *clock);

@@ -58,11 +58,25 @@ static void watch_memory(tw_engine *engine) {
                      (long long)used, (long long)most);
 }
 
+#define CLOCK_LOG_MS (10 * INT64_C(60000)) /* as long as the two disagree by the same: some disagree for good */
+
 static void watch_clock(tw_engine *engine) {
-    int64_t drift_ms = twi_clock_drift_ms(&engine->clock);
-    if (drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK, "the wall clock is %lld ms away from engine time",
+    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_told_ms;
+    bool is_far = drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS;
+    bool is_same = change_ms <= TWI_CLOCK_LEAP_MS && change_ms >= -TWI_CLOCK_LEAP_MS;
+    if (is_far && is_same && engine->turn_mono_ms - engine->clock_told_at_ms < CLOCK_LOG_MS) return;
+    engine->clock_told_ms = is_far ? drift_ms : 0;
+    engine->clock_told_at_ms = engine->turn_mono_ms;
+    if (!is_far) return;
+    if (drift_ms > 0)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
+                     "the wall clock is %lld ms ahead of engine time, which follows it when that has stood for 5 s",
                      (long long)drift_ms);
+    else
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
+                     "the wall clock was set back: engine time is %lld ms ahead of it and goes on by the monotonic "
+                     "clock; where windows must be those of the wall clock again, open the engine anew",
+                     -(long long)drift_ms);
 }
 
 /* When something is next to be done, for tw_timeout_ms() and the background thread. */
@@ -525,6 +539,7 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
     stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
     stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
+    stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
     stats->redis_configured = engine->has_redis;
     if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
     pthread_mutex_lock(&engine->text_lock);

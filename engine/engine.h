@@ -115,6 +115,8 @@ struct tw_engine {
     bool reclaimed;  /* this turn gave something back: there may be more */
     int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;
+    int64_t clock_told_ms,
+        clock_told_at_ms;    /* how far the wall was from engine time when that was last logged; 0: near */
     int64_t epoch_raised_ms; /* monotonic */
     int64_t epoch_seen_ms;   /* since when the oldest section has been what it is */
     uint64_t epoch_seen;

@@ -29,6 +29,13 @@
  * tw_family_close(). Threads need not register; what is kept for one is released when it exits.
  * Fork: a child's engine starts as a new instance with no counts (the parent still has them); calls work as before.
  * After vfork() or in a signal handler no call may be made.
+ * Time: windows go by ENGINE TIME, which is the wall clock as long as that goes with the monotonic clock, and never goes
+ * back. A wall clock that is set forward by more than 5 s is believed when it has stood so for 5 s. One that is set back
+ * is waited for if it is up to 5 s; if it is more, engine time goes on by the monotonic clock as if nothing had happened:
+ * no limit holds anybody for longer, windows end when they would have ended, and retry_after_ms stays true. Engine time is
+ * then ahead of the wall clock (clock_ahead_ms in tw_stats, TW_EVENT_CLOCK in the log) until that is set forward or the
+ * engine is opened anew: windows bear the times of the clock of before, and tw_add_at() measures lateness against them.
+ * A machine whose clock was hours wrong at its start and was then set right wants its programs restarted.
  * Units: times are milliseconds (Unix time in UTC where a moment is meant), sizes are bytes, counts are units.
  */
 #ifndef TALLYWHEEL_H
@@ -142,7 +149,7 @@ enum {
 /** Log events. Fixed for ever; new ones get new numbers. */
 enum {
     TW_EVENT_MEMORY = 1,     /* 80 % of memory_bytes_max is in use */
-    TW_EVENT_CLOCK = 2,      /* the wall clock leapt */
+    TW_EVENT_CLOCK = 2,      /* the wall clock leapt, or was set back */
     TW_EVENT_STALL = 3,      /* a thread holds up reclamation */
     TW_EVENT_CONNECTED = 10, /* Redis answers */
     TW_EVENT_LOST_CONNECTION = 11,
@@ -174,7 +181,8 @@ typedef struct tw_options {
                                   tw_turn(); no thread is made */
 
     /* The clock, in nanoseconds; NULL: the system's. Called on every call that needs the time, from any thread.
-     * TW_CLOCK_WALL is Unix time and decides windows; TW_CLOCK_MONOTONIC decides deadlines and back-off. */
+     * TW_CLOCK_WALL is Unix time and decides windows; TW_CLOCK_MONOTONIC never goes back, decides deadlines and back-off, and
+     * windows too while the wall clock is not to be believed (see Time, above). */
     int64_t (*clock_now_ns)(void *ctx, int kind);
     void *clock_ctx;
 
@@ -799,7 +807,7 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(packs_refused, counter, "windows left unpacked because memory was short; tried again later") \
     X(hooks_again, counter, "closing hooks that answered false") \
     X(sections_oldest_ms, gauge, "how long the oldest read section has lasted") \
-    X(clock_held_ms, gauge, "how long engine time has stood still or run alone because the wall clock leapt") \
+    X(clock_held_ms, gauge, "how long engine time has stood still or run alone because the wall clock was set") \
     X(clock_lag_max_ms, gauge, "the longest that the engine's cached clock was not refreshed") \
     X(redis_configured, gauge, "1 with a redis_url") \
     X(redis_connected, gauge, "1 while Redis answers") \
@@ -856,7 +864,8 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(asks_settled, counter, "of those, calls whose charge, if any, was taken back") \
     X(live_engines, gauge, "engines that share this Redis, as it last told; 0: not known") \
     X(audits, counter, "audits done at their interval") \
-    X(audit_findings, gauge, "what the last of them found; -1: it could not be done")
+    X(audit_findings, gauge, "what the last of them found; -1: it could not be done") \
+    X(clock_ahead_ms, gauge, "engine time minus the wall clock: beyond 5 s the wall clock was set back")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1

@@ -121,9 +121,9 @@ static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
 
 /* ---- back -------------------------------------------------------------------------------------------------------- */
 
-static void time_stands_still_while_the_wall_is_behind(void **state) {
+static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
     (void)state;
-    const int64_t steps_ms[] = {1, 500, 5000, 5021, TW_MINUTE};
+    const int64_t steps_ms[] = {1, 500, 5000};
     for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
         struct setting setting;
         clock_begin(&setting);
@@ -137,37 +137,93 @@ static void time_stands_still_while_the_wall_is_behind(void **state) {
         }
         live_through(&setting, steps_ms[index], 1 + steps_ms[index] / 100);
         assert_i64_equal(twi_clock_now_ms(&setting.clock), fake_clock_wall_ms(&setting.fake));
+        assert_i64_equal(twi_clock_drift_ms(&setting.clock), 0);
     }
 }
 
-static void an_hour_and_a_day_back_are_waited_out(void **state) {
+/* Goal: what was set back by an hour stands still for no moment, and is not followed. */
+static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
     (void)state;
-    const int64_t steps_ms[] = {TW_HOUR, TW_DAY};
+    const int64_t steps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 400 * TW_DAY};
+    for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
+        struct setting setting;
+        clock_begin(&setting);
+        live_through(&setting, 1000, 10);
+        fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
+        for (int64_t passed = 0; passed < 30000; passed += 37) {
+            assert_i64_equal(since_start(&setting), 1000 + passed);
+            fake_clock_advance_ms(&setting.fake, 37);
+        }
+        fake_clock_advance_ms(&setting.fake, TW_HOUR); /* nobody reads */
+        assert_i64_equal(twi_clock_drift_ms(&setting.clock), -steps_ms[index]);
+        assert_true(twi_clock_held_ms(&setting.clock) >= 30000 + TW_HOUR);
+    }
+}
+
+static void a_wall_set_right_again_is_followed_again(void **state) {
+    (void)state;
+    const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and is on the wall's at once */
     for (size_t index = 0; index < 2; index++) {
         struct setting setting;
         clock_begin(&setting);
-        fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
-        live_through(&setting, steps_ms[index], 1000);
-        assert_i64_equal(since_start(&setting), 0);
-        assert_true(twi_clock_held_ms(&setting.clock) >= steps_ms[index] - 2000);
-        live_through(&setting, 10000, 1000);
-        assert_i64_equal(since_start(&setting), 10000);
+        fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
+        live_through(&setting, back_ms[index], 100);
+        fake_clock_step_wall_ms(&setting.fake, TW_DAY);
+        live_through(&setting, 100, 100);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 100);
         int64_t held = twi_clock_held_ms(&setting.clock);
         live_through(&setting, 10000, 1000);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 10100);
         assert_i64_equal(twi_clock_held_ms(&setting.clock), held); /* the hold is over */
+        fake_clock_step_wall_ms(&setting.fake, 3000);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 13100);
     }
 }
 
-/* Goal: a glitch backwards does not make the way back a leap. */
-static void a_wall_that_comes_back_within_5_s_is_believed_at_once(void **state) {
+/* Goal: a wall that is set back, then too far forward, leads nobody astray: only what is ahead of engine time is a leap. */
+static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(void **state) {
     (void)state;
     struct setting setting;
     clock_begin(&setting);
     fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
-    live_through(&setting, 3000, 100);
-    assert_i64_equal(since_start(&setting), 0);
-    fake_clock_step_wall_ms(&setting.fake, TW_DAY);
-    assert_i64_equal(since_start(&setting), 3000);
+    live_through(&setting, 10000, 100);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR); /* still 23 hours behind */
+    live_through(&setting, 10000, 100);
+    assert_i64_equal(since_start(&setting), 20000);
+    fake_clock_step_wall_ms(&setting.fake, TW_DAY); /* an hour ahead */
+    live_through(&setting, 4900, 100);
+    assert_i64_equal(since_start(&setting), 24900);
+    live_through(&setting, 300, 100);
+    assert_i64_equal(since_start(&setting), 25200 + TW_HOUR);
+}
+
+/* Goal: a watch that a step back ended does not go on when the same leap comes again. */
+static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
+    live_through(&setting, 1000, 100);
+    fake_clock_step_wall_ms(&setting.fake, -2 * TW_HOUR);
+    live_through(&setting, 20000, 100);
+    fake_clock_step_wall_ms(&setting.fake, 2 * TW_HOUR);
+    live_through(&setting, 4900, 100);
+    assert_i64_equal(since_start(&setting), 25900);
+    live_through(&setting, 300, 100);
+    assert_i64_equal(since_start(&setting), 26200 + TW_HOUR);
+}
+
+/* Goal: small steps back that add up do not hold for longer than they are, nor for long once they are many. */
+static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    for (int step = 0; step < 100; step++) {
+        fake_clock_step_wall_ms(&setting.fake, -4000);
+        live_through(&setting, 1000, 100);
+    }
+    assert_true(since_start(&setting) >= 90000);
+    assert_true(twi_clock_drift_ms(&setting.clock) < -TW_MINUTE);
 }
 
 static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **state) {
@@ -186,10 +242,11 @@ static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **s
     assert_i64_equal(since_start(&setting), 10000);
 }
 
-/* Goal: whatever the clocks do, time never goes back and is never led far astray by what has not stood for 5 s.
+/* Goal: whatever the clocks do, time never goes back, is never led far astray by what has not stood for 5 s, and never
+ * stands still for longer than the small steps back that it waits out.
  * Method: random steps of all sizes. `line` is the furthest ahead of the monotonic clock that engine time ever was;
  * to pass it by more than 15 s (a step of 5 s and the 7.5 s by which a leap may change and still be the same one),
- * the wall must have been beyond it for 5 s. */
+ * the wall must have been beyond it for 5 s. Ahead of the wall it goes no quicker than the monotonic clock. */
 static void random_steps_never_take_time_back(void **state) {
     (void)state;
     struct test_prng prng;
@@ -197,6 +254,7 @@ static void random_steps_never_take_time_back(void **state) {
     struct setting setting;
     clock_begin(&setting);
     int64_t before = START_MS, mono = twi_clock_mono_ms(&setting.clock), line = START_MS - mono, beyond_ms = 0;
+    int64_t still_ms = 0, waited_for_ms = 0;
     for (uint64_t step = 0; step < test_scale(200000); step++) {
         int64_t passed = test_prng_between(&prng, 0, 50);
         fake_clock_advance_ms(&setting.fake, passed);
@@ -204,11 +262,16 @@ static void random_steps_never_take_time_back(void **state) {
         beyond_ms += passed;
         if (test_prng_chance(&prng, 1, 200)) {
             int64_t size = INT64_C(1) << test_prng_below(&prng, 34);
-            fake_clock_step_wall_ms(&setting.fake, test_prng_between(&prng, -size, size));
+            int64_t by_ms = test_prng_between(&prng, -size, size);
+            fake_clock_step_wall_ms(&setting.fake, by_ms);
+            if (by_ms < 0) waited_for_ms += by_ms < -5000 ? 5000 : -by_ms;
         }
         int64_t wall = fake_clock_wall_ms(&setting.fake), now = twi_clock_now_ms(&setting.clock);
         assert_true(now >= before);
-        if (now > before) assert_true(now <= wall);
+        if (now > before && now > wall) assert_true(now - before <= passed + 20);
+        still_ms = now > before ? 0 : still_ms + passed;
+        if (now > before) waited_for_ms = 0;
+        assert_true(still_ms <= waited_for_ms + 5100);
         if (now - mono - line > 15000) assert_true(beyond_ms >= TWI_CLOCK_STAND_MS);
         if (now - mono > line) line = now - mono;
         if (wall - mono - line <= TWI_CLOCK_LEAP_MS) beyond_ms = 0;
@@ -399,9 +462,12 @@ int main(void) {
         cmocka_unit_test(a_leap_that_goes_away_is_forgotten),
         cmocka_unit_test(a_leap_of_another_size_begins_its_own_watch),
         cmocka_unit_test(a_leap_nobody_looked_at_waits_from_the_first_look),
-        cmocka_unit_test(time_stands_still_while_the_wall_is_behind),
-        cmocka_unit_test(an_hour_and_a_day_back_are_waited_out),
-        cmocka_unit_test(a_wall_that_comes_back_within_5_s_is_believed_at_once),
+        cmocka_unit_test(a_step_back_of_up_to_5_s_is_waited_out),
+        cmocka_unit_test(a_greater_step_back_is_no_step_for_engine_time),
+        cmocka_unit_test(a_wall_set_right_again_is_followed_again),
+        cmocka_unit_test(a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time),
+        cmocka_unit_test(a_leap_after_a_step_back_stands_for_5_s_of_its_own),
+        cmocka_unit_test(steps_back_that_add_up_are_waited_out_one_at_a_time),
         cmocka_unit_test(many_steps_back_by_a_millisecond_cost_no_more_than_they_are),
         cmocka_unit_test(random_steps_never_take_time_back),
         cmocka_unit_test(a_hook_that_answers_nonsense_does_no_harm),

@@ -406,6 +406,32 @@ static void the_log_tells_of_memory_and_clock_and_not_too_often(void **state) {
     rig_close(&rig);
 }
 
+/* Goal: what may last for good is told at once, by how much, and then now and then. */
+static void the_log_tells_of_a_clock_set_back(void **state) {
+    (void)state;
+    struct rig rig;
+    struct log log = {0};
+    rig_init(&rig);
+    rig.options.log_write = write_log;
+    rig.options.log_ctx = &log;
+    rig_start(&rig);
+    fake_clock_step_wall_ms(&rig.clock, -TW_HOUR);
+    rig_turn(&rig);
+    assert_int_equal(log.lines[TW_EVENT_CLOCK], 1);
+    assert_non_null(strstr(log.last, "3600000 ms ahead"));
+    assert_i64_equal(test_stat_of(rig.engine, clock_ahead_ms), TW_HOUR);
+    for (int second = 0; second < 3600; second++) rig_pass(&rig, 1000);
+    assert_true(log.lines[TW_EVENT_CLOCK] >= 6 && log.lines[TW_EVENT_CLOCK] <= 8);
+    fake_clock_step_wall_ms(&rig.clock, TW_HOUR);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, clock_ahead_ms), 0);
+    int lines = log.lines[TW_EVENT_CLOCK];
+    fake_clock_step_wall_ms(&rig.clock, -TW_HOUR); /* the same again is told again */
+    rig_pass(&rig, 2000);
+    assert_int_equal(log.lines[TW_EVENT_CLOCK], lines + 1);
+    rig_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_options_are_named),
@@ -421,6 +447,7 @@ int main(void) {
         cmocka_unit_test(statistics_say_what_happened),
         cmocka_unit_test(metrics_are_the_statistics_as_text),
         cmocka_unit_test(the_log_tells_of_memory_and_clock_and_not_too_often),
+        cmocka_unit_test(the_log_tells_of_a_clock_set_back),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

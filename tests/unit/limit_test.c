@@ -129,6 +129,39 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
 
 /* ---- shadow and figures -------------------------------------------------------------------------------------------------- */
 
+/* Goal: a wall clock that is set back holds nobody for longer, in any kind of window, and what a verdict says of the wait is
+ * true to the millisecond. */
+static void a_wall_clock_set_back_holds_no_limit(void **state) {
+    (void)state;
+    const int64_t steps_ms[] = {TW_MINUTE, TW_HOUR, TW_DAY};
+    const struct {
+        const char *name;
+        uint32_t window, shape;
+    } kinds[] = {{"aligned", TW_ALIGNED, TW_SHAPE_FIXED},
+                 {"from-first", TW_FROM_FIRST, TW_SHAPE_FIXED},
+                 {"sliding", TW_ALIGNED, TW_SHAPE_SLIDING},
+                 {"gcra", TW_ALIGNED, TW_SHAPE_GCRA}};
+    for (size_t step = 0; step < sizeof steps_ms / sizeof *steps_ms; step++) {
+        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+            tw_family_options options = rig_options(kinds[kind].name, kinds[kind].window, TW_MINUTE);
+            options.limit_shape = kinds[kind].shape;
+            tw_family *family = rig_family_of(&rig, &options);
+            const char *key = step == 0 ? "a" : step == 1 ? "b" : "c";
+            (void)acquire(family, key, 10, 10, TW_OK);
+            rig_pass(&rig, 2000);
+            fake_clock_step_wall_ms(&rig.clock, -steps_ms[step]);
+            rig_pass(&rig, 2000);
+            int64_t retry_ms = acquire(family, key, 10, 10, TW_DENIED).retry_after_ms;
+            assert_true(retry_ms > 0 && retry_ms <= 2 * TW_MINUTE);
+            fake_clock_advance_ms(&rig.clock, retry_ms - 1);
+            assert_i64_equal(acquire(family, key, 10, 10, TW_DENIED).retry_after_ms, 1);
+            fake_clock_advance_ms(&rig.clock, 1);
+            (void)acquire(family, key, 10, 10, TW_OK);
+            fake_clock_step_wall_ms(&rig.clock, steps_ms[step]);
+        }
+    }
+}
+
 static void a_shadow_decides_and_lets_everything_through(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
@@ -338,6 +371,7 @@ static void trap_e36_exactly_the_limit_is_admitted(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
+        TEST(a_wall_clock_set_back_holds_no_limit),
         TEST(a_shadow_decides_and_lets_everything_through),
         TEST(what_limits_do_is_in_the_figures),
         TEST(a_verdict_has_its_promised_size),
