@@ -479,7 +479,7 @@ const char *twi_port_prefix(tw_engine *engine) {
     return engine->options.redis_prefix != NULL ? engine->options.redis_prefix : "";
 }
 int64_t twi_port_wall_ms(tw_engine *engine) {
-    return engine->turn_ms;
+    return twi_clock_read(&engine->clock); /* not the turn's: a hook may have taken its time since */
 }
 int64_t twi_port_mono_ms(tw_engine *engine) {
     return twi_clock_mono_ms(&engine->clock);

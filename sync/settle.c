@@ -18,6 +18,7 @@
 #include "sync/sync.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/atomic.h"
@@ -393,12 +394,18 @@ static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *hea
 
 /* ---- every answer ------------------------------------------------------------------------------------------------ */
 
-/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. */
+#define CLOCK_WAS_SET_MS 1000 /* beyond what round trips and the length of a turn explain */
+
+/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. Until one
+ * says that a clock was set since. */
 void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
     int64_t rtt_ms = now_ms - pending->sent_ms;
     if (!redis_ms || !pending->sent_ms) return;
-    if (sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000) return;
-    sync->offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2);
+    int64_t offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2), error_ms = (rtt_ms + sync->offset_rtt_ms) / 2;
+    bool was_set = llabs(offset_ms - sync->offset_ms) > error_ms + CLOCK_WAS_SET_MS;
+    bool is_slower = sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000;
+    if (is_slower && !was_set) return;
+    sync->offset_ms = offset_ms;
     sync->offset_rtt_ms = rtt_ms;
     sync->offset_at_ms = now_ms ? now_ms : 1;
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_clock_offset_ms), sync->offset_ms);
