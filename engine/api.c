@@ -12,14 +12,16 @@
 static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_t delta, int64_t *view) {
     if (twi_load_relaxed(&call->family->on_full) == TW_FULL_REJECT || place->generation == NULL) {
         twi_port_count(call->engine, rejected_increments, 1);
-        return TW_ERR_FULL;
+        return twi_refuse(TW_ERR_FULL, place->generation == NULL
+                                           ? "memory_bytes_max: there is no room to begin this window"
+                                           : "on_full: there is no room for a new key, and the family rejects");
     }
     uint64_t before;
     place->cell = &place->generation->overflow;
     place->meta = twi_load_relaxed(&place->cell->meta);
     switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
     case TWI_ADD_FROZEN: return TW_PENDING;
-    case TWI_ADD_RANGE: return TW_ERR_RANGE;
+    case TWI_ADD_RANGE: return twi_sum_refuse();
     default: break;
     }
     twi_place_mark(call, place, before);
@@ -37,24 +39,28 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
         if (status != TW_OK) return status;
     }
     enum twi_added added = twi_place_add(call, &place, delta, view);
-    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
     if (call->family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return TW_OK;
+}
+
+static tw_status refuse_late(void) {
+    return twi_refuse(TW_ERR_LATE, "unix_ms: its window has ended, and lateness_ms is over, too");
 }
 
 /* Whether the window of call->unix_ms takes counts at call->now_ms. */
 static tw_status check_event_time(const struct twi_call *call) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    if (twi_family_takes_until(family, span.end_ms) <= call->now_ms) return TW_ERR_LATE;
+    if (twi_family_takes_until(family, span.end_ms) <= call->now_ms) return refuse_late();
     if (span.start_ms > call->now_ms &&
         twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
-        return TW_ERR_EARLY;
+        return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
     return TW_OK;
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
-    if (twi_unlikely(call->family->is_paced)) return TW_ERR_MODE; /* its words are times */
+    if (twi_unlikely(call->family->is_paced)) return twi_paced_refuse(); /* its words are times */
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -71,7 +77,7 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
             struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, false);
             if (generation != NULL && twi_load_acquire(&generation->phase) >= TWI_SEALING) {
                 twi_port_count(call->engine, late_increments, 1);
-                return TW_ERR_LATE;
+                return refuse_late();
             }
         }
     }
@@ -105,7 +111,7 @@ tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *vi
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash) {
     struct twi_call call;
     int64_t seen = 0;
-    if (twi_unlikely(delta_is_out_of_range(delta))) return TW_ERR_RANGE;
+    if (twi_unlikely(delta_is_out_of_range(delta))) return twi_delta_refuse();
     tw_status status = twi_call_begin_hashed(&call, family, key, hash);
     if (twi_unlikely(status != TW_OK)) return status;
     call.blind = view == NULL;
@@ -121,8 +127,10 @@ tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
 }
 
 static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {
-    if (!family->has_starts || family->is_paced) return TW_ERR_MODE;
-    if (!twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
+    if (family->is_paced) return twi_paced_refuse();
+    if (!family->has_starts)
+        return twi_refuse(TW_ERR_MODE, "window: calls with a time are for aligned and calendar windows");
+    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
     tw_status status = twi_call_begin(call, family, key);
     call->at = true;
     call->unix_ms = unix_ms;
@@ -132,7 +140,7 @@ static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, 
 tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view) {
     struct twi_call call;
     int64_t seen = 0;
-    if (delta_is_out_of_range(delta)) return TW_ERR_RANGE;
+    if (delta_is_out_of_range(delta)) return twi_delta_refuse();
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
     call.blind = view == NULL;
@@ -144,7 +152,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
 
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     struct twi_call call;
-    if (family->is_paced) return TW_ERR_MODE;
+    if (family->is_paced) return twi_paced_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     int64_t taken = 0;
@@ -162,11 +170,11 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         int64_t local;
         enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
         if (added == TWI_ADDED) (void)twi_count_increments(call.engine, call.self, 1);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
     } while (status == TW_PENDING);
     twi_call_end(&call);
     if (last != NULL && status == TW_OK) *last = taken;
-    return status;
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 /* ---- reading ---- */
@@ -198,7 +206,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
 tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_paced) return TW_ERR_MODE;
+    if (family->is_paced) return twi_paced_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     int64_t seen = 0;
@@ -214,7 +222,8 @@ static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_
     struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
     int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
     int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, lateness_ms), twi_load_acquire(&family->history_ms));
-    return now_ms >= until_ms || span.end_ms <= twi_load_relaxed(&family->gone_ms) ? TW_ERR_LATE : TW_OK;
+    if (now_ms < until_ms && span.end_ms > twi_load_relaxed(&family->gone_ms)) return TW_OK;
+    return twi_refuse(TW_ERR_LATE, "unix_ms: its window is over for longer than history_ms keeps it");
 }
 
 tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *view) {
@@ -237,7 +246,7 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_paced) return TW_ERR_MODE;
+    if (family->is_paced) return twi_paced_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen = {
@@ -427,7 +436,10 @@ static tw_status each_aged(struct twi_thread *self, tw_family *family, bool (*vi
         struct each each = {.generation = newer, .older = older};
         (void)each_of(self, family->engine, &each, visit, ctx);
     }
-    if (twi_thread_self != self) return TW_ERR_FORKED; /* the visitor has forked: these are the parent's */
+    if (twi_thread_self != self)
+        return twi_refuse(
+            TW_ERR_FORKED,
+            "visit: it has forked; what was visited is the parent's"); /* the visitor has forked: these are the parent's */
     if (older != NULL) (void)twi_sub_acqrel(&older->readers, 1);
     if (newer != NULL) (void)twi_sub_acqrel(&newer->readers, 1);
     return TW_OK;
@@ -437,12 +449,13 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     twi_check(family != NULL && visit != NULL);
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return TW_ERR_MEMORY;
-    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
-    if (twi_load_relaxed(&engine->stopped) && !self->in_hook) return TW_ERR_CLOSED;
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_relaxed(&engine->stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
-    if (unix_ms != TW_NOW && !family->has_starts && family->from_first) return TW_ERR_MODE;
-    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return TW_ERR_RANGE;
+    if (unix_ms != TW_NOW && !family->has_starts && family->from_first)
+        return twi_refuse(TW_ERR_MODE, "unix_ms: in a TW_FROM_FIRST family tw_each() knows TW_NOW only");
+    if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
     if (family->ages) return each_aged(self, family, visit, ctx);
     tw_status status = TW_OK;
     bool more =

@@ -7,8 +7,9 @@
 tw_status twi_ask_may(tw_engine *engine) {
     tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK) return status;
-    if (engine->host_driven) return TW_ERR_MODE;
-    return engine->sync == NULL || engine->driver->ask == NULL ? TW_ERR_STORE : TW_OK;
+    status = twi_engine_check_thread(engine);
+    if (status != TW_OK) return status;
+    return engine->sync == NULL || engine->driver->ask == NULL ? twi_store_refuse() : TW_OK;
 }
 
 void twi_asking_begin(struct twi_asking *asking, tw_engine *engine, enum twi_script script, uint32_t timeout_ms) {
@@ -75,6 +76,21 @@ uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked) {
 bool twi_asking_falls_back_here(tw_family *family) {
     uint32_t policy = twi_load_relaxed(&family->on_outage);
     return policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE || twi_load_relaxed(&family->outage_grace_ms) != 0;
+}
+
+tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked) {
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (asked == TWI_ASKED_UNKNOWN)
+        return twi_refuse(TW_ERR_TIMEOUT,
+                          "redis_timeout_ms: Redis has not answered in time; it may have done what it was asked");
+    char error[sizeof engine->last_error];
+    pthread_mutex_lock(&engine->text_lock);
+    memcpy(error, engine->last_error, sizeof error);
+    pthread_mutex_unlock(&engine->text_lock);
+    const char *what = asked == TWI_ASKED_DONE      ? "its answer decides nothing (does the key hold something else?)"
+                       : asked == TWI_ASKED_REFUSED ? "it refuses"
+                                                    : "it is away, or all connections are in use";
+    return twi_refuse_with(TW_ERR_STORE, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
 }
 
 bool twi_asking_said(const struct twi_asking *asking, const char *word) {

@@ -35,6 +35,8 @@ uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked);
 bool twi_asking_falls_back_here(tw_family *family);
 /* A question of that family's was answered. */
 void twi_asking_answered(tw_family *family);
+/* Why a question that was not decided is an error: TW_ERR_CLOSED, TW_ERR_TIMEOUT (perhaps executed), TW_ERR_STORE. */
+tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked);
 /* The answer's first element is this word. */
 bool twi_asking_said(const struct twi_asking *asking, const char *word);
 /* The number at this place of the answer; 0 where there is none. */

@@ -37,7 +37,8 @@ static bool name_is_good(const char *name) {
 static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_options *out) {
     *out = (tw_audit_options){0};
     size_t first = offsetof(tw_audit_options, timeout_ms) + sizeof out->timeout_ms;
-    if (in->size < first || in->size > 4096) return TW_ERR_OPTIONS; /* not filled by its init function */
+    if (in->size < first || in->size > 4096)
+        return twi_refuse(TW_ERR_OPTIONS, "size: the struct was not filled by tw_audit_options_init()");
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
     if (!has_engine && !in->redis_url) return refuse(in, "redis_url: missing, and there is no engine to ask");
     if (has_engine && (in->redis_url || in->redis_prefix)) return refuse(in, "redis_url: the engine has its own");
@@ -102,7 +103,7 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
         if (pattern)
             all[patterns->count++] = pattern;
         else
-            status = TW_ERR_MEMORY;
+            status = twi_refuse(TW_ERR_MEMORY, NULL);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -124,7 +125,7 @@ static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
 }
 
 static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
-    if (!take_turn(engine, timeout_ms)) return TW_ERR_TIMEOUT;
+    if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
     engine->driver->own(engine->sync, own);
     twi_engine_leave_turn(engine);
     return TW_OK;
@@ -134,8 +135,9 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     struct patterns patterns = {0};
     tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK) return status;
-    if (engine->host_driven) return TW_ERR_MODE;
-    if (engine->sync == NULL) return TW_ERR_STORE;
+    status = twi_engine_check_thread(engine);
+    if (status != TW_OK) return status;
+    if (engine->sync == NULL) return twi_store_refuse();
     options->redis_url = engine->options.redis_url;
     options->redis_prefix = engine->options.redis_prefix;
     audit->password = engine->options.redis_password;
@@ -168,7 +170,7 @@ tw_status tw_audit(tw_engine *engine, const tw_audit_options *in, void (*found)(
     const struct twi_driver *driver = twi_driver_find();
     if (driver != NULL) return driver->audit(&audit);
     (void)refuse(in, "redis_url: this library was built without Redis");
-    return TW_ERR_STORE;
+    return twi_refuse(TW_ERR_STORE, "redis_url: this library was built without Redis");
 }
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */
@@ -258,7 +260,7 @@ tw_status twi_audit_start(tw_engine *engine) {
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
     auditor->runs = pthread_create(&auditor->thread, NULL, run_audits, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return auditor->runs ? TW_OK : TW_ERR_MEMORY;
+    return auditor->runs ? TW_OK : twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
 }
 
 void twi_audit_stop(tw_engine *engine) {

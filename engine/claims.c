@@ -45,9 +45,10 @@ static void put_in_order(struct order *order) {
 /* TW_OK, or why there is no such call. */
 static tw_status check_claim(const tw_claim *claim) {
     twi_check(claim->family != NULL);
-    if (claim->family->limit->waits) return TW_ERR_MODE;
-    if (claim->key.size - 1 >= TW_KEY_SIZE_MAX || claim->key.data == NULL) return TW_ERR_KEY;
-    return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : TW_ERR_RANGE;
+    if (claim->family->limit->waits)
+        return twi_refuse(TW_ERR_MODE, "limit_mode: tw_acquire_all() is not for families whose limit Redis decides");
+    if (claim->key.size - 1 >= TW_KEY_SIZE_MAX || claim->key.data == NULL) return twi_key_refuse(claim->key);
+    return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : twi_units_refuse(claim->n);
 }
 
 /* Decided, and in no figure of what was admitted. */
@@ -140,7 +141,7 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
     twi_check(claims != NULL || count == 0);
     if (verdict == NULL) verdict = &unasked;
     *verdict = (tw_verdict){.error_bound = TW_UNBOUNDED};
-    if (count == 0 || count > TW_CLAIMS_MAX) return TW_ERR_RANGE;
+    if (count == 0 || count > TW_CLAIMS_MAX) return twi_refuse(TW_ERR_RANGE, "count: not within 1..TW_CLAIMS_MAX");
     for (size_t i = 0; i < count; i++) {
         tw_status status = check_claim(&claims[i]);
         verdict->claim = (uint16_t)i;
@@ -148,7 +149,7 @@ tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdi
         if (status != TW_OK) return status;
     }
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return TW_ERR_MEMORY;
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     put_in_order(&order);
     tw_status status = look_at_all(&order, self, verdict);
     if (status == TW_OK) status = take_all(&order, self, verdict);

@@ -9,10 +9,10 @@
 #include "tallywheel.h"
 
 tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
-    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return TW_ERR_KEY;
+    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
     if (twi_unlikely(family->template.guard_reserved) && family->synced &&
         twi_template_key_is_reserved(&family->template, key))
-        return TW_ERR_KEY;
+        return twi_refuse(TW_ERR_KEY, "key: its name in Redis would begin with \"tw:\", which is reserved");
     return TW_OK;
 }
 
@@ -25,10 +25,10 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     tw_status status = twi_call_check_key(family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     call->self = twi_thread_here();
-    if (twi_unlikely(call->self == NULL)) return TW_ERR_MEMORY;
+    if (twi_unlikely(call->self == NULL)) return twi_refuse(TW_ERR_MEMORY, NULL);
     call->family = family;
     call->engine = family->engine;
-    if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return TW_ERR_FORKED;
+    if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return twi_refuse(TW_ERR_FORKED, NULL);
     call->at = false;
     call->blind = false;
     call->decided = false;

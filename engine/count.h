@@ -40,7 +40,8 @@ TWI_INLINE void twi_call_end(const struct twi_call *call) {
 /* Reads the clock, and says if the engine is closed. Before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     if (twi_unlikely(twi_load_relaxed(&call->engine->stopped))) {
-        if (!call->self->in_hook || call->decided) return TW_ERR_CLOSED; /* again: tw_close() has sealed the window */
+        if (!call->self->in_hook || call->decided)
+            return twi_refuse(TW_ERR_CLOSED, NULL); /* again: tw_close() has sealed the window */
     }
     call->decided = true;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);

@@ -161,12 +161,13 @@ static tw_status start_thread(tw_engine *engine) {
     sigset_t all, before;
     sigfillset(&all);
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->wake_fd < 0) return TW_ERR_MEMORY;
+    if (engine->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "the system gave no descriptor to wake the thread by");
     twi_store_relaxed(&engine->thread_stop, false);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
     engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return engine->thread_runs ? twi_audit_start(engine) : TW_ERR_MEMORY;
+    if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
+    return twi_audit_start(engine);
 }
 
 static void stop_thread(tw_engine *engine) {
@@ -208,7 +209,7 @@ static tw_status start_sync(tw_engine *engine) {
     if (engine->driver == NULL) {
         (void)twi_options_refuse(engine->options.error_text, engine->options.error_size,
                                  "redis_url: this library was built without Redis");
-        return TW_ERR_STORE;
+        return twi_refuse(TW_ERR_STORE, "redis_url: this library was built without Redis");
     }
     return engine->driver->create(engine, &engine->options, engine->transport, engine->transport_ctx, &engine->sync);
 }
@@ -323,13 +324,13 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
-    if (!copied || engine->shards == NULL) return TW_ERR_MEMORY;
+    if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     engine->host_driven = options->threads == TW_HOST_DRIVEN;
     engine->has_redis = options->redis_url != NULL;
     twi_store_relaxed(&engine->random_state, random_seed);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
-    if (!twi_random_bytes(secret, sizeof secret)) return TW_ERR_MEMORY;
+    if (!twi_random_bytes(secret, sizeof secret)) return twi_refuse(TW_ERR_MEMORY, "the system gave no random bytes");
     twi_hash_secret_make(&engine->secret, secret);
     engine->hash = twi_hash_choose();
     engine->stripes_log2 = stripes_log2();
@@ -341,7 +342,8 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     twi_leases_begin(engine);
-    return twi_arena_make(&engine->arena, bytes) ? TW_OK : TW_ERR_MEMORY;
+    if (twi_arena_make(&engine->arena, bytes)) return TW_OK;
+    return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: the system gave no addresses for it");
 }
 
 tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
@@ -349,17 +351,17 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     tw_options checked;
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
-    if (twi_thread_here() == NULL) return TW_ERR_MEMORY;
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     twi_reclaim_set_on_fork(renew_all);
     tw_engine *engine = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *engine + 127) & ~(size_t)127);
-    if (engine == NULL) return TW_ERR_MEMORY;
+    if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset((void *)engine, 0, sizeof *engine);
     engine->transport = transport;
     engine->transport_ctx = transport_ctx;
     engine->opening = true;
     status = fill_engine(engine, &checked, random_seed);
     if (status == TW_OK) status = start_sync(engine);
-    if (status == TW_OK && engine->random_failed) status = TW_ERR_MEMORY;
+    if (status == TW_OK && engine->random_failed) status = twi_refuse(TW_ERR_MEMORY, "the system gave no random bytes");
     engine->opening = false;
     if (status == TW_OK) {
         engine->options.error_text = NULL;                /* the caller's buffer may be gone from here on */
@@ -387,14 +389,23 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 
 /* ---- host-driven ---- */
 
-bool twi_thread_may_wait(const struct twi_thread *self) {
-    return self != NULL && !self->in_hook && self->depth == 0;
+tw_status twi_thread_check_wait(const struct twi_thread *self) {
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (self->in_hook)
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it would wait for itself");
+    if (self->depth != 0)
+        return twi_refuse(TW_ERR_MODE, "not between tw_enter() and tw_leave(): memory would not come back");
+    return TW_OK;
 }
 
 tw_status tw_turn(tw_engine *engine) {
     twi_check(engine != NULL);
-    if (!engine->host_driven || !twi_thread_may_wait(twi_thread_here())) return TW_ERR_MODE;
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (!engine->host_driven)
+        return twi_refuse(TW_ERR_MODE,
+                          "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
+    tw_status status = twi_thread_check_wait(twi_thread_here());
+    if (status != TW_OK) return status;
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (!twi_engine_take_turn(engine)) return TW_PENDING;
     twi_engine_turn(engine);
     twi_engine_leave_turn(engine);
@@ -489,7 +500,8 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
 tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     struct twi_thread *self = twi_thread_here();
-    if (self != NULL && !twi_thread_may_wait(self)) return TW_ERR_MODE;
+    tw_status status = self != NULL ? twi_thread_check_wait(self) : TW_OK;
+    if (status != TW_OK) return status;
     (void)tw_stop(engine);
     stop_thread(engine);
     delist(engine);
@@ -502,7 +514,9 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
         twi_family_free(family);
     }
     free_engine(engine);
-    return drained ? TW_OK : TW_ERR_TIMEOUT;
+    return drained ? TW_OK
+                   : twi_refuse(TW_ERR_TIMEOUT,
+                                "timeout_ms: not all counts were acknowledged, or a hook answered false to the end");
 }
 
 /* ---- statistics ---- */
@@ -554,7 +568,7 @@ tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const cha
     struct twi_family_figures *families;
     size_t count;
     (void)tw_stats_read(engine, &stats);
-    if (!twi_figures_list(engine, &families, &count)) return TW_ERR_MEMORY;
+    if (!twi_figures_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
     tw_status status = twi_stats_write(&stats, families, count, write, ctx);
     free(families);
     return status;

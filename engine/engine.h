@@ -160,8 +160,10 @@ tw_status twi_audit_start(tw_engine *engine);
 void twi_audit_stop(tw_engine *engine);
 /* fetch.c: what holds for every call that waits. */
 tw_status twi_engine_may_wait(tw_engine *engine);
-/* Outside of hooks and sections. */
-bool twi_thread_may_wait(const struct twi_thread *self);
+/* TW_ERR_MODE in a host-driven engine, which has nobody that would end the wait. */
+tw_status twi_engine_check_thread(const tw_engine *engine);
+/* TW_ERR_MODE inside of hooks and sections. */
+tw_status twi_thread_check_wait(const struct twi_thread *self);
 
 /* port.c: takes a generation that owes nothing and that nobody can reach off the lists of marked ones. */
 void twi_port_forget(tw_engine *engine, struct twi_generation *generation);

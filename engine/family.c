@@ -200,7 +200,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     if (status == TW_OK) status = check_collisions(engine, options, &template);
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
-    if (family == NULL) return TW_ERR_MEMORY;
+    if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     twi_store_relaxed(&family->next, twi_load_relaxed(&engine->families));
     twi_store_release(&engine->families, family);
     *out = family;
@@ -225,9 +225,10 @@ static tw_status check(tw_engine *engine, const tw_family_options *options, tw_f
 
 tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
     twi_check(engine != NULL && options != NULL && family != NULL);
-    if (twi_thread_here() == NULL) return TW_ERR_MEMORY; /* also renews the engine in a forked child */
-    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_thread_here() == NULL)
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
@@ -251,8 +252,8 @@ tw_family *tw_family_find(tw_engine *engine, const char *name) {
 tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     twi_check(family != NULL && options != NULL);
     tw_engine *engine = family->engine;
-    if (twi_thread_here() == NULL) return TW_ERR_MEMORY;
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
@@ -276,7 +277,8 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
 tw_status tw_family_close(tw_family *family) {
     twi_check(family != NULL);
     struct twi_thread *self = twi_thread_here();
-    if (self != NULL && self->in_hook) return TW_ERR_MODE;
+    if (self != NULL && self->in_hook)
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is at this family");
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->lock);
     twi_check(family->opened != 0);

@@ -26,23 +26,34 @@ static void wait_for_turn(tw_engine *engine, uint32_t waits) {
     }
 }
 
+static tw_status refuse_flush(void) {
+    return twi_refuse(TW_ERR_STORE,
+                      "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
+}
+
 static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
     uint64_t ticket = engine->driver->ticket_take(engine->sync);
     for (uint32_t waits = 0;; waits++) {
         enum twi_ticket state = engine->driver->ticket_state(engine->sync, ticket);
-        if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : TW_ERR_STORE;
-        if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) return TW_ERR_TIMEOUT;
+        if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : refuse_flush();
+        if (twi_clock_mono_ms(&engine->clock) >= deadline_ms)
+            return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
         wait_for_turn(engine, waits);
     }
+}
+
+tw_status twi_engine_check_thread(const tw_engine *engine) {
+    if (!engine->host_driven) return TW_OK;
+    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
 }
 
 /* What holds for every call that waits. */
 tw_status twi_engine_may_wait(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
-    if (self == NULL) return TW_ERR_MEMORY;
-    if (!twi_thread_may_wait(self)) return TW_ERR_MODE;
-    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
-    return twi_load_acquire(&engine->stopped) ? TW_ERR_CLOSED : TW_OK;
+    tw_status status = twi_thread_check_wait(self);
+    if (status != TW_OK) return status;
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    return twi_load_acquire(&engine->stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
 }
 
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
@@ -65,7 +76,7 @@ static tw_status ask(tw_family *family, tw_key key) {
     } while (status == TW_PENDING);
     if (status == TW_OK) twi_place_ask(&call, &place);
     twi_call_end(&call);
-    return status;
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 /* What Redis last said; false: it has not said anything yet. */
@@ -82,15 +93,19 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t 
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_engine_may_wait(engine);
     if (status != TW_OK) return status;
-    if (engine->host_driven || family->is_paced) return TW_ERR_MODE; /* a time is no total */
-    if (engine->sync == NULL) return TW_ERR_STORE;
+    status = twi_engine_check_thread(engine);
+    if (status != TW_OK) return status;
+    if (family->is_paced) /* a time is no total */
+        return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
+    if (engine->sync == NULL) return twi_store_refuse();
     for (size_t i = 0; i < count && status == TW_OK; i++) status = ask(family, keys[i]);
     if (status == TW_OK) status = await_flush(engine, deadline_ms);
     if (status != TW_OK) return status;
     int64_t *seen = malloc((count + 1) * sizeof *seen); /* totals are written all together or not at all */
-    if (seen == NULL) return TW_ERR_MEMORY;
+    if (seen == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     for (size_t i = 0; i < count && status == TW_OK; i++)
-        if (!read_total(family, keys[i], &seen[i])) status = TW_ERR_TIMEOUT;
+        if (!read_total(family, keys[i], &seen[i]))
+            status = twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not told all totals");
     if (status == TW_OK && totals != NULL) memcpy(totals, seen, count * sizeof *seen);
     free(seen);
     return status;

@@ -126,7 +126,7 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TW_PENDING);
-    if (*full && twi_load_relaxed(&family->on_full_limit) == TW_ADMIT) status = TW_OK;
+    if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : twi_full_refuse();
     if (status == TW_OK && pace->n != 0 && !*full)
         twi_count_shard(call.self, &family->limits[call.self->shard].admitted);
     twi_call_end(&call);
@@ -136,10 +136,12 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
 static tw_status acquire_paced(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct pace pace = {.limit = limit};
     bool full = false;
-    tw_status status = TW_ERR_RANGE;
+    tw_status status;
     if (twi_limit_is_in_range(n, limit)) {
         begin_pace(&pace, family, n, limit);
         status = acquire(family, key, &pace, &full);
+    } else {
+        status = twi_units_refuse(n);
     }
     if (verdict != NULL) tell(&pace, status, full, verdict);
     return status;
@@ -195,7 +197,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0) return TW_ERR_MODE; /* how far a unit moves the word follows from the limit alone */
+    if (limit < 0) return twi_paced_refuse(); /* how far a unit moves the word follows from the limit alone */
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

@@ -6,9 +6,13 @@
 
 static tw_status check_hold(const tw_family *family, tw_key key) {
     const tw_family_options *options = &family->options;
-    bool may = options->window == TW_FOREVER && !family->ages && options->limit_mode != TW_LIMIT_HARD &&
-               options->limit_shape == TW_SHAPE_FIXED && !options->shadow;
-    return may ? twi_call_check_key(family, key) : TW_ERR_MODE;
+    const char *why = NULL;
+    if (options->window != TW_FOREVER) why = "window: tw_hold() is for TW_FOREVER families";
+    if (family->ages) why = "on_full: tw_hold() is not for TW_FULL_EVICT_IDLE families";
+    if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
+    if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
+    if (options->shadow) why = "shadow: tw_hold() is not for families in the shadow";
+    return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }
 
 tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
@@ -17,13 +21,14 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     if (verdict == NULL) verdict = &unasked;
     twi_stock_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
-    if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX)) status = TW_ERR_RANGE;
+    if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
+        status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
     if (status != TW_OK) return status;
     if (family->synced) return twi_hold_take(family, key, limit, verdict);
     status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
-    return TW_ERR_FULL;
+    return twi_full_refuse();
 }
 
 /* One less in a cell of its own: by compare-and-swap from above 0. Else as twi_place_add() says. */
@@ -55,7 +60,7 @@ static tw_status release_locally(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         enum twi_added added = twi_place_find(&call, &place) ? take_one(&call, &place) : TWI_ADD_RANGE;
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_hold_refuse();
     } while (status == TW_PENDING);
     twi_call_end(&call);
     return status;

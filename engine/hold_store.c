@@ -40,11 +40,15 @@ static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum tw
     }
 }
 
+static tw_status refuse_full(void) {
+    return twi_refuse(TW_ERR_FULL, "memory: there is no room to remember another hold");
+}
+
 static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member, enum twi_asked asked,
                               tw_verdict *verdict) {
     int64_t held;
     bool admitted = admits_without(family, key, limit, asked, &held);
-    if (admitted && !twi_holds_enter(family, key, member, false)) return TW_ERR_FULL;
+    if (admitted && !twi_holds_enter(family, key, member, false)) return refuse_full();
     tell(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
@@ -58,16 +62,15 @@ tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict
     twi_holds_name(engine, member);
     ask_about(family, key, "hold", limit, member, &asking);
     enum twi_asked asked = twi_asking_do(&asking, engine);
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
-    if (asked == TWI_ASKED_REFUSED) return TW_ERR_STORE;
+    if (twi_load_acquire(&engine->stopped) || asked == TWI_ASKED_REFUSED) return twi_asking_refuse(engine, asked);
     if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, asked, verdict);
     bool admitted = twi_asking_said(&asking, "OK");
     twi_asking_answered(family);
-    if (!admitted && !twi_asking_said(&asking, "DENIED")) return TW_ERR_STORE;
+    if (!admitted && !twi_asking_said(&asking, "DENIED")) return twi_asking_refuse(engine, asked);
     if (admitted && !twi_holds_enter(family, key, member, true)) {
         ask_about(family, key, "release", 0, member, &asking);
         (void)twi_asking_do(&asking, engine);
-        return TW_ERR_FULL;
+        return refuse_full();
     }
     tell(verdict, limit, twi_asking_told(&asking, 1), TW_BY_REDIS, admitted);
     return admitted ? TW_OK : TW_DENIED;
@@ -90,7 +93,7 @@ tw_status twi_hold_give(tw_family *family, tw_key key) {
     tw_status status = twi_ask_may(family->engine);
     if (status != TW_OK) return status;
     uint64_t statement;
-    if (!twi_holds_leave(family, key, member, &statement)) return TW_ERR_RANGE;
+    if (!twi_holds_leave(family, key, member, &statement)) return twi_hold_refuse();
     await_statement(family->engine, statement);
     ask_about(family, key, "release", 0, member, &asking);
     (void)twi_asking_do(&asking, family->engine);

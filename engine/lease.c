@@ -119,7 +119,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
     }
     /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
     put_back(call->engine, lease, n);
-    return added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+    return added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
 }
 
 /* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE. *again: the window was sealed, decide anew. */
@@ -184,7 +184,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     hard->decision.now_ms = call.now_ms;
     if (status == TW_OK && n != 0) twi_count_shard(call.self, &family->limits[call.self->shard].admitted);
     twi_call_end(&call);
-    return status;
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 /* What is known of the count is what Redis told and what was counted here since; the truth lies between that and the limit,
@@ -200,7 +200,7 @@ static void tell(const tw_family *family, tw_status status, int64_t n, int64_t l
 
 tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct hard hard = {0};
-    tw_status status = is_bad(n, limit) ? TW_ERR_RANGE : acquire(family, key, n, limit, &hard);
+    tw_status status = is_bad(n, limit) ? twi_units_refuse(n) : acquire(family, key, n, limit, &hard);
     if (verdict != NULL) tell(family, status, n, limit, &hard, verdict);
     return status;
 }
@@ -222,8 +222,8 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
 
 tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
     twi_check(family != NULL);
-    if (!family->is_hard) return TW_ERR_MODE;
-    if (is_bad(0, limit)) return TW_ERR_RANGE;
+    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_warm() is for TW_LIMIT_HARD families");
+    if (is_bad(0, limit)) return twi_units_refuse(0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -232,7 +232,7 @@ tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
         if (status == TW_OK && family->synced) status = warm(&call, limit); /* without Redis all of it is in hand */
     } while (status == TW_PENDING);
     twi_call_end(&call);
-    return status;
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n) {

@@ -50,8 +50,7 @@ static tw_status free_page(struct reclaim *reclaim) {
     twi_asking_text(&asking, reclaim->cursor);
     twi_asking_text(&asking, reclaim->pattern);
     enum twi_asked asked = twi_asking_do(&asking, reclaim->engine);
-    if (asked == TWI_ASKED_UNKNOWN) return TW_ERR_TIMEOUT;
-    if (asked != TWI_ASKED_DONE || asking.ask.said_count < 3) return TW_ERR_STORE;
+    if (asked != TWI_ASKED_DONE || asking.ask.said_count < 3) return twi_asking_refuse(reclaim->engine, asked);
     if (twi_asking_said(&asking, "ALIVE")) return TW_DENIED;
     reclaim->freed += twi_asking_told(&asking, 2);
     memcpy(reclaim->cursor, asking.ask.said[1].text, sizeof reclaim->cursor);
@@ -60,8 +59,8 @@ static tw_status free_page(struct reclaim *reclaim) {
 
 tw_status tw_reclaim(tw_family *family, const char *instance, int64_t *units) {
     twi_check(family != NULL);
-    if (!family->is_hard) return TW_ERR_MODE;
-    if (!is_instance(instance)) return TW_ERR_UNKNOWN_TOKEN;
+    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_reclaim() is for TW_LIMIT_HARD families");
+    if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_ask_may(family->engine);
     if (status != TW_OK) return status;
     char pattern[4 * TWI_REDIS_KEY_MAX];

@@ -33,7 +33,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
         *view = twi_saturated_sum(value, base);
         if (twi_saturated_sum(*view, n) > limit) return TW_DENIED;
         if (n == 0) return TW_OK;
-        if (value > TW_COUNT_MAX - n) return TW_ERR_RANGE;
+        if (value > TW_COUNT_MAX - n) return twi_sum_refuse();
         uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
         twi_stripe_watch_acquire(call->engine, place->generation, place->cell, limit, call->self);
@@ -97,7 +97,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
 
 /* Table full: the family's policy decides; strangers never share a limit (trap E40). */
 static tw_status decide_full(struct tw_family *family) {
-    return twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : TW_ERR_FULL;
+    return twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : twi_full_refuse();
 }
 
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {
@@ -119,7 +119,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
 
 tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct twi_decision decision = {0};
-    tw_status status = twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : TW_ERR_RANGE;
+    tw_status status =
+        twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : twi_units_refuse(n);
     if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
     if (verdict != NULL && family->slides && status >= 0)
         twi_sliding_tell(family, status, n, limit, &decision, verdict);

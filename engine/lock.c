@@ -6,7 +6,7 @@
 #include "engine/token.h"
 
 static tw_status check(tw_family *family, tw_key key, uint32_t hold_ms) {
-    if (hold_ms == 0) return TW_ERR_RANGE;
+    if (hold_ms == 0) return twi_refuse(TW_ERR_RANGE, "hold_ms: 0");
     tw_status status = twi_call_check_key(family, key);
     return status == TW_OK ? twi_ask_may(family->engine) : status;
 }
@@ -27,9 +27,9 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const
 static tw_status answer_of(const tw_family *family, enum twi_asked asked, const struct twi_asking *asking) {
     if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "OK")) return TW_OK;
     if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "HELD")) return TW_DENIED;
-    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "GONE")) return TW_ERR_LATE;
-    if (asked == TWI_ASKED_UNKNOWN) return TW_ERR_TIMEOUT;
-    return twi_load_acquire(&family->engine->stopped) ? TW_ERR_CLOSED : TW_ERR_STORE;
+    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "GONE"))
+        return twi_refuse(TW_ERR_LATE, "token: the lock is not held under it any more");
+    return twi_asking_refuse(family->engine, asked);
 }
 
 tw_status tw_lock(tw_family *family, tw_key key, uint32_t hold_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
@@ -55,7 +55,7 @@ static tw_status with_token(tw_family *family, tw_key key, const char *what, con
     twi_check(family != NULL);
     tw_status status = check(family, key, hold_ms);
     if (status != TW_OK) return status;
-    if (!twi_token_read(token, &read) || read.local) return TW_ERR_UNKNOWN_TOKEN;
+    if (!twi_token_read(token, &read) || read.local) return twi_token_refuse();
     return answer_of(family, ask(family, key, what, read.id, hold_ms, &asking), &asking);
 }
 

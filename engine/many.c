@@ -27,6 +27,7 @@ struct many {
     int64_t *views;
     tw_status *each;
     tw_status worst;
+    struct twi_why why; /* of the worst, where it is an error */
 };
 
 /* The lowest negative status, else the highest positive one, else TW_OK. */
@@ -38,6 +39,7 @@ static tw_status worse(tw_status a, tw_status b) {
 static void settle(struct many *many, size_t i, tw_status status, int64_t view) {
     if (many->views != NULL && status >= 0) many->views[i] = view;
     if (many->each != NULL) many->each[i] = status;
+    if (twi_unlikely(status < 0) && status < many->worst) many->why = twi_why_now();
     many->worst = worse(many->worst, status);
 }
 
@@ -51,8 +53,8 @@ static void add_one(struct many *many, size_t i) {
 
 static tw_status check_item(const struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1;
-    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return TW_ERR_RANGE;
-    if (many->unix_ms != NULL && !twi_calendar_holds(many->unix_ms[i])) return TW_ERR_RANGE;
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
+    if (many->unix_ms != NULL && !twi_calendar_holds(many->unix_ms[i])) return twi_time_refuse();
     return twi_call_check_key(many->family, many->keys[i]);
 }
 
@@ -153,6 +155,7 @@ static tw_status add_all(struct many *many, size_t count) {
         done += group;
     }
     for (; done < count; done++) add_one(many, done);
+    if (twi_unlikely(many->worst < 0)) twi_why_again(many->why);
     return many->worst;
 }
 

@@ -6,10 +6,14 @@
 #include "engine/limit.h"
 #include "engine/token.h"
 
-static bool may(const tw_family *family) {
+static tw_status check(const tw_family *family) {
     const tw_family_options *options = &family->options;
-    return options->kind == TW_COUNTER && options->limit_shape == TW_SHAPE_FIXED &&
-           (options->limit_mode != TW_LIMIT_HARD || !family->synced);
+    const char *why = NULL;
+    if (options->kind != TW_COUNTER) why = "kind: tw_once() is for TW_COUNTER families";
+    if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_once() is for TW_SHAPE_FIXED families";
+    if (options->limit_mode == TW_LIMIT_HARD && family->synced)
+        why = "limit_mode: with Redis tw_once() is not for TW_LIMIT_HARD families; take soft or strict ones";
+    return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 
 /* ---- here ---- */
@@ -52,7 +56,7 @@ static tw_status cancel_here(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK || !twi_place_find(&call, &place)) break;
         enum twi_added added = clear_cell(&call, &place);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : TW_ERR_RANGE;
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
     } while (status == TW_PENDING);
     twi_call_end(&call);
     return status;
@@ -87,11 +91,14 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_aske
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_asking_policy(family, asked)) {
     case TW_OUTAGE_OPEN: {
+        struct twi_why before = twi_why_now();
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
-        return status < 0 && status != TW_ERR_FULL ? status : TW_OK;
+        if (status < 0 && status != TW_ERR_FULL) return status;
+        twi_why_again(before); /* who finds no room is first all the same: nothing was refused */
+        return TW_OK;
     }
-    case TW_OUTAGE_CLOSED: return asked == TWI_ASKED_UNKNOWN ? TW_ERR_TIMEOUT : TW_ERR_STORE;
+    case TW_OUTAGE_CLOSED: return twi_asking_refuse(family->engine, asked);
     default: return once_here(family, key, first);
     }
 }
@@ -108,7 +115,7 @@ static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
         if (twi_asking_falls_back_here(family)) (void)tw_get(family, key, NULL);
         return TW_OK;
     }
-    if (twi_load_acquire(&family->engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_load_acquire(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return once_without_redis(family, key, asked, first);
 }
 
@@ -119,8 +126,7 @@ static tw_status cancel_by_redis(tw_family *family, tw_key key) {
     if (status != TW_OK) return status;
     enum twi_asked asked = ask(family, key, "C", &asking);
     if (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "OK")) return TW_OK;
-    if (twi_load_acquire(&family->engine->stopped)) return TW_ERR_CLOSED;
-    return asked == TWI_ASKED_UNKNOWN ? TW_ERR_TIMEOUT : TW_ERR_STORE;
+    return twi_asking_refuse(family->engine, asked);
 }
 
 /* ---- the calls ---- */
@@ -128,8 +134,9 @@ static tw_status cancel_by_redis(tw_family *family, tw_key key) {
 tw_status tw_once(tw_family *family, tw_key key, bool *first) {
     bool is_first = false;
     twi_check(family != NULL);
-    if (!may(family)) return TW_ERR_MODE;
-    tw_status status =
+    tw_status status = check(family);
+    if (status != TW_OK) return status;
+    status =
         family->is_strict && family->synced ? once_by_redis(family, key, &is_first) : once_here(family, key, &is_first);
     if (status == TW_OK && first != NULL) *first = is_first;
     return status;
@@ -137,6 +144,7 @@ tw_status tw_once(tw_family *family, tw_key key, bool *first) {
 
 tw_status tw_once_cancel(tw_family *family, tw_key key) {
     twi_check(family != NULL);
-    if (!may(family)) return TW_ERR_MODE;
+    tw_status status = check(family);
+    if (status != TW_OK) return status;
     return family->is_strict && family->synced ? cancel_by_redis(family, key) : cancel_here(family, key);
 }

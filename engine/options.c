@@ -19,6 +19,7 @@
 #define REPLAY_MS_DEFAULT 30000
 #define IDLE_MS_DEFAULT TW_HOUR
 #define IDLE_MS_MIN 100
+#define OPTION_TEXT_MAX 320
 #define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
 
 void tw_options_init_sized(tw_options *options, size_t size) {
@@ -34,13 +35,13 @@ void tw_family_options_init_sized(tw_family_options *options, size_t size) {
 /* ---- refusing ---------------------------------------------------------------------------------------------------- */
 
 tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
-    if (error != NULL && error_size > 0) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(error, error_size, format, arguments);
-        va_end(arguments);
-    }
-    return TW_ERR_OPTIONS;
+    char why[OPTION_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    if (error != NULL && error_size > 0) (void)snprintf(error, error_size, "%s", why);
+    return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
 }
 
 #define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
@@ -65,7 +66,8 @@ static bool is_zero(const unsigned char *bytes, size_t size) {
 static tw_status check_size(const void *options, size_t first, size_t known) {
     size_t size;
     memcpy(&size, options, sizeof size);
-    if (size != 0 && size < sizeof(struct head)) return TW_ERR_OPTIONS;
+    if (size != 0 && size < sizeof(struct head))
+        return twi_refuse(TW_ERR_OPTIONS, "size: fewer bytes than this struct ever had");
     const struct head *head = options;
     if (size == 0) return refuse(head, "size: 0; fill the struct with its init function first");
     if (size < first) return refuse(head, "size: %zu bytes are fewer than this struct ever had", size);

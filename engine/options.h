@@ -10,6 +10,7 @@
 #define TWI_OPTIONS_H
 
 #include "engine/calendar.h"
+#include "engine/why.h"
 #include "tallywheel.h"
 
 #include <stdbool.h>

@@ -26,9 +26,9 @@ tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
     twi_check(family != NULL && pin != NULL);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK) return status;
-    if (twi_load_relaxed(&family->engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_load_relaxed(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_pin *made = calloc(1, sizeof *made + key.size);
-    if (made == NULL) return TW_ERR_MEMORY;
+    if (made == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     made->family = family;
     made->key_size = (uint32_t)key.size;
     made->is_plain = !family->synced && twi_section_may_be_short();
@@ -57,7 +57,7 @@ static void remember(tw_pin *pin, const struct twi_call *call) {
 static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     struct twi_call call;
     int64_t seen = 0;
-    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return TW_ERR_RANGE;
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
     tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
     if (status != TW_OK) return status;
     call.blind = view == NULL;

@@ -9,6 +9,7 @@
 #ifndef TWI_PORT_H
 #define TWI_PORT_H
 
+#include "engine/why.h"
 #include "tallywheel.h"
 
 struct twi_generation;

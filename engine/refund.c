@@ -17,6 +17,14 @@ static int64_t least_view(const struct tw_family *family, const struct twi_place
 }
 
 /* TW_OK; TW_ERR_RANGE: there are not so many units; TW_PENDING: the window was sealed. */
+static tw_status refuse_late(void) {
+    return twi_refuse(TW_ERR_LATE, "window_start_ms: that window is over");
+}
+
+static tw_status refuse_early(void) {
+    return twi_refuse(TW_ERR_EARLY, "window_start_ms: that window has not begun");
+}
+
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_cell *cell = place->cell;
     int64_t base = call->family->synced ? twi_load_relaxed(&cell->base) : 0, least = least_view(call->family, place);
@@ -31,7 +39,7 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
         }
         int64_t value = twi_word_value(word);
         if (twi_saturated_sum(value, base) < twi_saturated_sum(least, n) || value < n - TW_COUNT_MAX)
-            return TW_ERR_RANGE;
+            return twi_refund_refuse();
         after = word - ((uint64_t)n << TWI_COUNT_SHIFT);
     } while (!twi_cas_weak_acqrel(&cell->local, &word, after));
     twi_place_mark(call, place, word);
@@ -43,11 +51,11 @@ static tw_status check_window(const struct twi_call *call, int64_t window_start_
     const struct tw_family *family = call->family;
     if (family->ages || family->rule.window == TW_FOREVER) return TW_OK;
     if (family->from_first) {
-        if (window_start_ms > call->now_ms) return TW_ERR_EARLY;
-        return call->now_ms - window_start_ms >= family->rule.window_ms + LIFE_SLACK_MS ? TW_ERR_LATE : TW_OK;
+        if (window_start_ms > call->now_ms) return refuse_early();
+        return call->now_ms - window_start_ms >= family->rule.window_ms + LIFE_SLACK_MS ? refuse_late() : TW_OK;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    return window_start_ms < span.start_ms ? TW_ERR_LATE : window_start_ms >= span.end_ms ? TW_ERR_EARLY : TW_OK;
+    return window_start_ms < span.start_ms ? refuse_late() : window_start_ms >= span.end_ms ? refuse_early() : TW_OK;
 }
 
 static bool is_another_life(const struct twi_call *call, const struct twi_place *place, int64_t window_start_ms) {
@@ -61,17 +69,17 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     tw_status status = check_window(call, window_start_ms);
     if (status != TW_OK) return status;
     if (!twi_place_find(call, &place)) {
-        if (call->family->from_first) return TW_ERR_LATE;
-        if (!call->family->synced) return TW_ERR_RANGE; /* nobody has taken any */
+        if (call->family->from_first) return refuse_late();
+        if (!call->family->synced) return twi_refund_refuse(); /* nobody has taken any */
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
-    if (is_another_life(call, &place, window_start_ms)) return TW_ERR_LATE;
+    if (is_another_life(call, &place, window_start_ms)) return refuse_late();
     status = lower(call, &place, n);
     if (status != TW_OK || !call->family->is_hard || !call->family->synced) return status;
     if (twi_lease_put_back(call, &place, n)) return TW_OK;
     int64_t local; /* no memory for a lease: as it was */
-    return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : TW_ERR_LATE;
+    return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
 }
 
 tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
@@ -85,12 +93,12 @@ tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t lim
     } while (status == TW_PENDING);
     twi_call_end(&call);
     if (status == TW_OK) twi_signal_raise(&family->engine->given_back);
-    return status;
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
     twi_check(family != NULL);
-    if (!twi_limit_is_in_range(n, 0)) return TW_ERR_RANGE;
+    if (!twi_limit_is_in_range(n, 0)) return twi_units_refuse(n);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK || n == 0) return status;
     return family->limit->put_back(family, key, n, -1, window_start_ms);

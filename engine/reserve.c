@@ -288,7 +288,7 @@ static tw_status take_units(const struct twi_order *order, int64_t mono_ms, tw_v
     if (status == TW_DENIED) tell_denied(order->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* nothing was counted: that may be admitted, but not sold */
-    return TW_ERR_FULL;
+    return twi_full_refuse();
 }
 
 static tw_status reserve_locked(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
@@ -297,7 +297,7 @@ static tw_status reserve_locked(const struct twi_order *order, struct twi_token 
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
     struct entry *entry = make_entry(order);
-    if (entry == NULL) return TW_ERR_FULL;
+    if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
     tw_status status = take_units(order, mono_ms, verdict);
     if (status != TW_OK) {
         twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
@@ -317,8 +317,9 @@ static tw_status reserve_locked(const struct twi_order *order, struct twi_token 
 
 tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
     tw_engine *engine = order->family->engine;
-    if (twi_thread_here() == NULL) return TW_ERR_MEMORY; /* also renews the engine in a forked child */
-    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
+    if (twi_thread_here() == NULL)
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     pthread_mutex_lock(&engine->book.lock);
     tw_status status = reserve_locked(order, token, verdict);
     pthread_mutex_unlock(&engine->book.lock);
@@ -329,15 +330,17 @@ tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *toke
 
 /* TW_ERR_UNKNOWN_TOKEN: not of this life of this engine, or of so long ago that nothing is known of it. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
-    if (twi_thread_here() == NULL) return TW_ERR_MEMORY;
-    if (twi_load_relaxed(&engine->broken)) return TW_ERR_FORKED;
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     pthread_mutex_lock(&engine->book.lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
     bool known = token->tag == engine->book.tag && token->serial - 1 < engine->book.serial &&
                  *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
     if (!known) pthread_mutex_unlock(&engine->book.lock);
-    return known ? TW_OK : TW_ERR_UNKNOWN_TOKEN;
+    if (known) return TW_OK;
+    return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
+                      "token: of another life of this engine, or its time was over more than a day ago");
 }
 
 tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
@@ -352,7 +355,9 @@ tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
         entry->state = SOLD;
         twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
     }
-    status = entry != NULL && entry->state == SOLD ? TW_OK : TW_ERR_LATE;
+    status = entry != NULL && entry->state == SOLD
+                 ? TW_OK
+                 : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
     pthread_mutex_unlock(&engine->book.lock);
     return status;
 }
@@ -363,7 +368,9 @@ tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
     if (status != TW_OK) return status;
     struct entry *entry = find_serial(engine, token->serial);
     if (entry != NULL && entry->state == HELD) take_back(engine, entry);
-    status = entry != NULL && entry->state == SOLD ? TW_ERR_LATE : TW_OK;
+    status = entry != NULL && entry->state == SOLD
+                 ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
+                 : TW_OK;
     pthread_mutex_unlock(&engine->book.lock);
     return status;
 }

@@ -73,7 +73,7 @@ static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64
         int64_t trunk = twi_word_value(word), value = fixed + trunk;
         taken->used = twi_saturated_sum(value, base);
         if (twi_saturated_sum(taken->used, n) > limit) return TW_DENIED;
-        if (value > TW_COUNT_MAX - n || trunk > TW_COUNT_MAX - n) return TW_ERR_RANGE;
+        if (value > TW_COUNT_MAX - n || trunk > TW_COUNT_MAX - n) return twi_sum_refuse();
         after = (uint64_t)(trunk + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
     } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
     taken->used += n;
@@ -122,8 +122,8 @@ tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, i
         int64_t trunk = twi_word_value(word), floor = twi_saturated_sum(least, n);
         if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + trunk, base) < floor &&
             twi_saturated_sum(beside + twi_stripes_fold(stripes) + trunk, base) < floor)
-            return TW_ERR_RANGE;
-        if (trunk < n - TWI_TRUNK_EDGE) return TW_ERR_RANGE;
+            return twi_refund_refuse();
+        if (trunk < n - TWI_TRUNK_EDGE) return twi_refund_refuse();
         after = (uint64_t)(trunk - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
     } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
     *unlisted = (word & TWI_DIRTY) != dirty;

@@ -6,10 +6,18 @@
 
 #include <string.h>
 
-bool twi_stock_may(const tw_family *family) {
+static tw_status check_family(const tw_family *family) {
     const tw_family_options *options = &family->options;
-    return !family->from_first && !family->ages && options->kind == TW_COUNTER &&
-           options->limit_mode != TW_LIMIT_HARD && options->limit_shape == TW_SHAPE_FIXED && !options->shadow;
+    const char *why = NULL;
+    if (family->from_first) why = "window: tw_reserve() is not for TW_FROM_FIRST families";
+    if (family->ages) why = "on_full: tw_reserve() is not for TW_FULL_EVICT_IDLE families";
+    if (options->kind != TW_COUNTER) why = "kind: tw_reserve() is for TW_COUNTER families";
+    if (options->limit_mode == TW_LIMIT_HARD)
+        why =
+            "limit_mode: tw_reserve() is not for TW_LIMIT_HARD; in TW_LIMIT_SOFT and TW_LIMIT_STRICT families it is as exact";
+    if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_reserve() is for TW_SHAPE_FIXED families";
+    if (options->shadow) why = "shadow: tw_reserve() is not for families in the shadow";
+    return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 
 void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
@@ -22,11 +30,14 @@ void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t lim
 }
 
 static tw_status check_order(const struct twi_order *order) {
-    if (!twi_stock_may(order->family)) return TW_ERR_MODE;
-    if (order->n <= 0 || order->n > TW_DELTA_MAX || order->limit < 0 || order->limit > TW_DELTA_MAX ||
-        order->hold_ms == 0)
-        return TW_ERR_RANGE;
-    if (order->buyer.size > TW_KEY_SIZE_MAX || (order->buyer.size != 0 && order->buyer.data == NULL)) return TW_ERR_KEY;
+    tw_status status = check_family(order->family);
+    if (status != TW_OK) return status;
+    if (order->n <= 0 || order->n > TW_DELTA_MAX) return twi_refuse(TW_ERR_RANGE, "n: not within 1..TW_DELTA_MAX");
+    if (order->limit < 0 || order->limit > TW_DELTA_MAX)
+        return twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
+    if (order->hold_ms == 0) return twi_refuse(TW_ERR_RANGE, "hold_ms: 0");
+    if (order->buyer.size > TW_KEY_SIZE_MAX || (order->buyer.size != 0 && order->buyer.data == NULL))
+        return twi_refuse(TW_ERR_KEY, "buyer: longer than 1024 bytes, or its data is NULL");
     return twi_call_check_key(order->family, order->key);
 }
 
@@ -49,13 +60,13 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
 tw_status tw_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return TW_ERR_UNKNOWN_TOKEN;
+    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
     return read.local ? twi_book_confirm(engine, &read) : twi_stock_confirm(engine, &read);
 }
 
 tw_status tw_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return TW_ERR_UNKNOWN_TOKEN;
+    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
     return read.local ? twi_book_cancel(engine, &read) : twi_stock_cancel(engine, &read);
 }

@@ -12,7 +12,5 @@ void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t lim
 tw_status twi_stock_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict);
 tw_status twi_stock_confirm(tw_engine *engine, const struct twi_token *token);
 tw_status twi_stock_cancel(tw_engine *engine, const struct twi_token *token);
-/* Families whose counters add up over fixed windows. */
-bool twi_stock_may(const tw_family *family);
 
 #endif

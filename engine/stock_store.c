@@ -14,11 +14,6 @@ static tw_key name_token(const tw_engine *engine, const struct twi_token *token,
     return tw_bytes(out, (size_t)size);
 }
 
-static tw_status status_of(tw_engine *engine, enum twi_asked asked) {
-    if (asked == TWI_ASKED_UNKNOWN) return TW_ERR_TIMEOUT;
-    return twi_load_acquire(&engine->stopped) ? TW_ERR_CLOSED : TW_ERR_STORE;
-}
-
 /* ---- reserving ---- */
 
 static void write_order(const struct twi_order *order, const struct twi_token *token, int64_t start_ms,
@@ -56,12 +51,15 @@ static void tell_stock(const struct twi_order *order, const struct twi_asking *a
 }
 
 static tw_status read_answer(const struct twi_order *order, const struct twi_asking *asking, tw_verdict *verdict) {
-    tw_status status = twi_asking_said(asking, "OK")                                           ? TW_OK
-                       : twi_asking_said(asking, "DENIED") || twi_asking_said(asking, "BUYER") ? TW_DENIED
-                       : twi_asking_said(asking, "LATE")                                       ? TW_ERR_LATE
-                       : twi_asking_said(asking, "MORE")                                       ? TW_PENDING
-                                                                                               : TW_ERR_STORE;
-    if (status >= 0) tell_stock(order, asking, status, verdict);
+    if (twi_asking_said(asking, "LATE")) return twi_refuse(TW_ERR_LATE, "window: it is over in Redis");
+    tw_status status = TW_DENIED;
+    if (twi_asking_said(asking, "OK"))
+        status = TW_OK;
+    else if (twi_asking_said(asking, "MORE"))
+        status = TW_PENDING;
+    else if (!twi_asking_said(asking, "DENIED") && !twi_asking_said(asking, "BUYER"))
+        return twi_asking_refuse(order->family->engine, TWI_ASKED_DONE);
+    tell_stock(order, asking, status, verdict);
     return status;
 }
 
@@ -87,9 +85,11 @@ tw_status twi_stock_reserve(const struct twi_order *order, struct twi_token *tok
     write_order(order, token, span.start_ms, expiry_ms, token_name, &asking);
     do { /* so much is over that it takes several calls */
         enum twi_asked asked = twi_asking_do(&asking, engine);
-        status = asked == TWI_ASKED_DONE ? read_answer(order, &asking, verdict) : status_of(engine, asked);
+        status = asked == TWI_ASKED_DONE ? read_answer(order, &asking, verdict) : twi_asking_refuse(engine, asked);
     } while (status == TW_PENDING && twi_clock_mono_ms(&engine->clock) < asking.ask.deadline_ms);
-    if (status == TW_PENDING) status = TW_ERR_STORE;
+    if (status == TW_PENDING)
+        status =
+            twi_refuse(TW_ERR_STORE, "Redis: so much is over that its clearing takes longer than redis_timeout_ms");
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_book_await(order, span.start_ms);
     return status;
 }
@@ -106,10 +106,15 @@ static tw_status settle(tw_engine *engine, const struct twi_token *token, const 
     twi_asking_text(&asking, what);
     twi_asking_text(&asking, token->id);
     enum twi_asked asked = twi_asking_do(&asking, engine);
-    if (asked != TWI_ASKED_DONE) return status_of(engine, asked);
+    if (asked != TWI_ASKED_DONE) return twi_asking_refuse(engine, asked);
     if (twi_asking_said(&asking, "OK")) return TW_OK;
-    if (twi_asking_said(&asking, "LATE") || twi_asking_said(&asking, "SOLD")) return TW_ERR_LATE;
-    return twi_asking_said(&asking, "UNKNOWN") ? TW_ERR_UNKNOWN_TOKEN : TW_ERR_STORE;
+    if (twi_asking_said(&asking, "LATE"))
+        return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
+    if (twi_asking_said(&asking, "SOLD"))
+        return twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
+    if (twi_asking_said(&asking, "UNKNOWN"))
+        return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it (any more)");
+    return twi_asking_refuse(engine, asked);
 }
 
 tw_status twi_stock_confirm(tw_engine *engine, const struct twi_token *token) {

@@ -59,9 +59,11 @@ static tw_status tell_answer(const struct request *request, const struct twi_ask
 
 /* Admitted without a look: counted all the same. */
 static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    struct twi_why before = twi_why_now();
     tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
     verdict->allowed = 1;
     if (status < 0 && status != TW_ERR_FULL) return status;
+    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     *taken = request->n;
     return TW_OK;
@@ -130,7 +132,7 @@ static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *
         if (twi_asking_falls_back_here(request->family)) learn(request);
         return tell_answer(request, &asking, verdict);
     }
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return fall_back(request, asked, taken, verdict);
 }
 
@@ -144,7 +146,8 @@ static tw_status decide(struct request *request, int64_t *taken, tw_verdict *ver
     request->span = twi_calendar_span(&family->rule, request->now_ms);
     if (family->ages) request->span = (struct twi_span){0, INT64_MAX};
     tell_nothing(request, verdict);
-    tw_status status = is_bad(request->n, request->limit) ? TW_ERR_RANGE : twi_call_check_key(family, request->key);
+    tw_status status =
+        is_bad(request->n, request->limit) ? twi_units_refuse(request->n) : twi_call_check_key(family, request->key);
     if (status == TW_OK) status = twi_ask_may(family->engine);
     return status == TW_OK ? ask(request, taken, verdict) : status;
 }

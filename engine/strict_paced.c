@@ -61,9 +61,11 @@ static void note_bridged(const struct request *request) {
 }
 
 static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    struct twi_why before = twi_why_now();
     tw_status status = twi_limit_paced.acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) twi_paced_raise(request->family, request->key, full_ms(request)); /* it holds no more */
     if (status < 0 && status != TW_ERR_FULL) return status;
+    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
@@ -146,7 +148,7 @@ static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *
             twi_paced_raise(request->family, request->key, verdict->reset_after_ms);
         return status;
     }
-    if (twi_load_acquire(&engine->stopped)) return TW_ERR_CLOSED;
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return fall_back(request, asked, taken, verdict);
 }
 
@@ -156,7 +158,7 @@ static tw_status decide(struct request *request, int64_t *taken, tw_verdict *ver
     request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     tell_nothing(request, verdict);
-    if (!twi_limit_is_in_range(request->n, request->limit)) return TW_ERR_RANGE;
+    if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
     tw_status status = twi_call_check_key(family, request->key);
     if (status == TW_OK) status = twi_ask_may(family->engine);
     return status == TW_OK ? ask(request, taken, verdict) : status;
@@ -180,7 +182,7 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
 /* How far a unit put the moment off follows from the limit alone, which tw_refund() does not name. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
-    return TW_ERR_MODE;
+    return twi_paced_refuse();
 }
 
 const struct twi_limit_kind twi_limit_strict_paced = {

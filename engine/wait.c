@@ -28,7 +28,7 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     tw_engine *engine = family->engine;
     if (verdict == NULL) verdict = &unasked;
     tw_status status = twi_engine_may_wait(engine);
-    if (status == TW_OK && engine->host_driven) status = TW_ERR_MODE;
+    if (status == TW_OK) status = twi_engine_check_thread(engine);
     if (status != TW_OK) {
         struct twi_decision nothing = {0};
         twi_limit_tell(verdict, family->synced, status, n, limit, &nothing);

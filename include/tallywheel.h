@@ -126,6 +126,11 @@ enum {
 TW_API const char *tw_status_name(tw_status status);
 /** One sentence in English. Never NULL. */
 TW_API const char *tw_status_text(tw_status status);
+/** Why this thread's last refused call was refused (a call that answered a negative status): one sentence that names the field,
+ *  the argument or the rule, in the words of error_text where there is one: "limit_mode: tw_reserve() is not for TW_LIMIT_HARD ...".
+ *  Never NULL; valid until the thread's next refused call, and until the thread ends. Any thread, before any engine is there, too.
+ *  No password is in it. The words may change; decide on the status. */
+TW_API const char *tw_error_text(void);
 /** The version of the library that is running, as "0.1.0". */
 TW_API const char *tw_version(void);
 

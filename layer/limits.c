@@ -22,6 +22,7 @@
 
 #include "engine/atomic.h"
 #include "engine/check.h"
+#include "engine/why.h"
 #include "layer/limits.h"
 
 #define SLOTS 62u
@@ -60,7 +61,8 @@ static struct slot *slot_here(const struct tw_limits *limits) {
 
 tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit) {
     twi_check(limits != NULL && family != NULL);
-    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX) return TW_ERR_KEY;
+    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX)
+        return twi_refuse(TW_ERR_KEY, "key: its size is not within 1..1024");
     struct slot *slot = slot_here(limits);
     uint32_t side = twi_load_relaxed(&limits->gate->side); /* either will do: both are waited for */
     /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table. */
@@ -73,7 +75,8 @@ tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_f
     if (found != NULL && name != NULL) *found = is_limited ? table->budgets[rule->budget].family : NULL;
     if (limit != NULL && name != NULL) *limit = is_limited ? rule->limit : TW_UNBOUNDED;
     (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: what was read was read before it is freed */
-    return name != NULL ? TW_OK : TW_ERR_OPTIONS;
+    if (name != NULL) return TW_OK;
+    return twi_refuse(TW_ERR_OPTIONS, "family: no line of the limits file names it");
 }
 
 /* The verdict where no family decides. */
@@ -93,7 +96,8 @@ tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, i
     int64_t limit = 0;
     tw_status status = tw_limits_find(limits, family, key, &found, &limit);
     if (found != NULL) return tw_acquire(found, key, n, limit, verdict);
-    if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX)) status = TW_ERR_RANGE;
+    if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
+        status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
     tell_undecided(verdict, status);
     return status;
 }
@@ -208,7 +212,7 @@ static void budgets_go_back(tw_limits *limits, const struct twi_limits_budget *b
 static tw_status budgets_apply(tw_limits *limits, const struct twi_limits_table *table,
                                const struct twi_limits_error *error) {
     struct twi_limits_budget *before = calloc(table->budget_count + 1, sizeof *before);
-    tw_status status = before != NULL ? TW_OK : TW_ERR_MEMORY;
+    tw_status status = before != NULL ? TW_OK : twi_refuse(TW_ERR_MEMORY, NULL);
     for (uint32_t i = 0; status == TW_OK && i < table->budget_count; i++) {
         status = budget_apply(limits, &table->budgets[i], &before[i], error);
         if (status != TW_OK) budgets_go_back(limits, before, i);
@@ -293,10 +297,11 @@ tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, 
     twi_check(engine != NULL && path != NULL && out != NULL);
     struct twi_limits_error error = {path, error_text, error_size};
     tw_limits *limits = calloc(1, sizeof *limits);
-    if (limits == NULL) return TW_ERR_MEMORY;
+    if (limits == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     limits->engine = engine;
     limits->path = strdup(path);
-    tw_status status = limits->path != NULL && gate_make(limits) ? reload(limits, &error) : TW_ERR_MEMORY;
+    tw_status status =
+        limits->path != NULL && gate_make(limits) ? reload(limits, &error) : twi_refuse(TW_ERR_MEMORY, NULL);
     if (status == TW_OK) {
         *out = limits;
     } else {

@@ -5,17 +5,19 @@
 #include <stdlib.h>
 
 #include "engine/check.h"
+#include "engine/why.h"
 #include "layer/limits.h"
 
 void twi_limits_complain(const struct twi_limits_error *error, uint32_t line, const char *format, ...) {
     char what[400], where[16] = "";
     va_list arguments;
-    if (error->text == NULL || error->size == 0) return;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     if (line > 0) snprintf(where, sizeof where, ":%u", line);
-    snprintf(error->text, error->size, "%s%s: %s", error->path, where, what);
+    if (error->text != NULL && error->size != 0)
+        snprintf(error->text, error->size, "%s%s: %s", error->path, where, what);
+    (void)twi_refuse_with(TW_ERR_OPTIONS, "%s%s: %s", error->path, where, what);
 }
 
 void twi_limits_table_free(struct twi_limits_table *table) {

@@ -40,10 +40,10 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
         if [ ! -e "engine/$header" ]; then in_sources "#include \"$header\"" engine include; fi
     done
 } | must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port|atomic|check)\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port.h (and atomic.h, check.h) only"
+in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port|atomic|check|why)\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port.h (and atomic.h, check.h, why.h) only"
 in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"(\.\./)?engine/(atomic|check)\.h"' |
-    must_be_empty "the command, the examples and layer/ use the public header"
+    grep -vE '^layer/.*"engine/why\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
@@ -60,6 +60,10 @@ in_sources '[^_a-z](clock_gettime|gettimeofday|timespec_get|time)\(' engine sync
 # ---- what a library does not do
 in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' engine sync layer |
     must_be_empty "the library neither ends the process nor prints"
+
+# tw_error_text(): whoever answers one of these says why, in the same breath. What is exempt passes on what was said.
+in_sources '(return|[=?:]) *TW_ERR_(MODE|STORE|OPTIONS)\>' engine sync | grep -v '== *TW_ERR_' |
+    must_be_empty "TW_ERR_MODE, TW_ERR_STORE and TW_ERR_OPTIONS come with a reason (engine/why.h)"
 
 # ---- what every file has
 sources engine sync layer tools examples tests bench include | while read -r file; do

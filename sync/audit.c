@@ -43,6 +43,7 @@ static void fail(struct talk *talk, tw_status status, const char *what, const ch
     talk->status = status;
     if (options->error_text && options->error_size)
         snprintf(options->error_text, options->error_size, "%s: %s", what, detail);
+    (void)twi_refuse_with(status, "%s: %s", what, detail);
 }
 
 static void find(struct talk *talk, int kind, tw_key name, int64_t expected, int64_t found, const char *text) {
@@ -470,7 +471,11 @@ static void look_at_names(struct talk *talk) {
 tw_status twi_audit_run(const struct twi_audit *audit) {
     const tw_audit_options *options = audit->options;
     struct talk talk = {.audit = audit, .status = TW_OK};
-    if (!twi_url_parse(options->redis_url, &talk.url, options->error_text, options->error_size)) return TW_ERR_OPTIONS;
+    char why[TWI_URL_ERROR_MAX];
+    if (!twi_url_parse(options->redis_url, &talk.url, why, sizeof why)) {
+        if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", why);
+        return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
+    }
     open_connection(&talk);
     if (talk.status == TW_OK) look_at_memory(&talk);
     look_at_own(&talk);

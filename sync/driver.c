@@ -21,7 +21,7 @@
 
 static tw_status refuse(const tw_options *options, const char *text) {
     if (options->error_text && options->error_size) snprintf(options->error_text, options->error_size, "%s", text);
-    return TW_ERR_OPTIONS;
+    return twi_refuse_with(TW_ERR_OPTIONS, "%s", text);
 }
 
 static tw_status check_options(const tw_options *options) {
@@ -80,10 +80,11 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     tw_status status = check_options(options);
     if (status != TW_OK) return status;
     struct twi_sync *sync = calloc(1, sizeof *sync);
-    if (!sync) return TW_ERR_MEMORY;
-    if (!twi_url_parse(options->redis_url, &sync->url, options->error_text, options->error_size)) {
+    if (!sync) return twi_refuse(TW_ERR_MEMORY, NULL);
+    char why[TWI_URL_ERROR_MAX];
+    if (!twi_url_parse(options->redis_url, &sync->url, why, sizeof why)) {
         sync_free(sync);
-        return TW_ERR_OPTIONS;
+        return refuse(options, why);
     }
     set_up(sync, engine, options);
     sync->staging = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->staging);
@@ -95,7 +96,7 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->asks)) {
         twi_link_destroy(sync->link);
         sync_free(sync);
-        return TW_ERR_MEMORY;
+        return twi_refuse(TW_ERR_MEMORY, NULL);
     }
     *out = sync;
     return TW_OK;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define TWI_URL_SIZE_MAX 2048
+#define TWI_URL_ERROR_MAX 160 /* what an error text needs, with its NUL */
 
 struct twi_url {
     bool is_unix;

@@ -64,6 +64,7 @@ static void load_text(const char *text) {
 static void assert_error(uint32_t line, const char *what) {
     char head[120];
     snprintf(head, sizeof head, line > 0 ? "%s:%u: " : "%s: ", path, line);
+    assert_string_equal(tw_error_text(), error);
     if (strncmp(error, head, strlen(head)) == 0 && strstr(error, what) != NULL) return;
     fail_msg("\"%s\" is not \"%s...%s\"", error, head, what);
 }

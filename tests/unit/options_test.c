@@ -38,6 +38,7 @@ static void assert_engine_refused(tw_options options, const char *field) {
     strcpy(error, "nothing said");
     assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
     assert_error_names(field);
+    assert_string_equal(tw_error_text(), error);
     assert_memory_equal(&out, &before, sizeof out);
 }
 
@@ -48,6 +49,7 @@ static void assert_family_refused(tw_family_options options, const char *field) 
     strcpy(error, "nothing said");
     assert_status(twi_family_options_check(&options, &out, &context), TW_ERR_OPTIONS);
     assert_error_names(field);
+    assert_string_equal(tw_error_text(), error);
     assert_memory_equal(&out, &before, sizeof out);
 }
 
