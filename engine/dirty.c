@@ -7,7 +7,7 @@
  * (D2). So:
  * A striped counter (stripe.h) has a DIRTY in each of its words and one bit for all of them: the collector reads them all.
  * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
- * inside a section: tw_flush() waits one grace period before it collects, and then sees every add that had returned
+ * inside a section, or Redis has refused it and it waits (delayed.c) until the turn owes it anew: tw_flush() waits one grace period before it collects, and then sees every add that had returned
  * before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
  * adds to the content later lists it again.
  * The turn marks on lists of its own (twi_dirty_owe): an adder that stalls between `listed` and its push would keep from

@@ -248,7 +248,8 @@ static void renew(tw_engine *engine) {
     for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) twi_store_relaxed(&engine->near[i], 0);
     twi_overshoot_clear(engine);
     twi_store_relaxed(&engine->turn_owned, false);
-    engine->pending = engine->pending_new = engine->retired = engine->maps = engine->delayed_count = 0;
+    engine->pending = engine->pending_new = engine->retired = engine->maps = 0;
+    twi_delayed_clear(&engine->delayed);
     engine->collect_asked = engine->collect_running = false;
     twi_restore_forget(&engine->restore);
     engine->forgot_mono_ms = 0;
@@ -290,7 +291,7 @@ static void free_engine(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.redis_url);
-    free(engine->delayed);
+    twi_delayed_free(&engine->delayed);
     twi_restore_free(&engine->restore);
     twi_book_unmake(engine);
     twi_holds_unmake(engine);
@@ -482,6 +483,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     if (engine->sync == NULL && !has_hooks(engine)) return true;
     engine->closing = true;
+    twi_delayed_hurry(&engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
         twi_engine_turn(engine);
         if (twi_wheel_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;

@@ -10,6 +10,7 @@
 
 #include "engine/arena.h"
 #include "engine/clock.h"
+#include "engine/delayed.h"
 #include "engine/hash.h"
 #include "engine/hold.h"
 #include "engine/leases.h"
@@ -41,13 +42,6 @@ struct twi_note {
     bool asks;            /* Redis is to be asked for its total */
 };
 #define TWI_NOTES 1024u
-
-/* A counter to be collected again later. */
-struct twi_delayed {
-    struct twi_item item;
-    int64_t due_ms; /* monotonic */
-};
-#define TWI_DELAYED_MAX 65536u
 
 /* The thread that audits now and then (audit.c). */
 struct twi_auditor {
@@ -102,8 +96,7 @@ struct tw_engine {
     _Atomic(struct twi_thread *) telling; /* the thread that is in a hook on a closed window */
     int64_t items_out;                    /* collected counters with a delta that is not settled */
     int64_t unsent_look_ms;               /* monotonic: unsent_keys is sampled again then */
-    struct twi_delayed *delayed;
-    uint32_t delayed_count, delayed_room;
+    struct twi_delayed delayed;
     struct twi_restore restore;
     struct twi_book book;   /* under its own lock */
     struct twi_holds holds; /* under its own lock */

@@ -100,6 +100,8 @@ static void sort_pending(tw_engine *engine) {
 /* One counter's item; false: nothing to say of it. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
+    /* Refused a while ago: its DIRTY stays, so that it is not marked again before its time. */
+    if (twi_unlikely(engine->delayed.count != 0) && twi_delayed_holds(&engine->delayed, cell)) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = cold_of(generation, cell);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
@@ -208,16 +210,10 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
 }
 
 static void bring_back_delayed(tw_engine *engine) {
-    for (uint32_t i = 0; i < engine->delayed_count;) {
-        struct twi_delayed *delayed = &engine->delayed[i];
-        if (delayed->due_ms > engine->turn_mono_ms && !engine->closing) {
-            i++;
-            continue;
-        }
-        struct twi_cell *cell = delayed->item.cell;
-        twi_dirty_owe(engine, delayed->item.generation, cell, twi_load_relaxed(&cell->meta));
-        let_go(&delayed->item);
-        *delayed = engine->delayed[--engine->delayed_count];
+    struct twi_item item;
+    for (uint32_t at = 0; twi_delayed_take(&engine->delayed, engine->turn_mono_ms, &at, &item);) {
+        twi_dirty_owe(engine, item.generation, item.cell, twi_load_relaxed(&item.cell->meta));
+        let_go(&item);
     }
 }
 
@@ -252,14 +248,6 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     return count;
 }
 
-/* A counter that waits after a refusal is not sent before its time. */
-static bool is_delayed(const tw_engine *engine, const struct twi_cell *cell) {
-    if (engine->delayed_count > TWI_NEAR_MAX) return true; /* too many to look through: the interval will do */
-    for (uint32_t i = 0; i < engine->delayed_count; i++)
-        if (engine->delayed[i].item.cell == cell) return true;
-    return false;
-}
-
 bool twi_port_is_near(tw_engine *engine) {
     return twi_load_relaxed(&engine->any_near);
 }
@@ -274,7 +262,7 @@ size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
         /* A sealed one sends all that it owes anyway; and its table may be gone (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
-        if (!is_delayed(engine, cell)) count += make_item(engine, generation, cell, &items[count]);
+        count += make_item(engine, generation, cell, &items[count]);
     }
     return count + twi_overshoot_ask(engine, items + count, TWI_NEAR_MAX - count);
 }
@@ -285,13 +273,14 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collect_asked = true;
     engine->collect_stamp = twi_reclaim_stamp();
     /* What Redis refused a while ago is tried once more for whoever waits. */
-    for (uint32_t i = 0; i < engine->delayed_count; i++) engine->delayed[i].due_ms = engine->turn_mono_ms;
+    twi_delayed_hurry(&engine->delayed, engine->turn_mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
     return twi_load_acquire(&engine->collect_done);
 }
 bool twi_port_is_dirty(tw_engine *engine) {
-    return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 || engine->delayed_count != 0;
+    return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 ||
+           (engine->delayed.count != 0 && engine->delayed.due_ms <= twi_clock_mono_ms(&engine->clock));
 }
 
 /* ---- names ---- */
@@ -371,25 +360,15 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     let_go(item);
 }
 
-static bool delay(tw_engine *engine, const struct twi_item *item, uint32_t after_ms) {
-    if (engine->delayed_count == engine->delayed_room) {
-        uint32_t room = engine->delayed_room == 0 ? 64 : engine->delayed_room * 2;
-        if (room > TWI_DELAYED_MAX) return false;
-        struct twi_delayed *more = realloc(engine->delayed, room * sizeof *more);
-        if (more == NULL) return false;
-        engine->delayed = more;
-        engine->delayed_room = room;
-    }
-    engine->delayed[engine->delayed_count++] = (struct twi_delayed){*item, engine->turn_mono_ms + after_ms};
-    return true;
-}
-
 void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     tw_engine *engine = item->family->engine;
     struct twi_cold *cold = cold_of(item->generation, item->cell);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
-    if (after_ms != 0 && delay(engine, item, after_ms)) return;
-    twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
+    enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
+    if (after_ms != 0) delayed = twi_delayed_put(&engine->delayed, item, engine->turn_mono_ms + after_ms);
+    if (delayed == TWI_DELAYED_NEW) return;
+    if (delayed == TWI_DELAYED_NO_ROOM)
+        twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
     let_go(item);
 }
 
@@ -433,7 +412,8 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if (generation->family->gauge) return true; /* a part ends by itself */
     twi_port_report_lost(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
-                         twi_generation_start_ms(generation), delta, TW_LOST_CLOSED);
+                         twi_generation_start_ms(generation), delta,
+                         twi_delayed_holds(&report->engine->delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
     return true;
 }
 

@@ -192,7 +192,7 @@ uint64_t twi_port_restore(tw_engine *engine) {
          family = twi_load_acquire(&family->next))
         if (family->synced) twi_window_visit(family, begin_generation, &begin);
     /* Counters that Redis refused have nothing to wait for any more. */
-    for (uint32_t i = 0; i < engine->delayed_count; i++) engine->delayed[i].due_ms = engine->turn_mono_ms;
+    twi_delayed_hurry(&engine->delayed, engine->turn_mono_ms);
     sort_given_up(&engine->restore);
     return begin.lost;
 }

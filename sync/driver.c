@@ -45,6 +45,7 @@ static void sync_free(struct twi_sync *sync) {
     twi_bytes_free(&sync->plain.repairs);
     twi_parts_free(sync);
     twi_side_free(&sync->sides);
+    twi_poison_free(&sync->poison);
     twi_url_wipe(&sync->url);
     free(sync->staging);
     free(sync);

@@ -211,9 +211,33 @@ static void keys_of_every_wrong_kind_wait_alone(void **state) {
     rig_close(&rig, "Redis refuses the key f:");
 }
 
+/* Goal: what Redis refuses until the engine is closed is lost as refused, not as uncertain: nobody was in doubt about it (R11). */
+static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct lost lost = {0};
+    tw_options options;
+    tw_engine *engine;
+    redis_server_start(&server, NULL);
+    quick_options(&options, server.url);
+    options.on_lost = on_lost;
+    options.lost_ctx = &lost;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "f", TW_FOREVER, 0);
+    redis_server_ask(&server, "LPUSH", "f:k", "x", NULL);
+    assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
+    assert_status(tw_flush(engine, 10000), TW_ERR_STORE);
+    assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
+    assert_status(tw_close(engine, 400), TW_ERR_TIMEOUT); /* tried once more there, and not again for a second */
+    assert_i64_equal(lost.by_reason[TW_LOST_POISON], 15);
+    assert_i64_equal(lost.by_reason[TW_LOST_UNCERTAIN] + lost.by_reason[TW_LOST_CLOSED], 0);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_refused_to_the_end_is_lost_as_refused),
         cmocka_unit_test(a_replica_refuses_until_it_is_promoted),
         cmocka_unit_test(a_server_that_cannot_save_refuses),
         cmocka_unit_test(a_server_without_memory_refuses),

@@ -12,9 +12,11 @@ struct twi_sync {
     size_t count;
     void (*at_destroy)(void); /* the connection is lost; may be NULL */
     bool settle_at_turns;     /* each turn acknowledges all, so that tw_close() comes to its end */
+    bool refuse_at_turns;     /* each turn collects, and Redis refuses it */
     int turns;
 };
 static struct twi_sync *hand;
+static int hand_refused; /* so many items, at turns */
 
 static inline size_t hand_collect(size_t most) {
     size_t count = twi_port_collect(hand->engine, hand->held + hand->count, most);
@@ -45,6 +47,11 @@ static tw_status hand_create(tw_engine *engine, const tw_options *options, const
 }
 static void hand_turn(struct twi_sync *sync) {
     sync->turns++;
+    if (sync->refuse_at_turns && hand_collect(1000) != 0)
+        for (; sync->count != 0; hand_refused++) {
+            struct twi_item item = hand_pop();
+            twi_port_return(&item, TW_MINUTE);
+        }
     if (!sync->settle_at_turns) return;
     (void)hand_collect(1000);
     struct twi_answer answer = {0};

@@ -247,13 +247,92 @@ static void a_delta_returned_with_a_delay_waits(void **state) {
     assert_i64_equal(rig_get(family, "b"), 0);
     assert_i64_equal(hand_collect(10), 1); /* b's */
     hand_acknowledge(0);
-    assert_true(twi_port_is_dirty(rig.engine));
+    assert_false(twi_port_is_dirty(rig.engine));
     rig_pass(&rig, 10 * TW_MINUTE - 1);
     assert_i64_equal(hand_collect(10), 0);
     rig_pass(&rig, 1);
+    assert_true(twi_port_is_dirty(rig.engine));
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].delta, 10);
     hand_close(&rig);
+}
+
+/* Goal: counters that Redis refuses are tried again at their time and not before, however often they are counted on meanwhile; the
+ * others go on. Method: every third of 600 counters is returned with a wait; all are counted on at each interval; then the time
+ * comes. */
+static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    char key[16];
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 600; i++) {
+            snprintf(key, sizeof key, "%d", i);
+            rig_add(family, key, 1);
+        }
+        assert_i64_equal(hand_collect(1000), round == 0 ? 600 : 400);
+        while (hand->count != 0) {
+            struct twi_item item = hand->held[hand->count - 1];
+            struct twi_answer answer = {0};
+            if (atoi((const char *)twi_port_key(&item).data) % 3 == 0) {
+                twi_port_return(&item, TW_MINUTE);
+            } else {
+                twi_port_acknowledge(&item, &answer);
+            }
+            hand->count--;
+        }
+        rig_pass(&rig, 100);
+    }
+    rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(hand_collect(1000), 200);
+    for (size_t i = 0; i < hand->count; i++) assert_i64_equal(hand->held[i].delta, 20);
+    hand_close(&rig);
+}
+
+/* Goal: a counter that stands in two batches, both refused, comes back once, with both deltas, at the later time. */
+static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    for (int i = 1; i <= 2; i++) {
+        rig_add(family, "a", i);
+        assert_i64_equal(hand_collect(10), 1);
+    }
+    for (int i = 1; i <= 2; i++) {
+        struct twi_item item = hand_pop();
+        twi_port_return(&item, (uint32_t)i * TW_MINUTE);
+    }
+    rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(hand_collect(10), 0);
+    rig_pass(&rig, TW_MINUTE);
+    assert_i64_equal(hand_collect(10), 1);
+    assert_i64_equal(hand->held[0].delta, 3);
+    hand_close(&rig);
+}
+
+/* Goal: what Redis refuses until tw_close() is over is told as refused, to the unit, and tried there no more than its waits say. */
+static void what_is_refused_to_the_end_is_told_as_poison(void **state) {
+    (void)state;
+    struct rig rig;
+    struct lost_log log = {0};
+    hand_init(&rig);
+    rig.options.on_lost = lost_write;
+    rig.options.lost_ctx = &log;
+    rig_start(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    rig_add(family, "a", 10);
+    assert_i64_equal(hand_collect(10), 1);
+    struct twi_item item = hand_pop();
+    twi_port_return(&item, TW_MINUTE);
+    rig_add(family, "a", 5);
+    hand->refuse_at_turns = true;
+    assert_status(tw_close(rig.engine, 0), TW_ERR_TIMEOUT);
+    assert_i64_equal(log.calls, 1);
+    assert_i64_equal(log.reason, TW_LOST_POISON);
+    assert_i64_equal(log.delta, 15);
+    assert_i64_equal(hand_refused, 1);
 }
 
 /* Goal: a window that a delayed delta belongs to is kept, however long its end has passed, and the delta goes once. */
@@ -858,6 +937,9 @@ int main(void) {
         cmocka_unit_test(a_returned_delta_is_collected_again),
         cmocka_unit_test(a_delta_returned_with_a_delay_waits),
         cmocka_unit_test(a_delta_returned_with_a_delay_keeps_its_window),
+        cmocka_unit_test(a_refused_counter_that_is_counted_on_waits_alone),
+        cmocka_unit_test(a_counter_that_is_refused_twice_comes_back_once),
+        cmocka_unit_test(what_is_refused_to_the_end_is_told_as_poison),
         cmocka_unit_test(what_is_given_up_is_reported_to_the_unit),
         cmocka_unit_test(a_close_that_runs_out_of_time_reports_every_unit_once),
         cmocka_unit_test(the_hook_waits_until_all_of_its_window_is_acknowledged),

@@ -241,12 +241,52 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_close(&rig);
 }
 
+/* Goal: however many keys Redis refuses, the others go at once when they come near their limits, and those do not (R6). */
+static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
+    (void)state;
+    struct rig rig;
+    struct twi_item items[TWI_NEAR_MAX];
+    char key[16];
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    twi_port_live(rig.engine, 8);
+    struct twi_answer answer = {.total = 1, .has_total = true};
+    for (int i = 0; i < 200; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
+    }
+    assert_i64_equal(hand_collect(1000), 200);
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        if (twi_port_key(&item).size == 3) /* 100 to 199 */
+            twi_port_return(&item, TW_MINUTE);
+        else
+            twi_port_acknowledge(&item, &answer);
+    }
+    size_t count = 0;
+    for (int i = 0; i < 50; i++) {
+        for (int n = 100; n < 200; n++) { /* they take places in the ring, and give them back at each look */
+            snprintf(key, sizeof key, "%d", n);
+            if (i % 2 == 0) (void)tw_acquire(family, tw_str(key), 1, 10, NULL);
+        }
+        assert_status(tw_acquire(family, tw_str("99"), 10, 1000, NULL), TW_OK);
+        for (size_t more = twi_port_collect_near(rig.engine, items); more != 0; more--, count++) {
+            assert_i64_equal(twi_port_key(&items[more - 1]).size, 2);
+            answer.total += items[more - 1].delta;
+            twi_port_acknowledge(&items[more - 1], &answer);
+        }
+    }
+    assert_true(count >= 3);
+    hand_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_spends_no_more_than_its_share),
         cmocka_unit_test(each_policy_decides_while_redis_is_away),
         cmocka_unit_test(the_short_way_is_the_long_one),
         cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
+        cmocka_unit_test(refused_keys_hold_no_other_up_near_its_limit),
         cmocka_unit_test(an_unknown_window_before_leaves_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
