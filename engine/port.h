@@ -117,11 +117,11 @@ bool twi_port_restore_some(tw_engine *engine);
 /* ---- hard limits: what is said of leases (engine/lease.h, sync/lease.c) ---- */
 
 #define TWI_LEASE_OTHERS_MAX 100u
-/* An epoch is the time in which Redis has surely forgotten no grant: ended by another server or an empty store. */
+/* An epoch is the time in which Redis has surely forgotten no grant: ended by another store, also an empty one. */
 struct twi_lease_epoch {
     char instance[33];                     /* who we are in it */
     char id[33];                           /* "": none known */
-    char run[41];                          /* the run_id of the server it was begun in; "": not known */
+    char run[41];                          /* the history of the store it was begun in; "": not known */
     char said[33];                         /* the epoch in which we have said everything again */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* that take part, as far as we were told */
     uint32_t other_count;

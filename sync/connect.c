@@ -49,7 +49,6 @@ static void put_word(struct twi_sync *sync, enum twi_command command, const char
 static void greet(struct twi_sync *sync, int64_t now_ms) {
     sync->phase = TWI_GREETING;
     sync->serial++;
-    sync->run[0] = '\0';
     sync->out_sent = 0;
     sync->out_moved_ms = sync->reply_ms = now_ms;
     sync->reader = twi_reader_create(&reply_limits);
@@ -135,7 +134,6 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "redis_version", value, sizeof value);
     sync->is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
-    info_value(info, "run_id", sync->run, sizeof sync->run);
     info_value(info, "aof_enabled", value, sizeof value);
     sync->has_aof = strcmp(value, "1") == 0;
     if (news && sync->has_aof) { /* asked once, and only where it matters: many users may not ask */

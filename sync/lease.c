@@ -16,14 +16,14 @@
 #include "leases.lua.h"
 #include "leases.lua.sha1.h"
 
-#define VERSION "1"
+#define VERSION "2"
 
 enum { SCRIPT_LEASES, SCRIPT_LEASE };
 static const struct {
     const char *text, *sha1;
     size_t keys, args;
-} scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 9},
-               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 14}};
+} scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 8},
+               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 13}};
 
 static struct twi_lease_pending *pending_at(struct twi_lease_link *link, uint32_t i) {
     return &link->ring[(link->first + i) % TWI_LEASES_MAX];
@@ -56,7 +56,6 @@ static void put_epoch_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     uint32_t others = ask->tells ? epoch->other_count : 0;
     begin(sync, SCRIPT_LEASES, others);
     twi_wire_put_text(&sync->out, VERSION);
-    twi_wire_put_text(&sync->out, sync->run);
     twi_wire_put_text(&sync->out, epoch->instance);
     twi_wire_put_text(&sync->out, ask->epoch);
     twi_wire_put_text(&sync->out, epoch->run);
@@ -81,7 +80,6 @@ static void put_lease_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     begin(sync, SCRIPT_LEASE, 0);
     put_lease_name(sync, ask);
     twi_wire_put_text(&sync->out, VERSION);
-    twi_wire_put_text(&sync->out, sync->run);
     twi_wire_put_text(&sync->out, epoch->id);
     twi_wire_put_text(&sync->out, epoch->instance);
     twi_wire_put_u64(&sync->out, sync->serial);
@@ -147,14 +145,15 @@ static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size
                        struct twi_lease_answer *answer) {
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open, others;
-    if (count < 6 || nodes[3].type != TWI_NODE_STRING || nodes[3].size > 32 || !twi_node_i64(&nodes[4], &open) ||
-        !twi_node_i64(&nodes[5], &others) || others < 0 || others > (int64_t)count - 6)
+    if (count < 7 || nodes[3].type != TWI_NODE_STRING || nodes[3].size > 32 || !twi_node_i64(&nodes[4], &open) ||
+        nodes[5].type != TWI_NODE_STRING || nodes[5].size > 40 || !twi_node_i64(&nodes[6], &others) || others < 0 ||
+        others > (int64_t)count - 7)
         return false;
     answer->kind = TWI_LEASE_TOLD;
     answer->open = open == 1;
     answer->id = nodes[3].text;
-    answer->run = sync->run;
-    size_t at = 6;
+    answer->run = nodes[5].text;
+    size_t at = 7;
     for (; others > 0; others--, at++)
         if (nodes[at].type == TWI_NODE_STRING && nodes[at].size == 32)
             twi_port_lease_other(sync->engine, nodes[at].text);
@@ -198,7 +197,10 @@ bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
         tell_first(sync, &answer);
         return true;
     }
-    if (answer.id) snprintf(pending->id, sizeof pending->id, "%s", answer.id); /* the reply's texts go with it */
+    if (answer.id) { /* the reply's texts go with it */
+        snprintf(pending->id, sizeof pending->id, "%s", answer.id);
+        snprintf(pending->run, sizeof pending->run, "%s", answer.run);
+    }
     pending->answer = answer;
     link->held++;
     return true;
@@ -211,7 +213,7 @@ void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer) 
     bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)sync->wait_replicas;
     for (; link->held != 0; link->held--) {
         struct twi_lease_answer said = pending_at(link, 0)->answer;
-        if (said.id) said.id = pending_at(link, 0)->id;
+        if (said.id) said.id = pending_at(link, 0)->id, said.run = pending_at(link, 0)->run;
         if (!enough && said.kind == TWI_LEASE_TOLD) said = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
         tell_first(sync, &said);
     }

@@ -82,7 +82,7 @@ struct twi_plain {
 struct twi_lease_pending {
     struct twi_lease_ask ask;
     struct twi_lease_answer answer; /* of those that are held */
-    char id[33];                    /* what it names */
+    char id[33], run[41];           /* what it names */
 };
 struct twi_lease_link {
     struct twi_lease_pending ring[TWI_LEASES_MAX];
@@ -128,7 +128,6 @@ struct twi_sync {
     bool rewriting;         /* asked for; the answer is under way */
     uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
 
-    char run[41];    /* the server's run_id, as it says; "": it does not */
     uint64_t serial; /* of this connection */
     struct twi_lease_link leases;
     struct twi_parts parts;

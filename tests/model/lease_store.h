@@ -10,6 +10,7 @@
 #define STORE_INSTANCES 16
 #endif
 #define STORE_KEYS 4
+#define STORE_WAS 16
 
 struct store_part { /* of an engine in one lease */
     bool there;
@@ -27,6 +28,7 @@ struct store_lease {
 
 struct store {
     char id[33], run[41];
+    char was[STORE_WAS][33]; /* epochs before, the newest first; "": none */
     bool has_id;
     int64_t from_ms, to_ms;
     bool open;
@@ -40,7 +42,6 @@ struct store {
 /* A word to the store, as it stands on the wire. */
 struct store_word {
     struct twi_lease_ask ask; /* ask.lease == NULL: leases.lua */
-    char run[41];
     char instance[33], epoch_run[41], epoch_id[33], fresh[33];
     char others[STORE_INSTANCES][33];
     uint32_t other_count;
@@ -68,23 +69,37 @@ static inline int store_instance(struct store *store, const char *name) {
 
 /* ---- leases.lua ---- */
 
-static inline void store_begin(struct store *store, const struct store_word *word, int64_t now_ms) {
+static inline bool store_has_met(const struct store *store, const char *id) {
+    for (int i = 0; i < STORE_WAS && store->was[i][0] != '\0'; i++)
+        if (strcmp(store->was[i], id) == 0) return true;
+    return false;
+}
+
+static inline void store_meet(struct store *store, const char *id) {
+    if (id[0] == '\0' || store_has_met(store, id)) return;
+    memmove(store->was[1], store->was[0], sizeof store->was - sizeof store->was[0]);
+    snprintf(store->was[0], sizeof store->was[0], "%s", id);
+}
+
+static inline void store_begin(struct store *store, const struct store_word *word, const char *run, int64_t now_ms) {
     int64_t wait_ms = 1000;
     if (!store->has_id)
-        wait_ms = word->ask.epoch[0] == '\0' ? 1200 : strcmp(word->epoch_run, word->run) == 0 ? 2500 : 11000;
+        wait_ms = word->ask.epoch[0] == '\0' ? 1200 : strcmp(word->epoch_run, run) == 0 ? 2500 : 11000;
     else if (store->id[0] == '\0')
         wait_ms = 0;
     for (int i = 0; i < STORE_INSTANCES; i++)
         if (store->heard[i]) store->waits[i] = true;
+    store_meet(store, word->ask.epoch);
+    store_meet(store, store->id);
     memcpy(store->id, word->fresh, sizeof store->id);
-    memcpy(store->run, word->run, sizeof store->run);
+    snprintf(store->run, sizeof store->run, "%s", run);
     store->has_id = true;
     store->from_ms = now_ms + wait_ms;
     store->to_ms = now_ms + 11000;
     store->open = false;
 }
 
-static inline void store_epoch(struct store *store, const struct store_word *word, int64_t now_ms,
+static inline void store_epoch(struct store *store, const struct store_word *word, const char *run, int64_t now_ms,
                                struct store_answer *out) {
     int me = store_instance(store, word->instance);
     if (word->ask.leaves) {
@@ -92,10 +107,11 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
         out->answer.kind = TWI_LEASE_TOLD;
         return;
     }
-    if (store->id[0] == '\0' || (word->run[0] != '\0' && strcmp(store->run, word->run) != 0))
-        store_begin(store, word, now_ms);
+    const char *known = word->ask.epoch;
+    bool is_strange = known[0] != '\0' && strcmp(known, store->id) != 0 && !store_has_met(store, known);
+    if (store->id[0] == '\0' || strcmp(store->run, run) != 0 || is_strange) store_begin(store, word, run, now_ms);
     if (!store->heard[me]) store->born_ms[me] = now_ms;
-    if (!store->heard[me] || now_ms - store->heard_ms[me] > 1000) store->heard_ms[me] = now_ms;
+    store->heard_ms[me] = now_ms;
     store->heard[me] = true;
     for (uint32_t i = 0; i < word->other_count && !store->open; i++) {
         int other = store_instance(store, word->others[i]);
@@ -120,7 +136,7 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
     out->answer.kind = TWI_LEASE_TOLD;
     out->answer.open = store->open;
     memcpy(out->id, store->id, sizeof out->id);
-    memcpy(out->run, word->run, sizeof out->run);
+    memcpy(out->run, store->run, sizeof out->run);
     for (int key = 0; key < STORE_KEYS; key++) {
         for (int i = 0; i < STORE_INSTANCES; i++) {
             int64_t *wanted_ms = &store->leases[key].wanted_ms[i];
@@ -183,10 +199,10 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
     return true;
 }
 
-static inline void store_lease(struct store *store, const struct store_word *word, int64_t now_ms,
+static inline void store_lease(struct store *store, const struct store_word *word, const char *run, int64_t now_ms,
                                struct store_answer *out) {
     out->answer.kind = TWI_LEASE_ENDED;
-    if (strcmp(store->id, word->epoch_id) != 0 || (word->run[0] != '\0' && strcmp(store->run, word->run) != 0)) return;
+    if (strcmp(store->id, word->epoch_id) != 0 || strcmp(store->run, run) != 0) return;
     out->answer.kind = TWI_LEASE_TOO_LATE;
     if (word->ask.item.expiry_ms != 0 && now_ms >= word->ask.item.expiry_ms) return;
     struct store_lease *lease = &store->leases[word->key];
@@ -199,6 +215,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     bool open = store->open && store->heard[me] && now_ms - store->born_ms[me] >= 1200;
     if (store_take_in(lease, mine, &word->ask) && store->open) {
         open = store->open = false;
+        store_meet(store, store->id);
         store->id[0] = '\0';
     }
     if (!was_there) memcpy(lease->made_in, word->epoch_id, sizeof lease->made_in);
@@ -219,12 +236,14 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     if (failed || word->ask.look) out->answer.stranded = store_stranded(store, lease, me, now_ms);
 }
 
-static inline struct store_answer store_run(struct store *store, const struct store_word *word, int64_t now_ms) {
+/* `run`: the history of the server's data, as it says. */
+static inline struct store_answer store_run(struct store *store, const struct store_word *word, const char *run,
+                                            int64_t now_ms) {
     struct store_answer out = {0};
     if (word->ask.lease == NULL)
-        store_epoch(store, word, now_ms, &out);
+        store_epoch(store, word, run, now_ms, &out);
     else
-        store_lease(store, word, now_ms, &out);
+        store_lease(store, word, run, now_ms, &out);
     out.answer.redis_ms = now_ms;
     return out;
 }

@@ -18,6 +18,7 @@ static struct redis_server server;
 static struct store store;
 static struct test_prng prng;
 static char ids[8][33];
+static char run[41]; /* of the server, as it says now */
 
 static const char *number(int64_t value) {
     static char texts[16][24];
@@ -37,36 +38,51 @@ static size_t split(const char *reply, char lines[24][64]) {
     return count;
 }
 
+/* The history of the server's data, as it says. */
+static void read_run(void) {
+    const char *at = strstr(redis_server_ask(&server, "INFO", "replication", NULL), "master_replid:");
+    assert_non_null(at);
+    snprintf(run, 41, "%.40s", at + strlen("master_replid:"));
+}
+
+/* The same data, and another history: what a promotion leaves. */
+static void change_run(void) {
+    redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
+    redis_server_ask(&server, "REPLICAOF", "NO", "ONE", NULL);
+    read_run();
+}
+
 static void compare_epoch(const struct store_word *word) {
     char lines[24][64];
     const char *other[2] = {word->other_count > 0 ? word->others[0] : NULL, NULL};
     const char *reply =
-        redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "1", word->run,
-                         word->instance, word->ask.epoch, word->epoch_run, word->ask.said, word->fresh,
+        redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2", word->instance,
+                         word->ask.epoch, word->epoch_run, word->ask.said, word->fresh,
                          number(word->ask.wanted_since_ms), word->ask.leaves ? "1" : "0", other[0], NULL);
     size_t count = split(reply, lines);
-    assert_true(count >= 5);
+    assert_true(count >= 6);
     assert_string_equal(lines[0], "OK");
-    struct store_answer model = store_run(&store, word, strtoll(lines[1], NULL, 10));
+    struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
     if (word->ask.leaves) return;
     assert_string_equal(lines[2], model.id);
     assert_i64_equal(atoi(lines[3]), model.answer.open);
-    assert_i64_equal(atoi(lines[4]), model.other_count);
-    bool wanted = count > 5 + model.other_count;
+    assert_string_equal(lines[4], model.run);
+    assert_i64_equal(atoi(lines[5]), model.other_count);
+    bool wanted = count > 6 + model.other_count;
     assert_i64_equal(wanted, model.wanted[0]);
 }
 
 static void compare_lease(const struct store_word *word) {
     char lines[24][64];
     const struct twi_lease_ask *ask = &word->ask;
-    const char *reply = redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted",
-                                         "tw:lease:k0", "1", word->run, word->epoch_id, word->instance,
-                                         number((int64_t)word->serial), "0", number(ask->limit), number(ask->granted),
-                                         number(ask->target), number(ask->need), number(ask->returned),
-                                         number(ask->spent), number(ask->spent_all), ask->look ? "1" : "0", NULL);
+    const char *reply =
+        redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2",
+                         word->epoch_id, word->instance, number((int64_t)word->serial), "0", number(ask->limit),
+                         number(ask->granted), number(ask->target), number(ask->need), number(ask->returned),
+                         number(ask->spent), number(ask->spent_all), ask->look ? "1" : "0", NULL);
     size_t count = split(reply, lines);
     assert_true(count >= 2);
-    struct store_answer model = store_run(&store, word, strtoll(lines[1], NULL, 10));
+    struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
     const char *status = model.stale ? "STALE" : model.answer.kind == TWI_LEASE_ENDED ? "EPOCH" : "OK";
     assert_string_equal(lines[0], status);
     if (strcmp(status, "OK") != 0) return;
@@ -81,10 +97,9 @@ static void compare_lease(const struct store_word *word) {
 
 static struct store_word draw_word(struct twi_lease *some) {
     struct store_word word = {.serial = test_prng_below(&prng, 3)};
-    snprintf(word.run, sizeof word.run, "%s", test_prng_chance(&prng, 1, 12) ? "other" : "run");
     snprintf(word.instance, sizeof word.instance, "%032d", (int)test_prng_below(&prng, INSTANCES));
     snprintf(word.fresh, sizeof word.fresh, "%s", ids[test_prng_below(&prng, EPOCHS)]);
-    snprintf(word.epoch_run, sizeof word.epoch_run, "%s", test_prng_chance(&prng, 1, 3) ? "other" : "run");
+    snprintf(word.epoch_run, sizeof word.epoch_run, "%s", test_prng_chance(&prng, 1, 3) ? "other" : run);
     const char *known = test_prng_chance(&prng, 5, 6) ? store.id : ids[test_prng_below(&prng, EPOCHS)];
     snprintf(word.epoch_id, sizeof word.epoch_id, "%s", known);
     snprintf(word.ask.epoch, sizeof word.ask.epoch, "%s", test_prng_chance(&prng, 1, 4) ? "" : known);
@@ -126,6 +141,7 @@ static void compare_words(uint64_t seed) {
     for (int i = 0; i < EPOCHS; i++) snprintf(ids[i], sizeof ids[i], "epoch%d", i);
     redis_server_ask(&server, "FLUSHALL", NULL);
     store_wipe(&store);
+    read_run();
     uint64_t words = test_scale(1500);
     for (uint64_t i = 0; i < words; i++) {
         if (test_prng_chance(&prng, 1, 4)) pass_time();
@@ -133,6 +149,7 @@ static void compare_words(uint64_t seed) {
             redis_server_ask(&server, "FLUSHALL", NULL);
             store_wipe(&store);
         }
+        if (test_prng_chance(&prng, 1, 20)) change_run();
         struct store_word word = draw_word(some);
         if (word.ask.lease == NULL)
             compare_epoch(&word);

@@ -86,22 +86,23 @@ static void say_number(struct twi_bytes *out, int64_t number) {
 static void run_leases(struct redis_model *model, const struct model_word *args, size_t count,
                        struct twi_bytes *reply) {
     struct store_word word = {0};
-    text_of(&args[1], word.run, sizeof word.run);
-    text_of(&args[2], word.instance, sizeof word.instance);
-    text_of(&args[3], word.ask.epoch, sizeof word.ask.epoch);
-    text_of(&args[4], word.epoch_run, sizeof word.epoch_run);
-    text_of(&args[5], word.ask.said, sizeof word.ask.said);
-    text_of(&args[6], word.fresh, sizeof word.fresh);
-    word.ask.wanted_since_ms = number_of(&args[7]);
-    word.ask.leaves = is(&args[8], "1");
-    for (size_t i = 9; i < count; i++) text_of(&args[i], word.others[word.other_count++], sizeof word.others[0]);
-    struct store_answer answer = store_run(&beside.leases, &word, model->now_ms);
+    text_of(&args[1], word.instance, sizeof word.instance);
+    text_of(&args[2], word.ask.epoch, sizeof word.ask.epoch);
+    text_of(&args[3], word.epoch_run, sizeof word.epoch_run);
+    text_of(&args[4], word.ask.said, sizeof word.ask.said);
+    text_of(&args[5], word.fresh, sizeof word.fresh);
+    word.ask.wanted_since_ms = number_of(&args[6]);
+    word.ask.leaves = is(&args[7], "1");
+    for (size_t i = 8; i < count; i++) text_of(&args[i], word.others[word.other_count++], sizeof word.others[0]);
+    struct store_answer answer = store_run(&beside.leases, &word, "run", model->now_ms);
     bool is_wanted = answer.wanted[0] && beside.lease_name[0] != '\0';
-    say(reply, "*%u\r\n", 5 + answer.other_count + is_wanted);
+    say(reply, "*%u\r\n", 6 + answer.other_count + is_wanted);
     say_bulk(reply, "OK");
     say(reply, ":%" PRId64 "\r\n", model->now_ms);
     say_bulk(reply, answer.id);
-    say(reply, ":%d\r\n:%u\r\n", answer.answer.open, answer.other_count);
+    say(reply, ":%d\r\n", answer.answer.open);
+    say_bulk(reply, answer.run);
+    say(reply, ":%u\r\n", answer.other_count);
     for (uint32_t i = 0; i < answer.other_count; i++) say_bulk(reply, answer.others[i]);
     if (is_wanted) say_bulk(reply, beside.lease_name);
 }
@@ -127,20 +128,19 @@ static void run_lease(struct redis_model *model, const struct model_word *name, 
     static struct twi_lease *const not_null = (struct twi_lease *)&beside; /* it is of a lease */
     struct store_word word = {.ask.lease = not_null};
     text_of(name, beside.lease_name, sizeof beside.lease_name);
-    text_of(&args[1], word.run, sizeof word.run);
-    text_of(&args[2], word.epoch_id, sizeof word.epoch_id);
-    text_of(&args[3], word.instance, sizeof word.instance);
-    word.serial = (uint64_t)number_of(&args[4]);
-    word.ask.item.expiry_ms = number_of(&args[5]);
-    word.ask.limit = number_of(&args[6]);
-    word.ask.granted = number_of(&args[7]);
-    word.ask.target = number_of(&args[8]);
-    word.ask.need = number_of(&args[9]);
-    word.ask.returned = number_of(&args[10]);
-    word.ask.spent = number_of(&args[11]);
-    word.ask.spent_all = number_of(&args[12]);
-    word.ask.look = is(&args[13], "1");
-    struct store_answer answer = store_run(&beside.leases, &word, model->now_ms);
+    text_of(&args[1], word.epoch_id, sizeof word.epoch_id);
+    text_of(&args[2], word.instance, sizeof word.instance);
+    word.serial = (uint64_t)number_of(&args[3]);
+    word.ask.item.expiry_ms = number_of(&args[4]);
+    word.ask.limit = number_of(&args[5]);
+    word.ask.granted = number_of(&args[6]);
+    word.ask.target = number_of(&args[7]);
+    word.ask.need = number_of(&args[8]);
+    word.ask.returned = number_of(&args[9]);
+    word.ask.spent = number_of(&args[10]);
+    word.ask.spent_all = number_of(&args[11]);
+    word.ask.look = is(&args[12], "1");
+    struct store_answer answer = store_run(&beside.leases, &word, "run", model->now_ms);
     say_lease(&answer, reply);
 }
 
