@@ -61,7 +61,11 @@ tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict
     if (status != TW_OK) return status;
     twi_holds_name(engine, member);
     ask_about(family, key, "hold", limit, member, &asking);
-    enum twi_asked asked = twi_asking_do(&asking, engine);
+    enum twi_asked asked;
+    do { /* those that were in flight were dead: the next question finds nobody */
+        asked = twi_asking_do(&asking, engine);
+    } while (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "MORE") &&
+             twi_clock_mono_ms(&engine->clock) < asking.ask.deadline_ms);
     if (twi_load_acquire(&engine->stopped) || asked == TWI_ASKED_REFUSED) return twi_asking_refuse(engine, asked);
     if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, asked, verdict);
     bool admitted = twi_asking_said(&asking, "OK");

@@ -308,6 +308,10 @@ struct twi_ask {
     bool numbered;
     struct twi_said said[TWI_SAID_MAX]; /* behind the number of the call */
     size_t said_count;
+    /* Asked for: the last text of the answer, which may be longer than `said` has room; the caller frees it, whatever came of it. */
+    bool wants_long;
+    char *long_text; /* not terminated */
+    size_t long_size;
 };
 
 enum twi_ticket { TWI_TICKET_OPEN, TWI_TICKET_DONE, TWI_TICKET_REFUSED };

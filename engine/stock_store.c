@@ -1,10 +1,13 @@
-/* stock_store.c -- reservations that Redis keeps: one question each (stock.lua).
+/* stock_store.c -- reservations that Redis keeps: one question for each (stock.lua).
+ * A confirm and a cancel are two: which counter, and then the act, on all of its keys.
  * Always true: the id in the token is drawn before the first question, so asking again, by the pool after a lost answer or by the
  * caller, meets the same reservation (stock.lua); nothing is decided here. */
 #include "engine/ask.h"
 #include "engine/stock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define TOKEN_NAME "tw:token:"
 
@@ -96,25 +99,72 @@ tw_status twi_stock_reserve(const struct twi_order *order, struct twi_token *tok
 
 /* ---- confirming, cancelling ---- */
 
-static tw_status settle(tw_engine *engine, const struct twi_token *token, const char *what) {
-    struct twi_asking asking;
-    char token_name[TWI_ASK_NAME_MAX];
-    tw_status status = twi_ask_may(engine);
-    if (status != TW_OK) return status;
-    twi_asking_begin(&asking, engine, TWI_SCRIPT_STOCK, 0);
-    asking.keys[asking.ask.key_count++] = name_token(engine, token, token_name);
-    twi_asking_text(&asking, what);
-    twi_asking_text(&asking, token->id);
-    enum twi_asked asked = twi_asking_do(&asking, engine);
+static tw_status ask(struct twi_asking *asking, tw_engine *engine, const char *what, const struct twi_token *token) {
+    twi_asking_text(asking, what);
+    twi_asking_text(asking, token->id);
+    enum twi_asked asked = twi_asking_do(asking, engine);
     if (asked != TWI_ASKED_DONE) return twi_asking_refuse(engine, asked);
-    if (twi_asking_said(&asking, "OK")) return TW_OK;
-    if (twi_asking_said(&asking, "LATE"))
+    if (twi_asking_said(asking, "OK")) return TW_OK;
+    if (twi_asking_said(asking, "LATE"))
         return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
-    if (twi_asking_said(&asking, "SOLD"))
+    if (twi_asking_said(asking, "SOLD"))
         return twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
-    if (twi_asking_said(&asking, "UNKNOWN"))
+    if (twi_asking_said(asking, "UNKNOWN"))
         return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it (any more)");
     return twi_asking_refuse(engine, asked);
+}
+
+/* A script names all of its keys before it runs, and the token alone says which they are: one question for their names. The name of
+ * the counter is to be freed. */
+static tw_status find_counter(tw_engine *engine, const struct twi_token *token, int64_t *deadline_ms, tw_key *counter) {
+    struct twi_asking asking;
+    char token_name[TWI_ASK_NAME_MAX];
+    twi_asking_begin(&asking, engine, TWI_SCRIPT_STOCK, 0);
+    asking.keys[asking.ask.key_count++] = name_token(engine, token, token_name);
+    asking.ask.wants_long = true;
+    *deadline_ms = asking.ask.deadline_ms;
+    tw_status status = ask(&asking, engine, "where", token);
+    *counter = tw_bytes(asking.ask.long_text, asking.ask.long_size);
+    return status;
+}
+
+static void put_key(struct twi_asking *asking, const char *prefix, const char *what, tw_key counter) {
+    size_t prefix_size = strlen(prefix);
+    const char *rest = (const char *)counter.data + prefix_size;
+    int size = snprintf(asking->text + asking->used, TWI_ASK_NAME_MAX, "%stw:%s:", prefix, what);
+    char *name = asking->text + asking->used;
+    memcpy(name + size, rest, counter.size - prefix_size);
+    asking->keys[asking->ask.key_count++] = tw_bytes(name, (size_t)size + counter.size - prefix_size);
+    asking->used += (size_t)size + counter.size - prefix_size;
+}
+
+static tw_status settle_at(tw_engine *engine, const struct twi_token *token, const char *what, tw_key counter,
+                           int64_t deadline_ms) {
+    struct twi_asking asking;
+    char token_name[TWI_ASK_NAME_MAX];
+    const char *prefix = twi_port_prefix(engine);
+    size_t prefix_size = strlen(prefix);
+    if (counter.size < prefix_size || counter.size > TWI_REDIS_KEY_MAX ||
+        memcmp(counter.data, prefix, prefix_size) != 0)
+        return twi_asking_refuse(engine, TWI_ASKED_DONE); /* no name of ours: somebody else's hash */
+    twi_asking_begin(&asking, engine, TWI_SCRIPT_STOCK, 0);
+    asking.ask.deadline_ms = deadline_ms; /* one for both questions */
+    asking.keys[asking.ask.key_count++] = counter;
+    put_key(&asking, prefix, "stock", counter);
+    put_key(&asking, prefix, "due", counter);
+    asking.keys[asking.ask.key_count++] = name_token(engine, token, token_name);
+    return ask(&asking, engine, what, token);
+}
+
+static tw_status settle(tw_engine *engine, const struct twi_token *token, const char *what) {
+    tw_key counter;
+    int64_t deadline_ms;
+    tw_status status = twi_ask_may(engine);
+    if (status != TW_OK) return status;
+    status = find_counter(engine, token, &deadline_ms, &counter);
+    if (status == TW_OK) status = settle_at(engine, token, what, counter, deadline_ms);
+    free((void *)counter.data);
+    return status;
 }
 
 tw_status twi_stock_confirm(tw_engine *engine, const struct twi_token *token) {

@@ -235,6 +235,17 @@ static void put_command(struct twi_bytes *out, enum twi_script script, bool whol
     twi_bytes_add(out, body->data, body->size);
 }
 
+/* False: none, or no memory. */
+static bool keep_long(const struct twi_node *node, struct twi_ask *ask) {
+    char *text = node->type == TWI_NODE_STRING ? malloc(node->size + 1) : NULL;
+    if (text == NULL) return false;
+    memcpy(text, node->text, node->size);
+    free(ask->long_text); /* of a try before */
+    ask->long_text = text;
+    ask->long_size = node->size;
+    return true;
+}
+
 /* One element. False: none of ours. */
 static bool read_said(const struct twi_node *node, struct twi_said *said) {
     *said = (struct twi_said){0};
@@ -252,8 +263,11 @@ static bool read_said(const struct twi_node *node, struct twi_said *said) {
 static bool read_answer(const struct twi_node *nodes, size_t count, const char *serial, struct twi_ask *ask) {
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || count > 2 + TWI_SAID_MAX || !twi_node_is(&nodes[1], serial))
         return false;
-    for (size_t i = 2; i < count; i++)
-        if (!read_said(&nodes[i], &ask->said[i - 2])) return false;
+    for (size_t i = 2; i < count; i++) {
+        bool is_long = ask->wants_long && i + 1 == count;
+        if (is_long && (nodes[i].depth != 1 || !keep_long(&nodes[i], ask))) return false;
+        if (!read_said(&nodes[i], &ask->said[i - 2]) && !is_long) return false;
+    }
     ask->said_count = count - 2;
     return true;
 }

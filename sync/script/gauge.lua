@@ -7,46 +7,61 @@
 -- Always true: a part is the whole of what its engine counts, so saying it again changes nothing; an older statement never
 -- takes the place of a newer one; a part of 0 is no part. Parts end unless their engine says them again, and both keys end
 -- with the last part. A part below 0 stands only beside others (somebody came there and left here): no key is made by it.
+-- What may empty the hash is the last touch of it, for a slot that moves (of a cluster) refuses a key that is not there, in the middle
+-- of a script. No sum is told by a store that does not take writes: where nothing else was written, a write that changes nothing
+-- comes first, and a replica's READONLY is the answer to all.
 local pcall = redis.pcall
 local instance, life, number = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local wrote = false
+local function write(...)                -- the error, if it is one
+  local said = pcall(...)
+  local failed = type(said) == 'table' and said.err ~= nil
+  wrote = wrote or not failed
+  return failed and said or nil
+end
+
 local function state(total, parts, units)
   local was = pcall('GET', total)
   if type(was) == 'table' then return was end
   local all = pcall('HGETALL', parts)
   if all.err then return all end
-  local sum, last, others, overtaken = 0, 0, 0, false
+  local sum, last, others, overtaken, ended = 0, 0, 0, false, {}
   for i = 1, #all, 2 do
     local text, finish, from = string.match(all[i + 1], '^(-?%d+) (%d+) (%d+)$')
     finish = tonumber(finish or '0')
     if all[i] == instance then
       overtaken = finish > now and tonumber(from) > number
-      if overtaken then sum, last = sum + tonumber(text), math.max(last, finish) end
+      if overtaken then
+        sum, last = sum + tonumber(text), math.max(last, finish)
+      else
+        ended[#ended + 1] = instance     -- unless it is said again
+      end
     elseif finish <= now then
-      pcall('HDEL', parts, all[i])
+      ended[#ended + 1] = all[i]
     else
       sum, last, others = sum + tonumber(text), math.max(last, finish), others + 1
     end
   end
   local own = tonumber(units)
-  if overtaken then
-    own = 0
-  elseif own > 0 or (own < 0 and others > 0) then
-    local said = pcall('HSET', parts, instance, string.format('%s %.0f %.0f', units, now + life, number))
-    if type(said) == 'table' then return said end
+  if not overtaken and (own > 0 or (own < 0 and others > 0)) then
+    local refused = write('HSET', parts, instance, string.format('%s %.0f %.0f', units, now + life, number))
+    if refused then return refused end
     sum, last = sum + own, math.max(last, now + life)
-  else
-    pcall('HDEL', parts, instance)
+    for i = #ended, 1, -1 do
+      if ended[i] == instance then table.remove(ended, i) end
+    end
   end
-  if last > 0 then pcall('PEXPIREAT', parts, last) end
+  if last > 0 then write('PEXPIREAT', parts, last) end
+  for i = 1, #ended, 5000 do write('HDEL', parts, unpack(ended, i, math.min(i + 4999, #ended))) end
   local text = string.format('%.0f', sum)
   if sum > 0 then
-    pcall('PSETEX', total, last - now, text)
-  else
-    pcall('DEL', total)
+    write('PSETEX', total, last - now, text)
+  elseif was then
+    write('DEL', total)
   end
   return text
 end
@@ -55,5 +70,9 @@ local out = {}
 for i = 1, #KEYS, 2 do
   local at = (i + 1) / 2
   out[at] = state(KEYS[i], KEYS[i + 1], ARGV[3 + at])
+end
+if not wrote then
+  local refused = write('HDEL', KEYS[2], '')
+  if refused and not string.find(refused.err, 'WRONGTYPE', 1, true) then return refused end
 end
 return out

@@ -1,34 +1,49 @@
--- reclaim.lua -- frees what an engine that is gone was granted and never spent, for tw_reclaim(). One page of leases a call.
--- See lease.lua for what they hold.
+-- reclaim.lua -- frees what an engine that is gone was granted and never spent, for tw_reclaim(): the names of all leases by pages,
+-- and then each of them. See lease.lua for what they hold.
 --
 -- KEYS[1]  the epoch (leases.lua): when the engine was last heard of
--- ARGV     1..3 of the connection (sync/ask.h), not needed: saying it twice frees nothing twice; 4 instance, 5 SCAN's cursor,
---          6 SCAN's pattern
--- Answers  {number, status, cursor, units freed}: OK; ALIVE it was heard of within 5 s, nothing was done
+-- KEYS[2].. of free: leases
+-- ARGV     1..3 of the connection (sync/ask.h), not needed: saying it twice frees nothing twice; 4 what: list, free; 5 instance;
+--          of list: 6 SCAN's cursor, 7 SCAN's pattern
+-- Answers  {number, status, ...}: OK; ALIVE it was heard of within 5 s, nothing was done. Behind OK
+--          list      cursor, names, each as "size:name"
+--          free      units freed, of all
 --
 -- Always true: what it said to be spent stays spent; what it spent and did not say is freed, too: the caller knows that it is
--- gone. Should it come back all the same, it may sell those units a second time.
+-- gone. Should it come back all the same, it may sell those units a second time. Nothing is answered by a store that does not take
+-- writes: what changes nothing is preceded by a write all the same, and a replica's READONLY is the answer then.
 local ALIVE_MS = 5000
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local who = ARGV[4]
-local heard = redis.call('HGET', KEYS[1], 'i:' .. who)
-if heard and now - tonumber(heard) <= ALIVE_MS then return {ARGV[2], 'ALIVE', '0', 0} end
+local what, who = ARGV[4], ARGV[5]
 
-local page = redis.call('SCAN', ARGV[5], 'MATCH', ARGV[6], 'COUNT', 500)
+local function say(...)
+  redis.call('HDEL', KEYS[1], '')
+  return {ARGV[2], ...}
+end
+
+local heard = redis.call('HGET', KEYS[1], 'i:' .. who)
+if heard and now - tonumber(heard) <= ALIVE_MS then return say('ALIVE') end
+
+if what == 'list' then
+  local page = redis.call('SCAN', ARGV[6], 'MATCH', ARGV[7], 'COUNT', 200)
+  local names = {}
+  for i = 1, #page[2] do names[i] = #page[2][i] .. ':' .. page[2][i] end
+  return say('OK', page[1], table.concat(names))
+end
+
 local freed = 0
-for i = 1, #page[2] do
-  local name = page[2][i]
-  local mine = redis.pcall('HGET', name, who)
+for i = 2, #KEYS do
+  local mine = redis.pcall('HGET', KEYS[i], who)
   local conn, granted, returned, spent, risk =
     string.match(type(mine) == 'string' and mine or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
   local units = conn and tonumber(granted) - tonumber(returned) - tonumber(spent) or 0
   if units > 0 then
-    local total = tonumber(redis.call('HGET', name, 't') or '0')
+    local total = tonumber(redis.call('HGET', KEYS[i], 't') or '0')
     returned = string.format('%.0f', tonumber(returned) + units)
-    redis.call('HSET', name, who, table.concat({conn, granted, returned, spent, risk}, ' '), 't',
+    redis.call('HSET', KEYS[i], who, table.concat({conn, granted, returned, spent, risk}, ' '), 't',
       string.format('%.0f', total - units))
     freed = freed + units
   end
 end
-return {ARGV[2], 'OK', page[1], string.format('%.0f', freed)}
+return say('OK', string.format('%.0f', freed))

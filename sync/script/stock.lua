@@ -1,92 +1,130 @@
 -- stock.lua -- one act upon a stock of units that are reserved before they are bought.   engine/stock_store.c asks it.
 --
--- KEYS     of confirm and cancel: the token alone, which names the counter, and so all the rest. Of reserve and sweep:
+-- KEYS     of where: the token alone. Else:
 --   1  the counter (a string, the family's own name): units that are sold or held
 --   2  the stock (a hash): "h" and a reservation's id -> "units buyer", while it is held; "b" and a buyer -> the id of what the
 --      buyer holds or has bought
 --   3  when reservations return (a sorted set): id -> ms of TIME
 --   4  (not of sweep) the token (a hash): "k" the counter's name, "s" set once it is sold. It outlives its hold by ARGV[11]
--- ARGV     1 to 3 as sync/ask.h has them; 4 what: reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units, 7 limit,
+-- ARGV     1 to 3 as sync/ask.h has them; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units, 7 limit,
 --          8 hold in ms, 9 buyer ("": anybody), 10 when the counter ends (absolute, ms; 0: never), 11 how long the token is
 --          remembered after its hold, ms
--- Answers  {ARGV[2], status, units sold or held, reservations held, ms until the next of them returns or -1}
+-- Answers  of where: {ARGV[2], OK, the counter's name}: it names all keys of confirm and cancel;  {ARGV[2], UNKNOWN}  no such token
+--          (any more). Else {ARGV[2], status, units sold or held, reservations held, ms until the next of them returns or -1}:
 --          reserve   OK      held, or had been by this id: asking again changes nothing
 --                    DENIED  there are not so many units left
 --                    BUYER   the buyer holds some (the ms are until they return), or has bought (-1): nothing was deducted
 --                    LATE    the window is dead here, or this id was asked for before and is over
 --                    MORE    nothing was decided: more is due than one call takes back; ask again
---          confirm   OK      sold, now or before;  LATE  returned;  UNKNOWN  no such token (any more)
+--          confirm   OK      sold, now or before;  LATE  returned;  UNKNOWN
 --          cancel    OK      returned, now or before;  SOLD  too late for that;  UNKNOWN
 --          sweep     OK
 --
 -- Always true: units sold and held are what the counter says (beside what is counted in other ways), never above the limit of
 -- a reservation that was made; a reservation is in the hash and in the sorted set, or in neither. One compare decides between
--- confirm and the end of the hold, by Redis's TIME. Every key is read before any is written, so a key of a wrong kind
--- changes nothing; the first write is the one that Redis refuses when it is out of memory. The order of the others is such that a
--- user who may not do one of them loses units rather than sells them twice.
+-- confirm and the end of the hold, by Redis's TIME.
+-- Every key is read before any is written, so a key of a wrong kind changes nothing; the first write is the one that Redis refuses
+-- when it is out of memory; what may empty a key is the last touch of it, for a slot that moves (of a cluster) refuses a key that is
+-- not there, in the middle of a script. The order of writes is such that a user who may not do one of them loses units rather than
+-- sells them twice. Nothing is answered by a store that does not take writes: what changes nothing is preceded by a write all the
+-- same, and a replica's READONLY is the answer then.
 local call = redis.call
 local what, id = ARGV[4], ARGV[5]
 local counter, stock, due, token = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local DUE_MAX = 200                      -- taken back in one call: some 500 microseconds
 
+if what == 'where' then
+  local name = call('HGET', KEYS[1], 'k')
+  if name then return {ARGV[2], 'OK', name} end
+  call('HDEL', KEYS[1], '')
+  return {ARGV[2], 'UNKNOWN'}
+end
+
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-if what == 'confirm' or what == 'cancel' then
-  token = KEYS[1]
-  counter = call('HGET', token, 'k')
-  if not counter then return {ARGV[2], 'UNKNOWN', 0, 0, -1} end
-  local prefix = string.sub(token, 1, #token - #'tw:token:' - #id)
-  local rest = string.sub(counter, #prefix + 1)
-  stock, due = prefix .. 'tw:stock:' .. rest, prefix .. 'tw:due:' .. rest
-end
+-- ---- what is there ----
 
 local used = tonumber(call('GET', counter) or '0')
 if not used then return redis.error_reply('ERR the counter holds no number') end
-local held, at = call('HGET', stock, 'h' .. id), tonumber(call('ZSCORE', due, id) or '0')
+local held_count = call('ZCARD', due)
+local record, at = call('HGET', stock, 'h' .. id), tonumber(call('ZSCORE', due, id) or '0')
+local held = record and at > now
 local known = token and call('HMGET', token, 'k', 's') or {}
 
-local function wait_for(reservation)     -- ms until it returns
-  local score = reservation and call('ZSCORE', due, reservation)
+local back, is_back = call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, DUE_MAX), {}
+local ahead = call('ZRANGE', due, #back, #back + 1, 'WITHSCORES')
+for i = 1, #back do is_back[back[i]] = true end
+local function goes_back(other)
+  if is_back[other] then return end
+  is_back[other] = true
+  back[#back + 1] = other
+end
+if record and not held then goes_back(id) end        -- perhaps behind so many others
+
+local function wait_for(score)           -- ms until then
   return score and math.max(tonumber(score) - now, 0) or -1
 end
 
-local function answer(status, wait)
-  wait = wait or wait_for(call('ZRANGE', due, 0, 0)[1])
-  return {ARGV[2], status, call('GET', counter) or '0', call('ZCARD', due), wait}
+local function next_wait()               -- until the next of those that stay returns
+  for i = 1, #ahead, 2 do
+    if not is_back[ahead[i]] then return wait_for(ahead[i + 1]) end
+  end
+  return -1
 end
 
-local function take_back(other)          -- its units return, its buyer may come again
-  local record = call('HGET', stock, 'h' .. other)
-  local units, buyer = string.match(record or '', '^(%d+) (.*)$')
-  local value = tonumber(call('GET', counter) or '0')
-  if units then call('HDEL', stock, 'h' .. other) end
-  if buyer and buyer ~= '' and call('HGET', stock, 'b' .. buyer) == other then call('HDEL', stock, 'b' .. buyer) end
-  call('ZREM', due, other)
-  if units and value >= tonumber(units) then call('DECRBY', counter, units) end
-end
-
-local over = call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, DUE_MAX)
-for _, other in ipairs(over) do take_back(other) end
-if held and at <= now then               -- perhaps behind so many others
-  take_back(id)
-  held = false
-end
+-- ---- what is to become of it ----
 
 local function confirm()
-  if known[2] then return 'OK' end
-  if not held then return 'LATE' end
-  call('HSET', token, 's', '1')
-  call('HDEL', stock, 'h' .. id)
-  call('ZREM', due, id)
-  return 'OK'
+  if known[1] ~= counter then return 'UNKNOWN' end
+  return known[2] and 'OK' or held and 'SELL' or 'LATE'
 end
 
 local function cancel()
+  if known[1] ~= counter then return 'UNKNOWN' end
   if known[2] then return 'SOLD' end
-  if held then take_back(id) end
+  if held then goes_back(id) end
   return 'OK'
 end
+
+local gone, returned = {}, 0             -- fields of the hash; units
+local function take_back()               -- their units return, their buyers may come again
+  if #back == 0 then return end
+  local fields, buyers, whose = {}, {}, {}
+  for i = 1, #back do fields[i] = 'h' .. back[i] end
+  local records = call('HMGET', stock, unpack(fields))
+  for i = 1, #back do
+    local units, buyer = string.match(records[i] or '', '^(%d+) (.*)$')
+    if units then gone[#gone + 1] = fields[i] end
+    if units and used - returned >= tonumber(units) then returned = returned + tonumber(units) end
+    if buyer and buyer ~= '' then
+      buyers[#buyers + 1] = 'b' .. buyer
+      whose[#buyers] = back[i]
+    end
+  end
+  if #buyers == 0 then return end
+  local has = call('HMGET', stock, unpack(buyers))
+  for i = 1, #buyers do
+    if has[i] == whose[i] then gone[#gone + 1] = buyers[i] end
+  end
+end
+
+local function reserve(units, limit, buyer, expiry)
+  if held then return 'OK' end
+  if known[1] or (expiry ~= '0' and tonumber(expiry) <= now) then return 'LATE' end
+  local has = buyer ~= '' and call('HGET', stock, 'b' .. buyer)
+  if has and not is_back[has] then return 'BUYER', wait_for(call('ZSCORE', due, has)) end
+  if used - returned + tonumber(units) > tonumber(limit) then return next_wait() == 0 and 'MORE' or 'DENIED' end
+  return 'HOLD'
+end
+
+local status, wait = 'OK', nil
+if what == 'confirm' then status = confirm() end
+if what == 'cancel' then status = cancel() end
+take_back()
+if what == 'reserve' then status, wait = reserve(ARGV[6], ARGV[7], ARGV[9], ARGV[10]) end
+
+-- ---- the writes ----
 
 local function end_with_counter(name, expiry)
   if call('PTTL', name) == -1 then call('PEXPIREAT', name, expiry) end
@@ -99,26 +137,30 @@ local function hold(units, hold_ms, buyer, expiry, keep_ms)
   call('INCRBY', counter, units)
   call('HSET', stock, 'h' .. id, units .. ' ' .. buyer)
   if buyer ~= '' then call('HSET', stock, 'b' .. buyer, id) end
+  used, held_count = used + units, held_count + 1
+  wait = next_wait()
+  if wait < 0 or wait > tonumber(hold_ms) then wait = tonumber(hold_ms) end
+  for i = #gone, 1, -1 do                -- of an earlier one of the same buyer
+    if buyer ~= '' and gone[i] == 'b' .. buyer then table.remove(gone, i) end
+  end
   if expiry == '0' then return end
   end_with_counter(counter, expiry)
   end_with_counter(stock, expiry)
   end_with_counter(due, expiry)
 end
 
-local function reserve(units, limit, hold_ms, buyer, expiry, keep_ms)
-  if held then return 'OK' end
-  if known[1] or (expiry ~= '0' and tonumber(expiry) <= now) then return 'LATE' end
-  local has = buyer ~= '' and call('HGET', stock, 'b' .. buyer)
-  if has then return 'BUYER', wait_for(has) end
-  used = tonumber(call('GET', counter) or '0')
-  if used + tonumber(units) > tonumber(limit) then
-    return wait_for(call('ZRANGE', due, 0, 0)[1]) == 0 and 'MORE' or 'DENIED'
-  end
-  hold(units, hold_ms, buyer, expiry, keep_ms)
-  return 'OK'
+if status == 'HOLD' then
+  hold(ARGV[6], ARGV[8], ARGV[9], ARGV[10], ARGV[11])
+  status = 'OK'
+elseif status == 'SELL' then
+  call('HSET', token, 's', '1')
+  gone[#gone + 1] = 'h' .. id
+  goes_back(id)                          -- to nobody: it is not listed any more
+  status = 'OK'
+elseif #back == 0 then
+  call('HDEL', token or stock, '')
 end
-
-if what == 'reserve' then return answer(reserve(ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11])) end
-if what == 'confirm' then return answer(confirm()) end
-if what == 'cancel' then return answer(cancel()) end
-return answer('OK')
+if #gone ~= 0 then call('HDEL', stock, unpack(gone)) end
+if #back ~= 0 then held_count = held_count - call('ZREM', due, unpack(back)) end
+if returned ~= 0 then call('DECRBY', counter, string.format('%.0f', returned)) end
+return {ARGV[2], status, string.format('%.0f', used - returned), held_count, wait or next_wait()}

@@ -59,8 +59,8 @@ static const char *run_stock(const char *what, int key, const char *id, int64_t 
                              int64_t expiry_ms) {
     struct names names = names_of(key, id);
     if (strcmp(what, "confirm") == 0 || strcmp(what, "cancel") == 0)
-        return behind_number(
-            redis_server_ask(&server, "EVAL", twi_script_stock, "1", names.token, "me", "5", "1", what, id, NULL));
+        return behind_number(redis_server_ask(&server, "EVAL", twi_script_stock, "4", names.counter, names.stock,
+                                              names.due, names.token, "me", "5", "1", what, id, NULL));
     if (strcmp(what, "sweep") == 0)
         return behind_number(redis_server_ask(&server, "EVAL", twi_script_stock, "3", names.counter, names.stock,
                                               names.due, "me", "5", "1", what, "", NULL));

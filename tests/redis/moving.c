@@ -1,0 +1,275 @@
+/* moving.c -- the scripts of calls and gauges where their slot is on its way from one node of a cluster to another: all or nothing.
+ * Of such a slot a node refuses each key that is not there, or not any more, in the middle of a script: also one that the script itself
+ * has just emptied; and what it wrote before stays. So no script may touch a key that it did not name, nor one that may be empty by then.
+ * Method: a table of calls that empty what can be emptied. Each runs on a plain server, at a time that stands still, and then with a
+ * guard in front of it that refuses as such a node does: the answer and all that is left behind must be the same. The long form asks
+ * a real cluster's node as well (and so proves the guard). */
+#include "tests/redis/sync_support.h"
+
+#include "gauge.lua.h"
+#include "hold.lua.h"
+#include "lock.lua.h"
+#include "once.lua.h"
+#include "paced.lua.h"
+#include "reclaim.lua.h"
+#include "stock.lua.h"
+#include "strict.lua.h"
+
+#define WORDS_MAX 32
+#define FAR_MS "99999999999999"
+
+/* In front of each script: refuses as such a node does, if it is to; and what is left of a key's life is one number, whenever it is
+ * asked. A command's key is always its first word; SCAN and TIME have none. */
+static const char front[] =
+    "local real, named = redis, {}\n"
+    "for i = 1, #KEYS do\n"
+    "  named[KEYS[i]] = true\n"
+    "  if guarded and real.call('EXISTS', KEYS[i]) == 0 then return real.error_reply('TRYAGAIN') end\n"
+    "end\n"
+    "local function is_here(command, key)\n"
+    "  if not guarded or command == 'TIME' or command == 'SCAN' then return true end\n"
+    "  return named[key] and real.call('EXISTS', key) == 1\n"
+    "end\n"
+    "local function told(command, said)\n"
+    "  return command == 'PTTL' and said > 0 and 500 or said\n"
+    "end\n"
+    "local redis = {error_reply = real.error_reply}\n"
+    "function redis.call(...)\n"
+    "  if not is_here(...) then error('a non local key: ' .. table.concat({...}, ' ')) end\n"
+    "  return told((...), real.call(...))\n"
+    "end\n"
+    "function redis.pcall(...)\n"
+    "  if not is_here(...) then return {err = 'a non local key'} end\n"
+    "  return told((...), real.pcall(...))\n"
+    "end\n";
+
+struct row {
+    const char *what, *script;
+    const char *before; /* commands, all keys are there */
+    const char *line;   /* number of keys, keys, arguments */
+};
+
+#define CALLS "HSET tw:calls:{m}x you 1|1|9;"
+#define STRICT "2 tw:calls:{m}x {m}x me 7 "
+#define SLIDING "3 tw:calls:{m}x {m}x tw:log:{m}x me 7 "
+#define PACED "2 tw:calls:{m}x tw:bucket:{m}x me 7 "
+#define ONCE "3 tw:calls:{m}x tw:once:{m}x {m}x me 7 "
+#define LOCK "3 tw:calls:{m}x tw:lock:{m}x tw:fence:{m}x me 7 "
+#define STOCK "4 {m}s tw:stock:{m}s tw:due:{m}s tw:token:{m}id me 7 1 "
+#define SWEEP "3 {m}s tw:stock:{m}s tw:due:{m}s me 7 1 sweep ''"
+#define TOKEN "HSET tw:token:{m}id k {m}s;"
+#define OURS "HSET tw:stock:{m}s hid 2|b bb id;ZADD tw:due:{m}s " FAR_MS " id;SET {m}s 2"
+#define OURS_OVER "HSET tw:stock:{m}s hid 2|b bb id;ZADD tw:due:{m}s 1 id;SET {m}s 2"
+#define HOLD "1 tw:hold:{m}h me 7 1 "
+#define GAUGE "2 {m}g tw:gauge:{m}g me 15000 5 "
+
+static const struct row rows[] = {
+    {"a stock whose last reservation is over", twi_script_stock, OURS_OVER, SWEEP},
+    {"a stock of which some are over", twi_script_stock,
+     "HSET tw:stock:{m}s h1 2|b bb 1 h2 1| h3 4|c bc 3;ZADD tw:due:{m}s 1 1 2 2 " FAR_MS " 3;SET {m}s 7", SWEEP},
+    {"a stock that has nothing to sweep", twi_script_stock, OURS, SWEEP},
+    {"the last reservation is confirmed", twi_script_stock, TOKEN OURS, STOCK "confirm id"},
+    {"the last one is confirmed too late", twi_script_stock, TOKEN OURS_OVER, STOCK "confirm id"},
+    {"one is confirmed, all others are over", twi_script_stock,
+     TOKEN "HSET tw:stock:{m}s hid 2|b bb id h1 3|;ZADD tw:due:{m}s " FAR_MS " id 1 1;SET {m}s 5", STOCK "confirm id"},
+    {"the last reservation is cancelled", twi_script_stock, TOKEN OURS, STOCK "cancel id"},
+    {"it is cancelled when it is over", twi_script_stock, TOKEN OURS_OVER, STOCK "cancel id"},
+    {"it is asked for again", twi_script_stock, TOKEN OURS, STOCK "reserve id 2 5 1000 b 0 1000"},
+    {"it is asked for again when it is over", twi_script_stock, TOKEN OURS_OVER, STOCK "reserve id 2 5 1000 b 0 1000"},
+    {"another one is wanted, the others are over", twi_script_stock,
+     "HSET tw:token:{m}id s ''; HSET tw:stock:{m}s h1 3|b bb 1;ZADD tw:due:{m}s 1 1;SET {m}s 3",
+     STOCK "reserve id 2 5 1000 b 0 1000"},
+    {"too many are wanted, the others are over", twi_script_stock,
+     "HSET tw:token:{m}id s '';HSET tw:stock:{m}s h1 3|b bb 1;ZADD tw:due:{m}s 1 1;SET {m}s 3",
+     STOCK "reserve id 9 5 1000 b 0 1000"},
+    {"where a token is", twi_script_stock, TOKEN, "1 tw:token:{m}id me 7 1 where id"},
+    {"one in flight, the others are dead", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1 2 you:2",
+     HOLD "hold 15000 9 me:1"},
+    {"one in flight, room comes of the dead", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1 " FAR_MS " you:2",
+     HOLD "hold 15000 2 me:1"},
+    {"all that were in flight are dead", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1 2 you:2",
+     HOLD "hold 15000 2 me:1"},
+    {"none may be in flight", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1", HOLD "hold 15000 0 me:1"},
+    {"in flight already", twi_script_hold, "ZADD tw:hold:{m}h " FAR_MS " me:1 1 you:1", HOLD "hold 15000 1 me:1"},
+    {"the last one is released", twi_script_hold, "ZADD tw:hold:{m}h " FAR_MS " me:1", HOLD "release 15000 0 me:1"},
+    {"one is said to be in flight", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1", HOLD "state 15000 0 me:1"},
+    {"the last part of a gauge ends", twi_script_gauge, "HSET tw:gauge:{m}g me 3|" FAR_MS "|1;SET {m}g 3", GAUGE "0"},
+    {"all other parts are over", twi_script_gauge, "HSET tw:gauge:{m}g you 3|1|1 they 2|1|1;SET {m}g 5", GAUGE "4"},
+    {"all parts are over, and ours", twi_script_gauge, "HSET tw:gauge:{m}g you 3|1|1 me 2|1|1;SET {m}g 5", GAUGE "0"},
+    {"less than is there", twi_script_gauge, "HSET tw:gauge:{m}g you 3|" FAR_MS "|1 they 2|1|1;SET {m}g 3", GAUGE "-3"},
+    {"a strict limit", twi_script_strict, CALLS "SET {m}x 1", STRICT "1 1 5 0 0 0 0 0"},
+    {"a strict limit that is reached", twi_script_strict, CALLS "SET {m}x 5", STRICT "1 1 5 0 0 0 0 0"},
+    {"a strict limit from the first on", twi_script_strict, CALLS "SET {m}x 1", STRICT "1 1 5 0 0 60000 0 0"},
+    {"a call that is not minded", twi_script_strict, "HSET tw:calls:{m}x me 7|1|9;SET {m}x 1",
+     STRICT "0 1 5 0 0 0 0 0"},
+    {"a log that has slid out", twi_script_strict, CALLS "SET {m}x 2;ZADD tw:log:{m}x -2 + 5 you:1:2",
+     SLIDING "1 1 5 0 0 0 60000 0"},
+    {"a log that slides, reached", twi_script_strict, CALLS "SET {m}x 2;ZADD tw:log:{m}x -5 + 9000000000000000 you:1:5",
+     SLIDING "1 1 5 0 0 0 60000 0"},
+    {"a log's only call is not minded", twi_script_strict,
+     "HSET tw:calls:{m}x me 7|1|9;SET {m}x 1;ZADD tw:log:{m}x -1 + -1 =0 9000000000000000 me:7:1",
+     SLIDING "0 1 5 0 0 0 60000 0"},
+    {"a bucket", twi_script_paced, CALLS "SET tw:bucket:{m}x 1", PACED "1 1 5 0 5 60000 0"},
+    {"a bucket's only call is not minded", twi_script_paced,
+     "HSET tw:calls:{m}x me 7|1|9|1800000012000000;SET tw:bucket:{m}x 1800000012000000", PACED "0 1 5 0 5 60000 0"},
+    {"once", twi_script_once, CALLS "SET tw:once:{m}x you;SET {m}x 1", ONCE "1 O token 0 0"},
+    {"once, cancelled", twi_script_once, CALLS "SET tw:once:{m}x you;SET {m}x 1", ONCE "1 C token 0 0"},
+    {"once, not minded", twi_script_once, CALLS "SET tw:once:{m}x token;SET {m}x 1", ONCE "0 O token 0 0"},
+    {"a lock is held", twi_script_lock, CALLS "SET tw:lock:{m}x you|9;SET tw:fence:{m}x 9", LOCK "1 L token 1000"},
+    {"a lock is extended", twi_script_lock, CALLS "SET tw:lock:{m}x token|9;SET tw:fence:{m}x 9",
+     LOCK "1 E token 1000"},
+    {"a lock is given back", twi_script_lock, CALLS "SET tw:lock:{m}x token|9;SET tw:fence:{m}x 9", LOCK "1 U token 1"},
+    {"a lock is not minded", twi_script_lock, CALLS "SET tw:lock:{m}x token|9;SET tw:fence:{m}x 9",
+     LOCK "0 L token 1000"},
+    {"a lease is freed", twi_script_reclaim, "HSET tw:leases:{m} id x;HSET tw:lease:{m}x t 5 me 1|5|0|0|0",
+     "2 tw:leases:{m} tw:lease:{m}x me 7 1 free me"},
+    {"leases are listed", twi_script_reclaim, "HSET tw:leases:{m} id x;HSET tw:lease:{m}x t 5 me 1|5|0|0|0",
+     "1 tw:leases:{m} me 7 1 list me 0 tw:lease:*"},
+};
+#define ROWS (sizeof rows / sizeof *rows)
+
+/* ---- one row ---- */
+
+/* One command, its words with a blank between them; "''" is the empty word, a bar a blank. */
+static const char *ask_words(struct redis_server *server, const char *first, const char *script, const char *line) {
+    static char copy[1024];
+    const char *words[WORDS_MAX] = {NULL};
+    size_t count = 0;
+    char *rest = copy;
+    snprintf(copy, sizeof copy, "%s", line + strspn(line, " "));
+    if (first != NULL) words[count++] = first;
+    if (script != NULL) words[count++] = script;
+    for (char *word; (word = strsep(&rest, " ")) != NULL;) {
+        assert_true(count < WORDS_MAX - 1);
+        for (char *at = word; (at = strchr(at, '|')) != NULL;) *at = ' ';
+        words[count++] = strcmp(word, "''") == 0 ? "" : word;
+    }
+    const char **w = words;
+    return redis_server_ask(server, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12],
+                            w[13], w[14], w[15], w[16], w[17], w[18], w[19], w[20], w[21], w[22], w[23], w[24], w[25],
+                            w[26], w[27], w[28], w[29], w[30], w[31], NULL);
+}
+
+static void prepare(struct redis_server *server, const char *commands) {
+    static char copy[1024];
+    char *rest = copy;
+    redis_server_ask(server, "FLUSHALL", NULL);
+    snprintf(copy, sizeof copy, "%s", commands);
+    for (char *command; (command = strsep(&rest, ";")) != NULL;) {
+        const char *reply = ask_words(server, NULL, NULL, command);
+        if (*command != '\0' && strncmp(reply, "ERR", 3) == 0) fail_msg("%s: %s", command, reply);
+    }
+}
+
+/* All keys and what they hold. */
+static void read_all(struct redis_server *server, char out[4096]) {
+    static const char script[] = "local out, keys = {}, redis.call('KEYS', '*') table.sort(keys) "
+                                 "for i, key in ipairs(keys) do "
+                                 "out[i] = key .. ' ' .. redis.sha1hex(redis.call('DUMP', key)) end "
+                                 "return table.concat(out, '\\n')";
+    snprintf(out, 4096, "%s", redis_server_ask(server, "EVAL", script, "1", "{m}", NULL));
+}
+
+/* A script at a time that stands still: shortly after what the table calls far past, and before what it calls far. */
+static const char *text_of(const char *script, bool guarded) {
+    static char text[32768];
+    static const char asks[] = "('TIME')";
+    const char *at = strstr(script, asks), *begin = at;
+    assert_non_null(at);
+    while (strncmp(begin, "redis.call", 10) != 0 && strncmp(begin, "call", 4) != 0) begin--;
+    if (begin >= script + 6 && strncmp(begin - 6, "redis.", 6) == 0) begin -= 6;
+    snprintf(text, sizeof text, "local guarded = %s\n%s%.*s{'1800000000', '0'}%s", guarded ? "true" : "false", front,
+             (int)(begin - script), script, at + sizeof asks - 1);
+    return text;
+}
+
+struct left {
+    char answer[1024], keys[4096];
+};
+
+static void run(struct redis_server *server, const struct row *row, bool guarded, struct left *left) {
+    snprintf(left->answer, sizeof left->answer, "%s",
+             ask_words(server, "EVAL", text_of(row->script, guarded), row->line));
+    read_all(server, left->keys);
+}
+
+static void compare(const struct row *row, const struct left *got, const struct left *want) {
+    if (strcmp(got->answer, want->answer) != 0) fail_msg("%s: %s", row->what, got->answer);
+    if (strcmp(got->keys, want->keys) != 0) fail_msg("%s leaves\n%s\nand not\n%s", row->what, got->keys, want->keys);
+}
+
+static struct redis_server plain;
+
+static void run_plainly(const struct row *row, struct left *left) {
+    prepare(&plain, row->before);
+    run(&plain, row, false, left);
+    if (strncmp(left->answer, "ERR", 3) == 0) fail_msg("%s: %s", row->what, left->answer);
+}
+
+/* Goal: no script touches a key that it did not name, nor one that it has emptied. */
+static void no_script_touches_what_is_gone(void **state) {
+    (void)state;
+    struct left want, got;
+    for (size_t i = 0; i < ROWS; i++) {
+        run_plainly(&rows[i], &want);
+        prepare(&plain, rows[i].before);
+        run(&plain, &rows[i], true, &got);
+        compare(&rows[i], &got, &want);
+    }
+}
+
+/* ---- a real node ---- */
+
+static bool is_whole(void *ctx) {
+    return strstr(redis_server_ask(ctx, "CLUSTER", "INFO", NULL), "cluster_state:ok") != NULL;
+}
+
+static bool knows_another(void *ctx) {
+    const char *nodes = redis_server_ask(ctx, "CLUSTER", "NODES", NULL);
+    const char *second = strchr(nodes, '\n');
+    return second != NULL && second[1] != '\0' && strstr(nodes, "handshake") == NULL;
+}
+
+/* Goal: a slot in mid-move answers each of them as a plain server does. */
+static void a_slot_in_mid_move_answers_as_always(void **state) {
+    (void)state;
+    static const char *const options[] = {"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", NULL};
+    struct redis_server from, to;
+    struct left want, got;
+    char port[16], slot[16], id[64];
+    if (test_scale(1) == 1) return; /* a cluster's node takes two seconds before it answers */
+    redis_server_start_tcp(&from, options);
+    redis_server_start_tcp(&to, options);
+    snprintf(port, sizeof port, "%d", to.port);
+    snprintf(slot, sizeof slot, "%s", redis_server_ask(&from, "CLUSTER", "KEYSLOT", "{m}", NULL));
+    snprintf(id, sizeof id, "%s", redis_server_ask(&to, "CLUSTER", "MYID", NULL));
+    redis_server_ask(&from, "CLUSTER", "ADDSLOTS", slot, NULL);
+    redis_server_ask(&from, "CLUSTER", "MEET", "127.0.0.1", port, NULL);
+    assert_true(test_wait(knows_another, &from, 20000));
+    assert_true(test_wait(is_whole, &from, 20000));
+    for (size_t i = 0; i < ROWS; i++) {
+        run_plainly(&rows[i], &want);
+        assert_string_equal(redis_server_ask(&from, "CLUSTER", "SETSLOT", slot, "STABLE", NULL), "OK");
+        prepare(&from, rows[i].before);
+        assert_string_equal(redis_server_ask(&from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id, NULL), "OK");
+        snprintf(got.answer, sizeof got.answer, "%s",
+                 ask_words(&from, "EVAL", text_of(rows[i].script, false), rows[i].line));
+        assert_string_equal(redis_server_ask(&from, "CLUSTER", "SETSLOT", slot, "STABLE", NULL), "OK");
+        read_all(&from, got.keys);
+        compare(&rows[i], &got, &want);
+    }
+    redis_server_destroy(&to);
+    redis_server_destroy(&from);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_script_touches_what_is_gone),
+        cmocka_unit_test(a_slot_in_mid_move_answers_as_always),
+    };
+    redis_server_require();
+    redis_server_start(&plain, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    redis_server_destroy(&plain);
+    return failed;
+}
