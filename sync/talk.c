@@ -1,6 +1,8 @@
 /* talk.c -- see talk.h.
  *
- *   CLOSED --dial--> DIALLING --connected--> greeting (AUTH, SELECT) --answered--> UP --any error--> CLOSED
+ *   CLOSED --dial--> DIALLING --connected--> greeting (AUTH, SELECT, INFO) --answered--> UP --any error--> CLOSED
+ * A replica is no Redis to ask: what it knows may be old, and if it takes writes they are lost. It is turned away from here; one that
+ * becomes a replica later answers READONLY (the scripts see to that).
  * Dialling goes on over several calls, each of which waits for its part only. A connection that is readable while nobody
  * asks was closed by Redis, or babbles: it is not used again. */
 #include "sync/talk.h"
@@ -12,8 +14,9 @@
 
 #include "sync/answer.h"
 
-/* An answer of ours has at most some hundred bytes; an error may quote a name. */
-static const struct twi_wire_limits reply_limits = {.bytes_max = 64u << 10, .nodes_max = 64, .depth_max = 2};
+/* An answer of ours has at most some hundred bytes, but for a page of names (reclaim.lua): some thousand; INFO has some hundred, an
+ * error may quote a name. */
+static const struct twi_wire_limits reply_limits = {.bytes_max = 1u << 20, .nodes_max = 64, .depth_max = 2};
 
 #define LOOK_UP_MS 5 /* a look-up has no descriptor: looked at this often */
 
@@ -119,9 +122,20 @@ static bool put_auth(struct twi_talk *talk, struct twi_bytes *out, size_t *answe
     return length >= 0;
 }
 
+static enum twi_talked turned_away(struct twi_talk *talk, const char *why) {
+    (void)broken(talk, why);
+    return TWI_TALK_TURNED_AWAY;
+}
+
+/* The answer to INFO. Who may not ask is not told: then the scripts alone see to it. */
+static bool is_replica(const struct twi_node *info) {
+    static const char said[] = "role:slave";
+    return info->type == TWI_NODE_STRING && memmem(info->text, info->size, said, sizeof said - 1) != NULL;
+}
+
 static enum twi_talked greet(struct twi_talk *talk, struct twi_wait *wait) {
     struct twi_bytes out = {0};
-    size_t answers = 0, count;
+    size_t answers = 1, count;
     const struct twi_node *nodes;
     bool may = put_auth(talk, &out, &answers);
     if (may && talk->rules->url.db != 0) {
@@ -130,14 +144,20 @@ static enum twi_talked greet(struct twi_talk *talk, struct twi_wait *wait) {
         twi_wire_put_u64(&out, talk->rules->url.db);
         answers++;
     }
+    twi_wire_begin(&out, 2);
+    twi_wire_put_text(&out, "INFO");
+    twi_wire_put_text(&out, "replication");
     enum twi_talked done = !may || out.failed ? unsent(talk, "no password") : send_out(talk, &out, wait);
     twi_bytes_wipe(&out);
     twi_bytes_free(&out);
     for (; done == TWI_TALK_DONE && answers != 0; answers--) {
         done = hear(talk, wait, &nodes, &count);
-        if (done != TWI_TALK_DONE || nodes->type != TWI_NODE_ERROR) continue;
-        (void)broken(talk, "Redis refuses the login or the database");
-        done = TWI_TALK_TURNED_AWAY;
+        if (done != TWI_TALK_DONE) continue;
+        if (answers == 1) {
+            if (is_replica(nodes)) done = turned_away(talk, "this Redis is a replica");
+        } else if (nodes->type == TWI_NODE_ERROR) {
+            done = turned_away(talk, "Redis refuses the login or the database");
+        }
     }
     return done == TWI_TALK_BROKEN ? TWI_TALK_UNSENT : done;
 }

@@ -9,19 +9,33 @@
 --          STALE: a later call was heard already
 --
 -- Always true: whoever asks again with the same token still holds it, under the same fence. Fences rise, also when Redis lost
--- the last one: they are Redis's time in microseconds, or the last one and 1, whichever is more. A hold is never shortened.
+-- the last one: they are Redis's time in microseconds, or the last one and 1, whichever is more. A hold is never shortened. Nothing is answered by a store that does
+-- not take writes, as in strict.lua.
 local calls, lock, fence_name = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb, op, token, hold = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local NOTE_MS, DAY_MS = 600000, 86400000
 local time = redis.call('TIME')
 
+local wrote = false
 local function say(status, fence, left)
+  if not wrote then redis.call('HDEL', calls, '') end
   return {serial, status, fence or '0', tostring(left or 0)}
 end
 
+-- As in strict.lua
+local function tidy()
+  local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
+  for i = 1, #page, 2 do
+    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
+  end
+end
+
 local function note(what)
-  redis.call('HSET', calls, who, serial .. ' ' .. what)
+  local is_new = redis.call('HSET', calls, who, serial .. ' ' .. what .. ' ' .. time[1]) == 1
+  wrote = true
   redis.pcall('PEXPIRE', calls, NOTE_MS)
+  if is_new and time[2] % 8 == 0 then tidy() end
 end
 
 local last, done = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)')
@@ -57,4 +71,5 @@ local now_us = time[1] * 1000000 + time[2]
 fence = string.format('%.0f', math.max(now_us, tonumber(redis.call('GET', fence_name) or '0') + 1))
 redis.call('SET', fence_name, fence, 'PX', string.format('%.0f', hold + DAY_MS))
 redis.call('SET', lock, token .. ' ' .. fence, 'PX', ARGV[6])
+wrote = true
 return say('OK', fence, hold)

@@ -10,21 +10,36 @@
 -- Answers  {number, status}: FIRST, SECOND; OK (cancelled, or never mind); LATE: the window is dead here; BAD: the counter is
 --          no number; STALE: a later call was heard already
 --
--- Always true: the token is written first, and whoever asks again with the same token is still the first (trap L10).
+-- Always true: the token is written first, and whoever asks again with the same token is still the first (trap L10). Nothing is
+-- answered by a store that does not take writes, as in strict.lua.
 local calls, once, name = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb, token = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local NOTE_MS = 600000
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local wrote = false
 local function say(status)
+  if not wrote then redis.call('HDEL', calls, '') end
   return {serial, status}
+end
+
+-- As in strict.lua
+local function tidy()
+  local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
+  for i = 1, #page, 2 do
+    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
+  end
 end
 
 local last = tonumber(string.match(redis.call('HGET', calls, who) or '', '^(%d+) ') or '0')
 if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
 if verb ~= '1' then                      -- a copy of it may yet come
-  redis.call('HSET', calls, who, serial .. ' 0')
-  redis.pcall('PEXPIRE', calls, 600000)
+  local is_new = redis.call('HSET', calls, who, serial .. ' 0 ' .. time[1]) == 1
+  wrote = true
+  redis.pcall('PEXPIRE', calls, NOTE_MS)
+  if is_new and time[2] % 8 == 0 then tidy() end
 end
 
 local value = redis.pcall('GET', name)
@@ -43,6 +58,7 @@ if not count then return say('BAD') end
 
 if ARGV[4] == 'C' then
   redis.call('DEL', once)
+  wrote = true
   if count > 0 then redis.pcall('INCRBY', name, string.format('%.0f', -count)) end
   return say('OK')
 end
@@ -53,6 +69,7 @@ local expiry = tonumber(ARGV[6])
 if ARGV[7] ~= '0' then expiry = now + ARGV[7] end
 if expiry ~= 0 and expiry <= now then return say('LATE') end
 redis.call('SET', once, token)
+wrote = true
 redis.pcall('INCRBY', name, string.format('%.0f', 1 - count))
 if expiry ~= 0 then
   redis.pcall('PEXPIREAT', once, string.format('%.0f', expiry))

@@ -4,9 +4,10 @@
 -- A bucket that empties evenly, `limit` units in a window, and holds at most `burst`. All that is kept of it is one moment: when
 -- it will be empty. n units put that off by n / limit windows.
 --
--- KEYS[1]  the calls of this bucket (a hash): for each connection that asked, under its name: "number units moment": its last call,
---          what that was given, and when the bucket would have been empty after it; and "-": microseconds, all that was ever taken
---          back, which each moment was put off by when it was written. It lives ten minutes after the last call
+-- KEYS[1]  the calls of this bucket (a hash): for each connection that asked, under its name: "number units second moment": its last
+--          call, what that was given, when, and when the bucket would have been empty after it; and "-": microseconds, all that was
+--          ever taken back, which each moment was put off by when it was written. It lives ten minutes after the last call, and so
+--          does each
 -- KEYS[2]  the moment (a string): "us", microseconds since 1970, or "us+part/parts", and a fraction of one. It dies when it has come
 -- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 units, 5 limit,
 --          6 "1": as many as there are, 7 burst (not above the limit), 8 window in ms, 9 for how many ms more a bucket would not be
@@ -18,8 +19,9 @@
 --
 -- Always true: nothing is rounded, in numbers up to 2^53; where a moment of another limit is met, its fraction becomes the next
 -- 1/limit of a microsecond. A moment is at most one window ahead: Redis's clock was set back, if it is further. What a call was
--- given is noted before the moment is written, so asking again finds it; a call that is denied writes nothing, unless it asks
--- again (a copy of it may yet come), or knows a later moment than Redis does.
+-- given is noted before the moment is written, so asking again finds it; a call that is denied changes nothing, unless it asks
+-- again (a copy of it may yet come), or knows a later moment than Redis does. Nothing is answered by a store that does not take
+-- writes, as in strict.lua.
 local calls, bucket = KEYS[1], KEYS[2]
 local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
 local n, limit, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
@@ -33,7 +35,9 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+local wrote = false
 local function say(status, taken, left, reset, retry)
+  if not wrote then redis.call('HDEL', calls, '') end
   return {serial, status, text(taken), text(left), text(reset), text(retry)}
 end
 
@@ -98,12 +102,25 @@ end
 
 local heard = redis.call('HMGET', calls, who, '-')
 local taken_back = tonumber(heard[2] or '0')
-local function note(taken)
-  redis.call('HSET', calls, who, serial .. ' ' .. text(taken) .. (taken > 0 and ' ' .. moment(at + taken_back) or ''))
-  redis.pcall('PEXPIRE', calls, NOTE_MS)
+
+-- As in strict.lua
+local function tidy()
+  local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
+  for i = 1, #page, 2 do
+    local second = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    if second and time[1] - second > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
+  end
 end
 
-local last, given, after = string.match(heard[1] or '', '^(%d+) (%d+) ?(%S*)$')
+local function note(taken)
+  local words = {serial, text(taken), time[1], taken > 0 and moment(at + taken_back) or nil}
+  local is_new = redis.call('HSET', calls, who, table.concat(words, ' ')) == 1
+  wrote = true
+  redis.pcall('PEXPIRE', calls, NOTE_MS)
+  if is_new and time[2] % 8 == 0 then tidy() end
+end
+
+local last, given, after = string.match(heard[1] or '', '^(%d+) (%d+) %d+ ?(%S*)$')
 if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
 local known = last == serial
 given = known and tonumber(given) or 0

@@ -1,7 +1,7 @@
 -- strict.lua -- decides one call of a strict limit, and charges it once however often it is asked. See sync/ask.h.
 --
--- KEYS[1]  the calls of this counter (a hash): for each connection that asked, under its name: the number of its last call,
---          and what that was given. It lives ten minutes after the last of them
+-- KEYS[1]  the calls of this counter (a hash): for each connection that asked, under its name: "number given second": its last
+--          call, what that was given, and when by Redis's time. It lives ten minutes after the last of them, and so does each
 -- KEYS[2]  the counter, as batches count it
 -- KEYS[3]  the log, where the limit slides (a sorted set): a member for each call that was admitted, "name:number:units", at
 --          Redis's time in microseconds. And members whose score is a sum, negated, so that they stand before all times: "+" of
@@ -16,7 +16,8 @@
 --          Never mind: OK, and what was taken back. Nothing was done but after OK
 --
 -- Always true: what a call was given is noted before anything else is written, so asking again finds it; a call that is
--- denied writes nothing, unless it asks again: only then a copy of it may yet come.
+-- denied changes nothing, unless it asks again: only then a copy of it may yet come. Nothing is answered by a store that does
+-- not take writes: what changes nothing is preceded by a write all the same, and a replica's READONLY is the answer then.
 local calls, name, log = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
 local n, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -30,13 +31,27 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+local wrote = false
 local function say(status, taken, used, reset, retry)
+  if not wrote then redis.call('HDEL', calls, '') end
   return {serial, status, text(taken), text(used), text(reset), text(retry)}
 end
 
+-- What was noted longer ago than it lives goes, some of it now and then: one field comes with each process, and the hash of a
+-- counter in use would never end
+local function tidy()
+  local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
+  for i = 1, #page, 2 do
+    local at = string.match(page[i + 1], '^%d+ %d+ (%d+)')
+    if at and time[1] - at > NOTE_MS / 1000 then redis.pcall('HDEL', calls, page[i]) end
+  end
+end
+
 local function note(taken)
-  redis.call('HSET', calls, who, serial .. ' ' .. text(taken))
+  local is_new = redis.call('HSET', calls, who, serial .. ' ' .. text(taken) .. ' ' .. time[1]) == 1
+  wrote = true
   redis.pcall('PEXPIRE', calls, NOTE_MS)
+  if is_new and time[2] % 8 == 0 then tidy() end
 end
 
 local function score(member)
@@ -47,7 +62,7 @@ local function put(member, sum)
   redis.pcall('ZADD', log, text(-sum), member)
 end
 
-local last, given = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)$')
+local last, given = string.match(redis.call('HGET', calls, who) or '', '^(%d+) (%d+)')
 if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
 local known = last == serial
 given = known and tonumber(given) or 0

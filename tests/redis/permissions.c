@@ -207,7 +207,23 @@ static bool hard_limits_work(tw_engine *engine, int64_t within_ms) {
     return verdict.final && sold == 20;
 }
 
+/* Redis decides, also that nobody may. */
+static bool strict_limits_work(tw_engine *engine, int64_t within_ms) {
+    tw_family_options options;
+    tw_family *family;
+    tw_verdict verdict = {0};
+    (void)within_ms;
+    tw_family_options_init(&options);
+    options.name = "strict";
+    options.window = TW_FOREVER;
+    options.limit_mode = TW_LIMIT_STRICT;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    bool works = tw_acquire(family, tw_str("k"), 1, 1, &verdict) == TW_OK && verdict.decided_by == TW_BY_REDIS;
+    return works && tw_acquire(family, tw_str("k"), 1, 1, &verdict) == TW_DENIED && verdict.decided_by == TW_BY_REDIS;
+}
+
 static struct feature features[] = {
+    {"strict limits", "hget hdel", " hdel ", strict_limits_work}, /* each denial is asked for twice */
     {"stock", "hget zadd zcard zrange zrangebyscore zrem zscore decrby", "", stock_works},
     {"holds", "zadd zcard zrem zremrangebyscore zscore", "", holds_work},
     /* what others hold idle is not called back, and passes for stranded; nothing is tidied */

@@ -1,0 +1,230 @@
+/* lagging.c -- calls that wait for Redis, at an address that shows a replica for a while: none of them is decided there, on what the
+ * replica knew of old; back at the master each one's answer is the true one.
+ * Method: a master and a replica of it that has stopped to follow, behind one socket's name; and a master that is told to be a replica
+ * while connections to it stand. Which calls: a table. */
+#include "tests/redis/sync_support.h"
+
+#include <unistd.h>
+
+static struct redis_server master, replica;
+static char address[128], url[160];
+
+/* What an engine of this test has. */
+struct store {
+    tw_engine *engine;
+    tw_family *stock, *strict, *paced, *open, *jobs;
+};
+
+static tw_family *family_with(tw_engine *engine, const char *name, uint32_t shape, uint32_t on_outage) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = name;
+    options.window = shape == TW_SHAPE_GCRA ? TW_ALIGNED : TW_FOREVER;
+    options.window_ms = shape == TW_SHAPE_GCRA ? TW_DAY : 0;
+    options.limit_mode = TW_LIMIT_STRICT;
+    options.limit_shape = shape;
+    options.on_outage = on_outage;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+static struct store open_at(const char *at) {
+    struct store store;
+    store.engine = quick_engine(at, NULL);
+    store.stock = family_of(store.engine, "stock", TW_FOREVER, 0);
+    store.strict = family_with(store.engine, "strict", TW_SHAPE_FIXED, TW_OUTAGE_CLOSED);
+    store.open = family_with(store.engine, "open", TW_SHAPE_FIXED, TW_OUTAGE_OPEN);
+    store.paced = family_with(store.engine, "paced", TW_SHAPE_GCRA, TW_OUTAGE_OPEN);
+    store.jobs = family_with(store.engine, "jobs", TW_SHAPE_FIXED, TW_OUTAGE_CLOSED);
+    return store;
+}
+
+static char basket[TW_TOKEN_SIZE], lock_token[TW_TOKEN_SIZE];
+
+/* What the replica has heard of: limits that are reached, a lock of somebody else, somebody who was first. */
+static void fill(const struct store *store) {
+    char token[TW_TOKEN_SIZE];
+    tw_key key = tw_str("k");
+    assert_status(tw_acquire(store->strict, key, 3, 3, NULL), TW_OK);
+    assert_status(tw_acquire(store->open, key, 3, 3, NULL), TW_OK);
+    assert_status(tw_acquire(store->paced, key, 3, 3, NULL), TW_OK);
+    assert_status(tw_reserve(store->stock, tw_str("full"), 3, 3, 60000, tw_str(""), token, NULL), TW_OK);
+    assert_status(tw_once(store->strict, tw_str("order"), NULL), TW_OK);
+    assert_status(tw_lock(store->strict, tw_str("theirs"), 60000, token, NULL), TW_OK);
+    assert_status(tw_hold(store->jobs, key, 1, NULL), TW_OK);
+}
+
+/* What it has not. */
+static void go_on(const struct store *store) {
+    assert_status(tw_reserve(store->stock, tw_str("sku"), 1, 9, 60000, tw_str(""), basket, NULL), TW_OK);
+    assert_status(tw_lock(store->strict, tw_str("ours"), 60000, lock_token, NULL), TW_OK);
+}
+
+/* ---- the calls. Each answers as the caller sees it ---- */
+
+static tw_status confirm(const struct store *store) {
+    return tw_confirm(store->engine, basket);
+}
+static tw_status cancel(const struct store *store) {
+    return tw_cancel(store->engine, basket);
+}
+static tw_status reserve(const struct store *store) {
+    char token[TW_TOKEN_SIZE];
+    return tw_reserve(store->stock, tw_str("full"), 1, 3, 60000, tw_str(""), token, NULL);
+}
+static tw_status acquire_of(tw_family *family) {
+    tw_verdict verdict = {0};
+    tw_status status = tw_acquire(family, tw_str("k"), 1, 3, &verdict);
+    if (status >= 0 && verdict.decided_by != TW_BY_OUTAGE) return TW_ERR_MODE; /* Redis's word */
+    return status;
+}
+static tw_status acquire_closed(const struct store *store) {
+    return acquire_of(store->strict);
+}
+static tw_status acquire_open(const struct store *store) {
+    return acquire_of(store->open);
+}
+static tw_status acquire_paced(const struct store *store) {
+    return acquire_of(store->paced);
+}
+static tw_status acquire_some(const struct store *store) {
+    int64_t taken;
+    tw_verdict verdict = {0};
+    tw_status status = tw_acquire_some(store->open, tw_str("k"), 2, 3, &taken, &verdict);
+    return status == TW_OK && verdict.decided_by == TW_BY_OUTAGE ? TW_OK : TW_ERR_MODE;
+}
+static tw_status once(const struct store *store) {
+    bool first = false;
+    return tw_once(store->strict, tw_str("order"), &first);
+}
+static tw_status lock(const struct store *store) {
+    char token[TW_TOKEN_SIZE];
+    return tw_lock(store->strict, tw_str("theirs"), 60000, token, NULL);
+}
+static tw_status extend(const struct store *store) {
+    return tw_lock_extend(store->strict, tw_str("ours"), lock_token, 60000);
+}
+static tw_status unlock(const struct store *store) {
+    return tw_unlock(store->strict, tw_str("ours"), lock_token);
+}
+/* Refused at first, then on_outage decides. */
+static tw_status hold(const struct store *store) {
+    tw_verdict verdict = {0};
+    tw_status status = tw_hold(store->jobs, tw_str("k"), 1, &verdict);
+    return status == TW_OK || (status == TW_DENIED && verdict.decided_by != TW_BY_OUTAGE) ? TW_ERR_MODE : TW_ERR_STORE;
+}
+
+static const struct {
+    const char *what;
+    tw_status (*call)(const struct store *store);
+    tw_status says; /* at a replica */
+} rows[] = {
+    {"tw_confirm", confirm, TW_ERR_STORE},     {"tw_cancel", cancel, TW_ERR_STORE},
+    {"tw_reserve", reserve, TW_ERR_STORE},     {"tw_acquire, closed", acquire_closed, TW_DENIED},
+    {"tw_acquire, open", acquire_open, TW_OK}, {"tw_acquire, a rate", acquire_paced, TW_OK},
+    {"tw_acquire_some", acquire_some, TW_OK},  {"tw_once", once, TW_ERR_STORE},
+    {"tw_lock", lock, TW_ERR_STORE},           {"tw_lock_extend", extend, TW_ERR_STORE},
+    {"tw_unlock", unlock, TW_ERR_STORE},       {"tw_hold", hold, TW_ERR_STORE},
+};
+#define ROWS (sizeof rows / sizeof *rows)
+
+static void show(struct redis_server *server) {
+    (void)unlink(address);
+    assert_int_equal(symlink(server->socket, address), 0);
+}
+
+static bool follows(void *ctx) {
+    (void)ctx;
+    return redis_server_get(&replica, "strict:k") == 3 &&
+           strstr(redis_server_ask(&replica, "KEYS", "tw:hold:*", NULL), "jobs");
+}
+
+/* Here all is as it should be: what was reserved is sold, what is locked can be locked longer. */
+static void check_master(void) {
+    struct store store = open_at(master.url);
+    assert_status(tw_confirm(store.engine, basket), TW_OK);
+    assert_status(tw_lock_extend(store.strict, tw_str("ours"), lock_token, 60000), TW_OK);
+    assert_i64_equal(redis_server_get(&master, "stock:sku"), 1);
+    assert_status(tw_close(store.engine, 5000), TW_OK);
+}
+
+static void begin(void) {
+    char port[16];
+    redis_server_ask(&master, "FLUSHALL", NULL);
+    snprintf(port, sizeof port, "%d", master.port);
+    redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
+    struct store store = open_at(master.url);
+    fill(&store);
+    if (!test_wait(follows, NULL, 10000)) fail_msg("the replica does not follow");
+    redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", "1", NULL); /* from here on it lags */
+    go_on(&store);
+    assert_status(tw_close(store.engine, 5000), TW_OK);
+}
+
+/* All calls, each by an engine of its own: the first one at the replica opens the breaker for the others. */
+static void check_calls(bool at_replica) {
+    for (size_t i = 0; i < ROWS; i++) {
+        show(&master);
+        struct store store = open_at(url);
+        assert_status(tw_acquire(store.strict, tw_str("any"), 1, 1000, NULL), TW_OK); /* a connection stands */
+        if (at_replica) {
+            show(&replica);
+            redis_server_ask(&master, "CLIENT", "KILL", "TYPE", "normal", NULL);
+        } else {
+            redis_server_ask(&master, "REPLICAOF", "127.0.0.1", "1", NULL);
+        }
+        for (int times = 0; times < 2; times++) {
+            tw_status status = rows[i].call(&store);
+            if (status != rows[i].says)
+                fail_msg("%s says %s", rows[i].what,
+                         status == TW_ERR_MODE ? "what the replica says" : tw_status_name(status));
+        }
+        redis_server_ask(&master, "REPLICAOF", "NO", "ONE", NULL);
+        (void)tw_close(store.engine, 0);
+    }
+}
+
+/* Goal: of no call the answer is taken from a replica that lags, and none of them is lost for good. */
+static void a_replica_that_lags_decides_nothing(void **state) {
+    (void)state;
+    begin();
+    check_calls(true);
+    check_master();
+}
+
+/* Goal: the same where the replica would take writes, which are lost. */
+static void a_replica_that_takes_writes_decides_nothing(void **state) {
+    (void)state;
+    begin();
+    redis_server_ask(&replica, "CONFIG", "SET", "replica-read-only", "no", NULL);
+    check_calls(true);
+    redis_server_ask(&replica, "CONFIG", "SET", "replica-read-only", "yes", NULL);
+    check_master();
+}
+
+/* Goal: the same where the master becomes a replica while connections stand, which nobody looks at again. */
+static void a_master_that_is_demoted_decides_nothing(void **state) {
+    (void)state;
+    begin();
+    check_calls(false);
+    check_master();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replica_that_lags_decides_nothing),
+        cmocka_unit_test(a_replica_that_takes_writes_decides_nothing),
+        cmocka_unit_test(a_master_that_is_demoted_decides_nothing),
+    };
+    static const char *const at_once[] = {"--repl-diskless-sync-delay", "0", NULL};
+    redis_server_require();
+    redis_server_start_tcp(&master, at_once);
+    redis_server_start_tcp(&replica, NULL);
+    snprintf(address, sizeof address, "%s/shown", master.folder);
+    snprintf(url, sizeof url, "unix://%s", address);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    redis_server_destroy(&replica);
+    redis_server_destroy(&master);
+    return failed;
+}
