@@ -290,6 +290,7 @@ static void renew_all(void) {
 static void free_engine(tw_engine *engine) {
     twi_arena_unmake(&engine->arena);
     free((void *)(uintptr_t)engine->options.redis_prefix);
+    free((void *)(uintptr_t)engine->options.metrics_labels);
     free((void *)(uintptr_t)engine->options.redis_url);
     twi_delayed_free(&engine->delayed);
     twi_restore_free(&engine->restore);
@@ -324,6 +325,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->options = *options;
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
+    copied = copy_text(&engine->options.metrics_labels) && copied;
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
     if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
@@ -564,14 +566,18 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     return TW_OK;
 }
 
-tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
-    twi_check(write != NULL);
+tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(void *ctx, const char *text, size_t size),
+                           void *ctx) {
+    twi_check(engine != NULL && write != NULL);
+    struct twi_page page = {.labels = engine->options.metrics_labels, .write = write, .ctx = ctx};
+    if (!twi_page_of(format, &page))
+        return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);
     tw_stats stats;
     struct twi_family_figures *families;
     size_t count;
     (void)tw_stats_read(engine, &stats);
     if (!twi_figures_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
-    tw_status status = twi_stats_write(&stats, families, count, write, ctx);
+    tw_status status = twi_stats_write(&stats, families, count, &page);
     free(families);
     return status;
 }

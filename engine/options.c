@@ -1,6 +1,8 @@
 /* options.c -- see options.h. One function per struct, one line per field; each refusal names its field first. */
 #include "engine/options.h"
 
+#include "engine/labels.h"
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,6 +127,12 @@ static tw_status check_audit(const tw_options *in) {
     return TW_OK;
 }
 
+static tw_status check_labels(const tw_options *in) {
+    char why[100];
+    if (in->metrics_labels == NULL || *in->metrics_labels == '\0') return TW_OK;
+    return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
+}
+
 tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
     if (status != TW_OK) return status;
@@ -145,6 +153,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_retry(&options);
     if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
     if (status == TW_OK) status = check_audit(&options);
+    if (status == TW_OK) status = check_labels(&options);
     if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
         status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");
     if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;

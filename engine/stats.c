@@ -1,7 +1,8 @@
-/* stats.c -- see stats.h. The format is OpenMetrics 1.0: base units, a unit is the end of the name, counters end in
- * _total.
- * Always true: each sample (of a histogram: all of a family) is one piece of text, given to `write` once; before the first of a metric stand its TYPE, UNIT (if
- * any) and HELP; all samples of a metric stand together. Names of families need no escapes (options.c).
+/* stats.c -- see stats.h. Base units; a unit is the end of the name; counters end in _total.
+ * Prometheus's text and OpenMetrics 1.0 differ in little: OpenMetrics describes a counter without its _total, names units and has a
+ * type for what never changes; the other has no unit, and knows `info` as a gauge.
+ * Always true: each sample (of a histogram: all of a family) is one piece of text, given to `write` once; before the first of a metric
+ * stand its TYPE, UNIT (if any) and HELP; all samples of a metric stand together. Names of families need no escapes (options.c).
  *
  *   field             name                              sample
  *   increments        tallywheel_increments             tallywheel_increments_total 5
@@ -10,6 +11,7 @@
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
+#include "engine/labels.h"
 #include "engine/overshoot.h"
 
 #include <assert.h>
@@ -23,7 +25,6 @@ static_assert(offsetof(tw_stats, increments) == 0, "figures begin the struct");
 static_assert(offsetof(tw_stats, audit_findings) == 68 * sizeof(int64_t), "figures are appended, and none goes");
 
 #define PREFIX "tallywheel_"
-#define METRIC_BYTES_MAX 1024 /* four lines of at most 11 + 40 + 100 bytes */
 
 struct metric {
     const char *field, *text;
@@ -32,9 +33,9 @@ struct metric {
     int64_t value;
 };
 
-enum unit { UNIT_NONE, UNIT_SECONDS, UNIT_BYTES };
+enum unit { UNIT_NONE, UNIT_SECONDS, UNIT_BYTES, UNIT_RATIO };
 
-static const char *const unit_names[] = {"", "seconds", "bytes"};
+static const char *const unit_names[] = {"", "seconds", "bytes", "ratio"};
 
 /* Copies the field's name without its unit; returns the unit. */
 static enum unit split_name(const char *field, char name[64]) {
@@ -61,29 +62,56 @@ static void format_value(const struct metric *metric, enum unit unit, char value
     snprintf(value, 32, "%s%" PRIu64 ".%03u", metric->value < 0 ? "-" : "", size / 1000, (unsigned)(size % 1000));
 }
 
-static size_t format_metric(const struct metric *metric, char *out, size_t out_size) {
-    char plain[64], name[80], value[32], unit_line[200] = "";
-    enum unit unit = split_name(metric->field, plain);
-    snprintf(name, sizeof name, "%s%s%s", plain, unit != UNIT_NONE ? "_" : "", unit_names[unit]);
-    if (unit != UNIT_NONE) snprintf(unit_line, sizeof unit_line, "# UNIT " PREFIX "%s %s\n", name, unit_names[unit]);
-    format_value(metric, unit, value);
-    int size = snprintf(out, out_size, "# TYPE " PREFIX "%s %s\n%s# HELP " PREFIX "%s %s\n" PREFIX "%s%s %s\n", name,
-                        metric->is_counter ? "counter" : "gauge", unit_line, name, metric->text, name,
-                        metric->is_counter ? "_total" : "", value);
-    return (size_t)size < out_size ? (size_t)size : out_size - 1;
-}
+/* ---- a page: pieces of text ---- */
 
-/* ---- by family: a metric, then its sample for each of them ---- */
+#define DESCRIPTION_BYTES 400
+#define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* with the braces, and with our own */
+#define PIECE_BYTES (DESCRIPTION_BYTES + 200 + LABELS_ROOM)
 
 struct output {
-    bool (*write)(void *ctx, const char *text, size_t size);
-    void *ctx;
+    const struct twi_page *page;
     bool ended; /* it has answered false */
 };
 
 static void put(struct output *output, const char *text, int size) {
-    output->ended = output->ended || !output->write(output->ctx, text, (size_t)size);
+    output->ended = output->ended || !output->page->write(output->page->ctx, text, (size_t)size);
 }
+
+enum kind { GAUGE, COUNTER, HISTOGRAM, INFO };
+
+/* "name" is without prefix, and without the suffix of its samples. */
+static void describe(const struct output *output, enum kind kind, const char *name, enum unit unit, const char *help,
+                     char text[DESCRIPTION_BYTES]) {
+    bool is_open = output->page->is_open;
+    static const char *const types[] = {"gauge", "counter", "histogram", "info"};
+    const char *type = kind == INFO && !is_open ? "gauge" : types[kind];
+    const char *suffix = is_open ? "" : kind == COUNTER ? "_total" : kind == INFO ? "_info" : "";
+    char unit_line[120] = "";
+    if (is_open && unit != UNIT_NONE)
+        (void)snprintf(unit_line, sizeof unit_line, "# UNIT " PREFIX "%s %s\n", name, unit_names[unit]);
+    (void)snprintf(text, DESCRIPTION_BYTES, "# TYPE " PREFIX "%s%s %s\n%s# HELP " PREFIX "%s%s %s\n", name, suffix,
+                   type, unit_line, name, suffix, help);
+}
+
+/* "{own,labels}"; nothing where there are none. `own` may be empty. */
+static void enclose(const struct output *output, const char *own, char text[LABELS_ROOM]) {
+    const char *labels = output->page->labels != NULL ? output->page->labels : "";
+    bool both = *own != '\0' && *labels != '\0', any = *own != '\0' || *labels != '\0';
+    (void)snprintf(text, LABELS_ROOM, "%s%s%s%s%s", any ? "{" : "", own, both ? "," : "", labels, any ? "}" : "");
+}
+
+/* A metric of one sample. */
+static void put_metric(struct output *output, enum kind kind, const char *name, enum unit unit, const char *help,
+                       const char *own, const char *value) {
+    static const char *const suffixes[] = {"", "_total", "", "_info"};
+    char head[DESCRIPTION_BYTES], labels[LABELS_ROOM], text[PIECE_BYTES];
+    describe(output, kind, name, unit, help, head);
+    enclose(output, own, labels);
+    put(output, text,
+        snprintf(text, sizeof text, "%s" PREFIX "%s%s%s %s\n", head, name, suffixes[kind], labels, value));
+}
+
+/* ---- by family: a metric, then its sample for each of them ---- */
 
 struct figure {
     const char *name, *text;
@@ -96,50 +124,61 @@ static int64_t value_of(const struct twi_family_figures *family, const struct fi
     return value;
 }
 
-static void put_figure(struct output *output, const struct figure *figure, const struct twi_family_figures *families,
-                       size_t count) {
-    char text[METRIC_BYTES_MAX], head[METRIC_BYTES_MAX / 2];
-    snprintf(head, sizeof head, "# TYPE " PREFIX "family_%s counter\n# HELP " PREFIX "family_%s %s\n", figure->name,
-             figure->name, figure->text);
-    for (size_t i = 0; i < count && !output->ended; i++)
-        put(output, text,
-            snprintf(text, sizeof text, "%s" PREFIX "family_%s_total{family=\"%s\"} %" PRId64 "\n", i == 0 ? head : "",
-                     figure->name, families[i].name, value_of(&families[i], figure)));
+static void label_family(const struct output *output, const struct twi_family_figures *family, const char *more,
+                         char text[LABELS_ROOM]) {
+    char own[120];
+    (void)snprintf(own, sizeof own, "family=\"%s\"%s", family->name, more);
+    enclose(output, own, text);
 }
 
-#define RATIO PREFIX "family_limit_overshoot_ratio"
+static void put_figure(struct output *output, const struct figure *figure, const struct twi_family_figures *families,
+                       size_t count) {
+    char text[PIECE_BYTES], head[DESCRIPTION_BYTES], labels[LABELS_ROOM];
+    describe(output, COUNTER, figure->name, UNIT_NONE, figure->text, head);
+    for (size_t i = 0; i < count && !output->ended; i++) {
+        label_family(output, &families[i], "", labels);
+        put(output, text,
+            snprintf(text, sizeof text, "%s" PREFIX "%s_total%s %" PRId64 "\n", i == 0 ? head : "", figure->name,
+                     labels, value_of(&families[i], figure)));
+    }
+}
+
+#define RATIO "family_limit_overshoot_ratio"
 
 static void put_histogram(struct output *output, const struct twi_family_figures *family, const char *head) {
-    char text[4 * METRIC_BYTES_MAX];
+    char text[DESCRIPTION_BYTES + (TWI_OVERSHOOT_BUCKETS + 2) * (LABELS_ROOM + 100)];
+    char labels[LABELS_ROOM], le[24];
     size_t size = (size_t)snprintf(text, sizeof text, "%s", head);
     int64_t count = 0;
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) {
         count += family->limits.overshoots[i];
+        (void)snprintf(le, sizeof le, ",le=\"%s\"", twi_overshoot_bounds[i]);
+        label_family(output, family, le, labels);
         size +=
-            (size_t)snprintf(text + size, sizeof text - size, RATIO "_bucket{family=\"%s\",le=\"%s\"} %" PRId64 "\n",
-                             family->name, twi_overshoot_bounds[i], count);
+            (size_t)snprintf(text + size, sizeof text - size, PREFIX RATIO "_bucket%s %" PRId64 "\n", labels, count);
     }
     int64_t ppm = family->limits.overshoot_ppm;
-    size += (size_t)snprintf(text + size, sizeof text - size, RATIO "_count{family=\"%s\"} %" PRId64 "\n", family->name,
-                             count);
-    size += (size_t)snprintf(text + size, sizeof text - size, RATIO "_sum{family=\"%s\"} %" PRId64 ".%06" PRId64 "\n",
-                             family->name, ppm / 1000000, ppm % 1000000);
+    label_family(output, family, "", labels);
+    size += (size_t)snprintf(text + size, sizeof text - size, PREFIX RATIO "_count%s %" PRId64 "\n", labels, count);
+    size += (size_t)snprintf(text + size, sizeof text - size, PREFIX RATIO "_sum%s %" PRId64 ".%06" PRId64 "\n", labels,
+                             ppm / 1000000, ppm % 1000000);
     put(output, text, (int)size);
 }
 
 static void put_histograms(struct output *output, const struct twi_family_figures *families, size_t count) {
-    const char *head = "# TYPE " RATIO " histogram\n# UNIT " RATIO " ratio\n# HELP " RATIO
-                       " by what part of their limit counters were above it when their window was over\n";
+    char head[DESCRIPTION_BYTES];
+    describe(output, HISTOGRAM, RATIO, UNIT_RATIO,
+             "by what part of their limit counters were above it when their window was over", head);
     for (size_t i = 0; i < count && !output->ended; i++) {
         if (!families[i].is_measured) continue;
         put_histogram(output, &families[i], head);
-        head = "";
+        head[0] = '\0';
     }
 }
 
 static void put_families(struct output *output, const struct twi_family_figures *families, size_t count) {
 #define FIGURE(name, text) \
-    { "limit_" #name, text, offsetof(struct twi_limit_figures, name) }
+    { "family_limit_" #name, text, offsetof(struct twi_limit_figures, name) }
     static const struct figure figures[] = {
         FIGURE(admitted, "calls that a limit of this family admitted"),
         FIGURE(denied, "calls over a limit of this family; those in the shadow, too"),
@@ -153,30 +192,36 @@ static void put_families(struct output *output, const struct twi_family_figures 
 
 /* ---- all ---- */
 
+static void put_field(struct output *output, const struct metric *metric) {
+    char plain[64], name[80], value[32];
+    enum unit unit = split_name(metric->field, plain);
+    (void)snprintf(name, sizeof name, "%s%s%s", plain, unit != UNIT_NONE ? "_" : "", unit_names[unit]);
+    format_value(metric, unit, value);
+    put_metric(output, metric->is_counter ? COUNTER : GAUGE, name, unit, metric->text, "", value);
+}
+
 static void put_engine(struct output *output, const tw_stats *stats) {
     enum { gauge = false, counter = true };
 #define METRIC(name, kind, text) {#name, text, kind, strcmp(#name, "sync_age_ms") == 0, stats->name},
     const struct metric metrics[] = {TW_STATS(METRIC)};
 #undef METRIC
-    char text[METRIC_BYTES_MAX];
-    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !output->ended; i++)
-        put(output, text, (int)format_metric(&metrics[i], text, sizeof text));
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics && !output->ended; i++) put_field(output, &metrics[i]);
 }
 
-static void put_end(struct output *output) {
-    char text[METRIC_BYTES_MAX];
-    int size = snprintf(text, sizeof text,
-                        "# TYPE " PREFIX "build info\n# HELP " PREFIX "build the library that is running\n" PREFIX
-                        "build_info{version=\"%s\"} 1\n# EOF\n",
-                        tw_version());
-    put(output, text, size);
+bool twi_page_of(uint32_t format, struct twi_page *page) {
+    page->is_open = (format & ~(uint32_t)TW_METRICS_NO_EOF) == TW_METRICS_OPENMETRICS;
+    page->has_end = format == TW_METRICS_OPENMETRICS;
+    return page->is_open || format == TW_METRICS_PROMETHEUS;
 }
 
 tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
-                          bool (*write)(void *ctx, const char *text, size_t size), void *ctx) {
-    struct output output = {write, ctx, false};
+                          const struct twi_page *page) {
+    struct output output = {page, false};
+    char version[40];
+    (void)snprintf(version, sizeof version, "version=\"%s\"", tw_version());
     put_engine(&output, stats);
     put_families(&output, families, count);
-    if (!output.ended) put_end(&output);
+    if (!output.ended) put_metric(&output, INFO, "build", UNIT_NONE, "the library that is running", version, "1");
+    if (!output.ended && page->has_end) put(&output, "# EOF\n", 6);
     return output.ended ? TW_DENIED : TW_OK;
 }

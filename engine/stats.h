@@ -1,14 +1,24 @@
-/* stats.h -- statistics as OpenMetrics text. Pure; any thread. */
+/* stats.h -- statistics as a page of metrics, in the two formats that scrapers take. Pure; any thread. */
 #ifndef TWI_STATS_H
 #define TWI_STATS_H
 
 #include "engine/figures.h"
 
+/* How a page is written. */
+struct twi_page {
+    bool is_open, has_end; /* OpenMetrics; ending in "# EOF" */
+    const char *labels;    /* checked (labels.h); NULL or "": none */
+    bool (*write)(void *ctx, const char *text, size_t size);
+    void *ctx;
+};
+/* False: no such format. */
+bool twi_page_of(uint32_t format, struct twi_page *page);
+
 /* Writes every field of TW_STATS as tallywheel_<field>, in base units (seconds, bytes), counters with _total; then what each of the
- * families' limits has done, as tallywheel_family_...{family="NAME"}; then tallywheel_build_info and "# EOF". `write` gets one
- * sample at a time, the first of a metric with what describes it; when it answers false nothing more is written.
+ * families' limits has done, as tallywheel_family_...{family="NAME"}; then tallywheel_build_info, and "# EOF" where it belongs. `write`
+ * gets one sample at a time, the first of a metric with what describes it; when it answers false nothing more is written.
  * last_error is left out: free text has no place among labels. Answers TW_OK; TW_DENIED (`write` answered false). */
 tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
-                          bool (*write)(void *ctx, const char *text, size_t size), void *ctx);
+                          const struct twi_page *page);
 
 #endif

@@ -13,7 +13,7 @@
  *     tw_add(views, tw_str("/index.html"), 1, &now);            // nanoseconds; no lock, no system call
  *     tw_close(engine, 1000);
  *
- * What is promised (P1..P9; docs/ARCHITECTURE.md has them in full):
+ * What is promised (P1..P9; README.md has them in full):
  *   P1 no loss: when all adders have returned, a read is the exact sum of the deltas that were answered TW_OK.
  *   P2 one place: with Redis, every delta is in exactly one of: a counter, a frozen batch, Redis.
  *   P3 own adds: a thread's read includes its own earlier adds.
@@ -240,6 +240,11 @@ typedef struct tw_options {
      * a soft limit (or / as many as Redis last told, if that is more), instead of the whole: at a cold start, for some
      * milliseconds. 0 (default): it takes itself for alone until Redis has answered. Up to 1,000,000. */
     uint32_t engines_expected;
+
+    /* On each sample of tw_metrics_write(): name="value", more of them behind commas, without spaces: service=\"shop\",zone=\"a\" in C.
+     * In values \\ \" \n (a backslash and a letter) stand for a backslash, a quote, a line's end. At most 512 bytes; the names family,
+     * le and version are taken. */
+    const char *metrics_labels;
 } tw_options;
 
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
@@ -452,8 +457,8 @@ TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size
 TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family);
 /** The family of that name, or NULL. */
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
-/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start, closed_by and redis_key
- *  must be the same as at opening. A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
+/** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start, redis_key, kind, closed_by, limit_mode
+ *  and limit_shape must be the same as at opening (and on_full as far as it is TW_FULL_EVICT_IDLE or not). A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
  *  sealed or never opened; so does what a longer history_ms comes too late for. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 /** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be
@@ -884,14 +889,26 @@ typedef struct tw_stats {
 #undef TW_STATS_ONE
 /** A sample of every figure; they are read one after the other. Cost: some microseconds. Answers: TW_OK. */
 TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
-/** The same in the OpenMetrics text format, ending in "# EOF". `write` is called with pieces of it; false ends it.
+/** tw_metrics_write()'s `format`, and the Content-Type that its page is to be served with. */
+enum { TW_METRICS_PROMETHEUS = 0, TW_METRICS_OPENMETRICS = 1 };
+#define TW_METRICS_PROMETHEUS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+#define TW_METRICS_OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#define TW_METRICS_NO_EOF 256 /* added to TW_METRICS_OPENMETRICS: without "# EOF" at the end, as more follows */
+
+/** The same as a page of metrics. `write` is called with pieces of it, each of whole lines; false ends it.
+ *  TW_METRICS_PROMETHEUS is the text format that every scraper takes; TW_METRICS_OPENMETRICS is OpenMetrics 1.0, for scrapers whose
+ *  Accept header asks for application/openmetrics-text. Each sample bears the labels of tw_options.metrics_labels.
+ *  One page together with the program's own metrics: write those before this call's, or behind them (in OpenMetrics with
+ *  TW_METRICS_NO_EOF, and "# EOF\n" at the very end); none of their names may begin with tallywheel_. Two engines have two pages: a
+ *  page tells of each metric once.
  *  Behind the engine's figures stand those of each family of which a limit was asked, under {family="NAME"}:
  *  tallywheel_family_limit_admitted, _denied, _near, _shadow_denied (counters; as in tw_stats). They begin at 0 when the family is
  *  opened. Soft families with Redis whose windows end also have tallywheel_family_limit_overshoot_ratio, a histogram: of counters
  *  that came near their limit here (at most 1024 at a time), the part of the limit by which all engines together had passed it
- *  when the window was over: 0.01 is 1 %. The greatest limit that was named counts, and tw_add() counts along. Answers: TW_OK; TW_DENIED (`write` answered false); TW_ERR_MEMORY (`write` was not called). */
-TW_API tw_status tw_metrics_write(tw_engine *engine, bool (*write)(void *ctx, const char *text, size_t size),
-                                  void *ctx);
+ *  when the window was over: 0.01 is 1 %. The greatest limit that was named counts, and tw_add() counts along.
+ *  Answers: TW_OK; TW_DENIED (`write` answered false); TW_ERR_OPTIONS (no such format), TW_ERR_MEMORY: `write` was not called. */
+TW_API tw_status tw_metrics_write(tw_engine *engine, uint32_t format,
+                                  bool (*write)(void *ctx, const char *text, size_t size), void *ctx);
 
 /* ---- audit ------------------------------------------------------------------------------------------------------- */
 

@@ -208,7 +208,7 @@ static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
     }
     assert_true(passed);
     assert_true(test_wait(is_overshot, &near, 60000));
-    assert_status(tw_metrics_write(near.engine, write_text, &near), TW_OK);
+    assert_status(tw_metrics_write(near.engine, TW_METRICS_OPENMETRICS, write_text, &near), TW_OK);
     snprintf(line, sizeof line, "tallywheel_family_limit_overshoot_ratio_sum{family=\"f\"} 0.060000\n");
     assert_non_null(strstr(near.text, line));
     assert_i64_equal(test_stat_of(near.engine, limit_overshot), 1);

@@ -232,7 +232,7 @@ static void read_or_add(struct member *member) {
         last = tally.sum;
         tw_stats stats;
         expect(tw_stats_read(field->engine, &stats) == TW_OK);
-        expect(tw_metrics_write(field->engine, swallow, NULL) == TW_OK);
+        expect(tw_metrics_write(field->engine, TW_METRICS_PROMETHEUS, swallow, NULL) == TW_OK);
         uint64_t number = test_prng_below(&member->prng, field->keys);
         tw_reading reading;
         expect(tw_read(field->family, number_key(&number), &reading) == TW_OK && reading.known);

@@ -205,7 +205,7 @@ static void read_all(struct member *member) {
         tw_stats stats;
         expect(tw_stats_read(field.synced_engine, &stats) == TW_OK);
         expect(stats.memory_bytes_high <= stats.memory_bytes_max);
-        expect(tw_metrics_write(field.local_engine, swallow, NULL) == TW_OK);
+        expect(tw_metrics_write(field.local_engine, TW_METRICS_PROMETHEUS, swallow, NULL) == TW_OK);
         test_sleep_ms(1);
     }
 }

@@ -347,7 +347,7 @@ static void metrics_are_the_statistics_as_text(void **state) {
     rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE), "a", 5);
     static struct text text;
     memset(&text, 0, sizeof text);
-    assert_status(tw_metrics_write(rig.engine, write_text, &text), TW_OK);
+    assert_status(tw_metrics_write(rig.engine, TW_METRICS_OPENMETRICS, write_text, &text), TW_OK);
     assert_non_null(strstr(text.bytes, "\ntallywheel_increments_total 1\n"));
     assert_non_null(strstr(text.bytes, "\ntallywheel_entries 1\n"));
     assert_string_equal(text.bytes + text.size - 6, "# EOF\n");
@@ -355,7 +355,7 @@ static void metrics_are_the_statistics_as_text(void **state) {
     for (size_t stop = 1; stop <= pieces; stop++) {
         memset(&text, 0, sizeof text);
         text.stop_after = stop;
-        assert_status(tw_metrics_write(rig.engine, write_text, &text), TW_DENIED);
+        assert_status(tw_metrics_write(rig.engine, TW_METRICS_OPENMETRICS, write_text, &text), TW_DENIED);
         assert_i64_equal(text.pieces, stop);
     }
     rig_close(&rig);

@@ -20,7 +20,7 @@ static bool write_text(void *ctx, const char *bytes, size_t size) {
 
 static tw_status scrape(struct rig *rig, size_t stop_after) {
     text = (struct text){.stop_after = stop_after};
-    return tw_metrics_write(rig->engine, write_text, NULL);
+    return tw_metrics_write(rig->engine, TW_METRICS_OPENMETRICS, write_text, NULL);
 }
 
 /* True: the text has that line. */

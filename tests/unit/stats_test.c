@@ -1,8 +1,11 @@
-/* stats_test.c -- the OpenMetrics text: well-formed by a small validator of our own, complete, in base units.
- * The validator knows the part of the OpenMetrics 1.0 grammar that is used: metadata lines before samples, one block
- * per metric, names, types, units, numbers, "# EOF" as the last line. */
+/* stats_test.c -- pages of metrics: well-formed by a small validator of our own, complete, in base units, in both formats.
+ * The validator knows the part of OpenMetrics 1.0 and of Prometheus's text that is used: metadata lines before samples, one block
+ * per metric, names, types, units, labels, numbers, "# EOF" as OpenMetrics' last line.
+ * Elsewhere: what promtool and a real Prometheus say (tests/cli/metrics.py). */
 #include "tests/support/support.h"
 
+#include "engine/labels.h"
+#include "engine/options.h"
 #include "engine/stats.h"
 
 #include <ctype.h>
@@ -28,10 +31,18 @@ static bool text_write(void *ctx, const char *bytes, size_t size) {
     return true;
 }
 
-static struct text text_of(const tw_stats *stats) {
+/* As tw_metrics_write() does it. */
+static tw_status write_page(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
+                            uint32_t format, const char *labels, struct text *text) {
+    struct twi_page page = {.labels = labels, .write = text_write, .ctx = text};
+    assert_true(twi_page_of(format, &page));
+    return twi_stats_write(stats, families, count, &page);
+}
+
+static struct text text_of(const tw_stats *stats, uint32_t format) {
     static struct text text;
     text = (struct text){.pieces_max = SIZE_MAX};
-    assert_status(twi_stats_write(stats, NULL, 0, text_write, &text), TW_OK);
+    assert_status(write_page(stats, NULL, 0, format, NULL, &text), TW_OK);
     return text;
 }
 
@@ -39,7 +50,7 @@ static struct text text_of(const tw_stats *stats) {
 
 struct block {
     char name[100], type[300], unit[300];
-    bool has_help, has_sample, is_by_family;
+    bool has_help, has_sample, is_by_family, is_open;
 };
 
 static size_t name_size(const char *text) {
@@ -57,9 +68,11 @@ static void block_check_whole(const struct block *block) {
     if (!block->has_sample || !block->has_help) fail_msg("%s: no sample or no HELP", block->name);
     bool named =
         ends_with(block->name, "_seconds") || ends_with(block->name, "_bytes") || ends_with(block->name, "_ratio");
-    assert_int_equal(named, block->unit[0] != '\0');
-    if (ends_with(block->name, "_total") || ends_with(block->name, "_info"))
+    assert_int_equal(block->is_open && named, block->unit[0] != '\0');
+    if (block->is_open && (ends_with(block->name, "_total") || ends_with(block->name, "_info")))
         fail_msg("%s: the suffix is the sample's", block->name);
+    if (!block->is_open && (strcmp(block->type, "counter") == 0) != ends_with(block->name, "_total"))
+        fail_msg("%s: counters, and no others, end in _total", block->name);
 }
 
 static void metadata_line(struct block *block, const char *line) {
@@ -67,11 +80,11 @@ static void metadata_line(struct block *block, const char *line) {
     if (sscanf(line, "# %9[A-Z] %99s %299[^\n]", kind, name, rest) != 3) fail_msg("no metadata: %s", line);
     if (strcmp(kind, "TYPE") == 0) {
         block_check_whole(block);
-        *block = (struct block){0};
+        *block = (struct block){.is_open = block->is_open};
         snprintf(block->name, sizeof block->name, "%s", name);
         snprintf(block->type, sizeof block->type, "%s", rest);
-        assert_true(strcmp(rest, "gauge") == 0 || strcmp(rest, "counter") == 0 || strcmp(rest, "info") == 0 ||
-                    strcmp(rest, "histogram") == 0);
+        assert_true(strcmp(rest, "gauge") == 0 || strcmp(rest, "counter") == 0 ||
+                    (block->is_open && strcmp(rest, "info") == 0) || strcmp(rest, "histogram") == 0);
         block->is_by_family = strncmp(name, "tallywheel_family_", strlen("tallywheel_family_")) == 0;
         return;
     }
@@ -89,11 +102,25 @@ static void metadata_line(struct block *block, const char *line) {
     }
 }
 
-static void sample_line(struct block *block, const char *line) {
+/* Behind the braces. `labels`: what must stand at their beginning or behind a comma; NULL: nothing in particular. */
+static const char *labels_end(const char *at, const char *labels) {
+    bool quoted = false, found = labels == NULL;
+    for (const char *begin = at; quoted || *at != '}'; at++) {
+        assert_true(*at != '\n' && *at != '\0');
+        if (!quoted && (*at == '{' || *at == ',') && labels != NULL && strncmp(at + 1, labels, strlen(labels)) == 0)
+            found = at[1 + strlen(labels)] == '}';
+        if (at > begin && *at == '"' && at[-1] != '\\') quoted = !quoted;
+    }
+    if (!found) fail_msg("no %s", labels);
+    return at + 1;
+}
+
+static void sample_line(struct block *block, const char *line, const char *labels) {
     char want[120];
-    const char *suffix = strcmp(block->type, "counter") == 0 ? "_total"
-                         : strcmp(block->type, "info") == 0  ? "_info"
-                                                             : "";
+    const char *suffix = !block->is_open                       ? ""
+                         : strcmp(block->type, "counter") == 0 ? "_total"
+                         : strcmp(block->type, "info") == 0    ? "_info"
+                                                               : "";
     if (strcmp(block->type, "histogram") == 0) {
         const char *rest = strncmp(line, block->name, strlen(block->name)) == 0 ? line + strlen(block->name) : line;
         suffix = strncmp(rest, "_bucket", 7) == 0 ? "_bucket" : strncmp(rest, "_count", 6) == 0 ? "_count" : "_sum";
@@ -102,7 +129,7 @@ static void sample_line(struct block *block, const char *line) {
     size_t size = name_size(line);
     if (size != strlen(want) || memcmp(line, want, size) != 0) fail_msg("%s does not belong to %s", line, block->name);
     const char *value = line + size;
-    if (*value == '{') value = strchr(value, '}') + 1;
+    if (*value == '{') value = labels_end(value, labels);
     assert_int_equal(*value, ' ');
     char *end;
     double number = strtod(value + 1, &end);
@@ -112,12 +139,12 @@ static void sample_line(struct block *block, const char *line) {
     block->has_sample = true;
 }
 
-/* Returns how many metrics the text has. */
-static size_t validate(const struct text *text) {
+/* Returns how many metrics the text has. `labels`: what each sample must bear, or NULL. */
+static size_t validate_as(const struct text *text, uint32_t format, const char *labels) {
     size_t count = 0;
-    struct block block = {0};
-    const char *line = text->bytes;
-    while (strcmp(line, "# EOF\n") != 0) {
+    struct block block = {.is_open = format != TW_METRICS_PROMETHEUS};
+    const char *line = text->bytes, *last = format == TW_METRICS_OPENMETRICS ? "# EOF\n" : "";
+    while (strcmp(line, last) != 0) {
         const char *end = strchr(line, '\n');
         if (end == NULL) fail_msg("ends in \"%s\", not in # EOF", line);
         assert_true(end > line);
@@ -125,13 +152,21 @@ static size_t validate(const struct text *text) {
             count += strncmp(line, "# TYPE ", 7) == 0;
             metadata_line(&block, line);
         } else {
-            sample_line(&block, line);
+            if (labels != NULL) assert_int_equal(line[strcspn(line, " {")], '{');
+            sample_line(&block, line, labels);
         }
         line = end + 1;
     }
     block_check_whole(&block);
     return count;
 }
+
+static size_t validate(const struct text *text) {
+    return validate_as(text, TW_METRICS_OPENMETRICS, NULL);
+}
+
+static const uint32_t formats[] = {TW_METRICS_PROMETHEUS, TW_METRICS_OPENMETRICS,
+                                   TW_METRICS_OPENMETRICS | TW_METRICS_NO_EOF};
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
@@ -159,17 +194,24 @@ static void the_text_is_well_formed_whatever_the_values(void **state) {
                 test_prng_chance(&prng, 1, 2) ? edges[test_prng_below(&prng, 8)] : (int64_t)test_prng_next(&prng);
         }
         strcpy(stats.last_error, "password\n# EOF\"}");
-        struct text text = text_of(&stats);
-        assert_int_equal(validate(&text), FIELDS + 1);
+        uint32_t format = formats[round % 3];
+        struct text text = text_of(&stats, format);
+        assert_int_equal(validate_as(&text, format, NULL), FIELDS + 1);
         assert_null(strstr(text.bytes, "password"));
-        assert_int_equal(text.pieces, FIELDS + 1);
+        assert_int_equal(text.pieces, FIELDS + 1 + (format == TW_METRICS_OPENMETRICS));
     }
 }
 
 static void no_private_unit_is_left_and_eof_comes_once_and_last(void **state) {
     (void)state;
     tw_stats stats = {0};
-    struct text text = text_of(&stats);
+    for (size_t i = 0; i < 3; i++) {
+        struct text page = text_of(&stats, formats[i]);
+        assert_null(strstr(page.bytes, "_ms"));
+        assert_null(strstr(page.bytes, "_total_total"));
+        if (formats[i] != TW_METRICS_OPENMETRICS) assert_null(strstr(page.bytes, "# EOF"));
+    }
+    struct text text = text_of(&stats, TW_METRICS_OPENMETRICS);
     assert_null(strstr(text.bytes, "_ms"));
     assert_null(strstr(text.bytes, "_total_total"));
     assert_string_equal(text.bytes + text.size - 6, "# EOF\n");
@@ -188,7 +230,13 @@ static void values_are_in_base_units(void **state) {
                       .redis_clock_offset_ms = -1,
                       .unsent_keys = 4,
                       .lost = 6};
-    struct text text = text_of(&stats);
+    struct text plain = text_of(&stats, TW_METRICS_PROMETHEUS);
+    assert_has_line(&plain, "# TYPE tallywheel_increments_total counter");
+    assert_has_line(&plain, "# HELP tallywheel_increments_total adds that answered TW_OK or TW_OVERFLOWED");
+    assert_has_line(&plain, "tallywheel_increments_total 5");
+    assert_has_line(&plain, "# TYPE tallywheel_build_info gauge");
+    assert_null(strstr(plain.bytes, "# UNIT"));
+    struct text text = text_of(&stats, TW_METRICS_OPENMETRICS);
     assert_has_line(&text, "# TYPE tallywheel_increments counter");
     assert_has_line(&text, "# HELP tallywheel_increments adds that answered TW_OK or TW_OVERFLOWED");
     assert_has_line(&text, "tallywheel_increments_total 5");
@@ -221,7 +269,7 @@ static void families_have_samples_of_their_own(void **state) {
         {.is_measured = true}};
     memset(families[2].name, 'x', 64);
     text = (struct text){.pieces_max = SIZE_MAX};
-    assert_status(twi_stats_write(&stats, families, 3, text_write, &text), TW_OK);
+    assert_status(write_page(&stats, families, 3, TW_METRICS_OPENMETRICS, NULL, &text), TW_OK);
     assert_int_equal(validate(&text), FIELDS + 4 + 1 + 1);
     assert_has_line(&text, "tallywheel_family_limit_denied_total{family=\"a\"} 2");
     assert_has_line(&text, "tallywheel_family_limit_near_total{family=\"b.c-d_e\"} 9223372036854775807");
@@ -241,13 +289,131 @@ static void families_have_samples_of_their_own(void **state) {
     assert_null(strstr(text.bytes, "ratio_sum{family=\"a\""));
 }
 
+static void every_sample_bears_the_labels_of_the_program(void **state) {
+    (void)state;
+    char longest[TWI_LABELS_BYTES_MAX + 1];
+    memset(longest, 'v', sizeof longest - 1);
+    memcpy(longest, "long=\"", 6);
+    longest[sizeof longest - 2] = '"';
+    longest[sizeof longest - 1] = '\0';
+    const char *const labels[] = {"a=\"1\"", "service=\"shop\",zone=\"a \\\"b\\\\\\n}\"", longest};
+    tw_stats stats = {0};
+    struct twi_family_figures families[2] = {{.name = "a", .limits = {.admitted = 1}},
+                                             {.is_measured = true, .limits = {.overshoots = {3}}}};
+    memset(families[1].name, 'x', 64);
+    for (size_t i = 0; i < 9; i++) {
+        static struct text text;
+        text = (struct text){.pieces_max = SIZE_MAX};
+        assert_status(write_page(&stats, families, 2, formats[i % 3], labels[i / 3], &text), TW_OK);
+        assert_int_equal(validate_as(&text, formats[i % 3], labels[i / 3]), FIELDS + 4 + 1 + 1);
+    }
+}
+
+/* Goal: what comes back is our page and the program's own as one that is well-formed.
+ * Method: the two ways that the header names, the program's own metrics before and behind. */
+static void pages_can_be_joined_with_the_programs_own(void **state) {
+    (void)state;
+    static struct text text;
+    tw_stats stats = {0};
+    const char *own = "# TYPE shop_orders gauge\n# HELP shop_orders orders\nshop_orders 3\n", *end = "# EOF\n";
+    for (size_t i = 0; i < 3; i++) {
+        text = (struct text){.pieces_max = SIZE_MAX};
+        assert_true(text_write(&text, own, strlen(own)));
+        assert_status(write_page(&stats, NULL, 0, formats[i], NULL, &text), TW_OK);
+        assert_int_equal(validate_as(&text, formats[i], NULL), 1 + FIELDS + 1);
+        if (formats[i] == TW_METRICS_OPENMETRICS) continue;
+        text = (struct text){.pieces_max = SIZE_MAX};
+        assert_status(write_page(&stats, NULL, 0, formats[i], NULL, &text), TW_OK);
+        assert_true(text_write(&text, own, strlen(own)));
+        if (formats[i] != TW_METRICS_PROMETHEUS) assert_true(text_write(&text, end, strlen(end)));
+        uint32_t as = formats[i] == TW_METRICS_PROMETHEUS ? TW_METRICS_PROMETHEUS : TW_METRICS_OPENMETRICS;
+        assert_int_equal(validate_as(&text, as, NULL), 1 + FIELDS + 1);
+    }
+}
+
+static void a_format_that_is_none_is_refused(void **state) {
+    (void)state;
+    tw_options options;
+    tw_engine *engine;
+    struct text text = {.pieces_max = SIZE_MAX};
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = 1 << 20;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    const uint32_t none[] = {2, TW_METRICS_NO_EOF, TW_METRICS_NO_EOF | 2, 0x80000000u, UINT32_MAX};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_status(tw_metrics_write(engine, none[i], text_write, &text), TW_ERR_OPTIONS);
+        assert_memory_equal(tw_error_text(), "format: ", 8);
+    }
+    assert_int_equal(text.pieces, 0);
+    assert_status(tw_close(engine, 0), TW_OK);
+}
+
+/* ---- labels ------------------------------------------------------------------------------------------------------ */
+
+static void labels_that_no_scraper_would_take_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *labels, *why; /* NULL: they are good */
+    } cases[] = {
+        {"", NULL},
+        {"a=\"\"", NULL},
+        {"service=\"shop\",zone=\"a\"", NULL},
+        {"_a1=\"caf\xc3\xa9 \xf0\x9f\x8d\xb5\",b=\"\\\\ \\\" \\n\"", NULL},
+        {"family_of=\"1\",lee=\"2\"", NULL},
+        {"a", "byte 2: ="},
+        {"a=", "byte 3: a label's value stands in quotes"},
+        {"a=1", "byte 3: "},
+        {"a=\"1", "byte 5: the quote is not closed"},
+        {"a=\"1\\", "byte 5: no escape"},
+        {"a=\"\\t\"", "byte 4: no escape"},
+        {"a=\"1\n\"", "byte 5: the end of a line"},
+        {"a=\"\xff\"", "byte 4: no UTF-8"},
+        {"a=\"\xc3\"", "byte 4: no UTF-8"},
+        {"a=\"\xc0\xaf\"", "byte 4: no UTF-8"},
+        {"a=\"\xed\xa0\x80\"", "byte 4: no UTF-8"},
+        {"1a=\"1\"", "byte 1: a label's name"},
+        {"a-b=\"1\"", "byte 2: ="},
+        {"=\"1\"", "byte 1: a label's name"},
+        {"a=\"1\",", "byte 7: a label's name"},
+        {",a=\"1\"", "byte 1: a label's name"},
+        {"a=\"1\" b=\"2\"", "byte 6: labels are separated"},
+        {"a=\"1\", b=\"2\"", "byte 7: a label's name"},
+        {"{a=\"1\"}", "byte 1: a label's name"},
+        {"__a=\"1\"", "__a is reserved"},
+        {"b=\"1\",family=\"x\"", "family is a label of the page's own"},
+        {"le=\"1\"", "le is"},
+        {"version=\"1\"", "version is"},
+        {"ab=\"1,a=\\\"\",a=\"2\",ab=\"3\"", "ab comes twice"},
+    };
+    char error[200], long_text[600];
+    tw_options options, out;
+    tw_options_init(&options);
+    options.error_text = error;
+    options.error_size = sizeof error;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[200];
+        options.metrics_labels = cases[i].labels;
+        tw_status status = twi_options_check(&options, &out);
+        snprintf(want, sizeof want, "metrics_labels: %s", cases[i].why != NULL ? cases[i].why : "");
+        if (status != (cases[i].why != NULL ? TW_ERR_OPTIONS : TW_OK)) fail_msg("%s: %s", cases[i].labels, error);
+        if (cases[i].why != NULL && strncmp(error, want, strlen(want)) != 0)
+            fail_msg("%s: \"%s\" is not \"%s...\"", cases[i].labels, error, want);
+    }
+    memset(long_text, 'a', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    options.metrics_labels = long_text;
+    assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+    assert_string_equal(error, "metrics_labels: longer than 512 bytes");
+}
+
 static void a_writer_that_answers_false_is_not_called_again(void **state) {
     (void)state;
     tw_stats stats = {0};
     for (size_t pieces = 0; pieces <= FIELDS; pieces++) {
         static struct text text;
         text = (struct text){.pieces_max = pieces};
-        assert_status(twi_stats_write(&stats, NULL, 0, text_write, &text), TW_DENIED);
+        assert_status(write_page(&stats, NULL, 0, TW_METRICS_OPENMETRICS, NULL, &text), TW_DENIED);
         assert_int_equal(text.pieces, pieces);
     }
 }
@@ -296,7 +462,10 @@ static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
     pthread_t threads[3];
     tw_options_init(&options);
     options.memory_bytes_max = 16 << 20;
+    char labels[] = "service=\"a}b\"";
+    options.metrics_labels = labels;
     assert_status(tw_open(&options, &engine), TW_OK);
+    memset(labels, 'x', sizeof labels - 1); /* it was copied */
     tw_family_options_init(&family);
     family.name = "scraped";
     family.window_ms = TW_SECOND;
@@ -308,8 +477,9 @@ static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
     size_t counters = 0;
     for (int scrape = 0; scrape < 300; scrape++) {
         text = (struct text){.pieces_max = SIZE_MAX};
-        assert_status(tw_metrics_write(engine, text_write, &text), TW_OK);
-        assert_int_equal(validate(&text), FIELDS + OF_FAMILIES + 1); /* and which build it is */
+        assert_status(tw_metrics_write(engine, formats[scrape % 2], text_write, &text), TW_OK);
+        assert_int_equal(validate_as(&text, formats[scrape % 2], "service=\"a}b\""),
+                         FIELDS + OF_FAMILIES + 1); /* and which build it is */
         size_t count = counters_of(&text, now, FIELDS + OF_FAMILIES);
         assert_true(scrape == 0 || count == counters);
         for (size_t i = 0; i < count; i++) assert_true(now[i] >= before[i]);
@@ -329,6 +499,10 @@ int main(void) {
         cmocka_unit_test(no_private_unit_is_left_and_eof_comes_once_and_last),
         cmocka_unit_test(values_are_in_base_units),
         cmocka_unit_test(families_have_samples_of_their_own),
+        cmocka_unit_test(every_sample_bears_the_labels_of_the_program),
+        cmocka_unit_test(pages_can_be_joined_with_the_programs_own),
+        cmocka_unit_test(a_format_that_is_none_is_refused),
+        cmocka_unit_test(labels_that_no_scraper_would_take_are_refused_by_name),
         cmocka_unit_test(a_writer_that_answers_false_is_not_called_again),
         cmocka_unit_test(scraped_during_change_it_parses_and_no_counter_falls),
     };

@@ -46,7 +46,7 @@ int main(void) {
     if (tw_acquire(views, tw_str("buyer"), 1, 1, &verdict) != TW_OK || !verdict.allowed) return 1;
     if (tw_acquire(views, tw_str("buyer"), 1, 1, &verdict) != TW_DENIED || verdict.allowed) return 1;
     if (tw_stats_read(engine, &stats) != TW_OK || stats.entries < 4) return 1;
-    if (tw_metrics_write(engine, print_nothing, &bytes) != TW_OK || bytes == 0) return 1;
+    if (tw_metrics_write(engine, TW_METRICS_PROMETHEUS, print_nothing, &bytes) != TW_OK || bytes == 0) return 1;
     if (tw_close(engine, 1000) != TW_OK) return 1;
     printf("tallywheel %s: all figures are right\n", tw_version());
     return 0;
