@@ -1,5 +1,5 @@
 /* with_redis.c -- the same counter in several processes, merged in Redis.
- * TALLYWHEEL_REDIS=redis://localhost ./with_redis       (without the variable it does nothing and exits with 77)
+ * TALLYWHEEL_REDIS=redis://localhost ./with_redis       (without the variable it says so and exits with 2)
  *
  * tw_add() is as quick as ever: it never waits for Redis. A background thread sends what was counted ten times a second
  * and brings the totals of all processes back. While Redis is away counting goes on; when it returns, what was not
@@ -25,7 +25,10 @@ int main(void) {
     options.error_text = error;
     options.error_size = sizeof error;
     options.on_lost = on_lost;
-    if (options.redis_url == NULL) return 77;
+    if (options.redis_url == NULL) {
+        fprintf(stderr, "say where Redis is: TALLYWHEEL_REDIS=redis://localhost\n");
+        return 2;
+    }
     if (tw_open(&options, &engine) != TW_OK) {
         fprintf(stderr, "%s\n", error);
         return 1;

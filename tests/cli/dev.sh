@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..12
+echo 1..17
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -60,6 +60,29 @@ ok $? 'and has not tried'
 stand_in sudo 'echo "$@" >>'"$work/sudo"'; case $2 in true) exit 0 ;; *) exit 100 ;; esac'
 run 3 run && grep -q 'install libck-dev redis-server$' "$work/sudo"
 ok $? 'an installation that fails is said so, with the same line'
+
+run 0 check list && grep -q format "$work/out" && ! grep -q . "$work/err"
+ok $? 'naming the steps of the check installs nothing'
+
+# A tree of its own, with a build that says much: the command is made there.
+mkdir -p "$work/tree/build"
+cp "$root/dev" "$work/tree/dev"
+stand_in dpkg-query 'printf installed'
+stand_in meson 'seq -f "meson line %g" 40; mkdir -p "$2"; : >"$2/build.ninja"'
+stand_in ninja 'seq -f "[%g/140] Compiling" 140; echo "$@" >>'"$work/ninja"'
+mkdir -p "$2/tools" && printf "#!/bin/sh\necho the command: \"\$@\"\n" >"$2/tools/tallywheel" && chmod +x "$2/tools/tallywheel"'
+(root=$work/tree && run 0 run count x)
+[ "$(cat "$work/out")" = 'the command: count x' ] && [ "$(wc -l <"$work/err")" -le 1 ]
+ok $? 'run builds without a word but one line'
+grep -q ' product$' "$work/ninja"
+ok $? 'and builds the libraries with the command'
+(root=$work/tree && run 0 run count x)
+[ "$(cat "$work/out")" = 'the command: count x' ] && [ ! -s "$work/err" ]
+ok $? 'a second run says nothing of its own'
+stand_in ninja 'echo "x.c:1: error"; exit 1'
+(root=$work/tree && run 1 run count x)
+grep -q 'x.c:1: error' "$work/err" && grep -q 'the build failed' "$work/err" && [ ! -s "$work/out" ]
+ok $? 'a build that fails is shown'
 
 printf '%s\n' '{"result": "OK", "stdout": "1..2\n# seed 0x1\nok 1 - a\nok 2 - b\n"}' \
     '{"result": "OK", "stdout": "hello"}' '{"result": "SKIP", "stdout": "1..0 # SKIP no server\n"}' | counted '3 0 1'

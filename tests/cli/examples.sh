@@ -1,7 +1,7 @@
 #!/bin/sh
 # shellcheck disable=SC2181  # a status is looked at where it is compared
 # examples.sh EXAMPLE FOLDER -- the examples that use Redis, against a real one; EXAMPLE is with_redis, the others lie beside it.
-# Elsewhere: every example runs as a test of its own, without a server.
+# Elsewhere: every other example runs as a test of its own, without a server.
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
@@ -9,7 +9,9 @@ if ! redis_is_installed; then
     echo '1..0 # SKIP redis-server is not installed'
     exit 0
 fi
-plan 6
+plan 7
+run 2 && err_has 'TALLYWHEEL_REDIS=redis://localhost'
+ok $? 'without a server it says how to name one'
 redis_start
 TALLYWHEEL_REDIS="unix://$work/redis.sock"
 export TALLYWHEEL_REDIS

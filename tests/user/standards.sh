@@ -1,6 +1,6 @@
 #!/bin/sh
 # standards.sh BUILD PROGRAM -- compiles the user's program as a user would: by the pkg-config file of the tree, in each
-# language standard, with each compiler there is, warnings being errors; and runs each result. Prints TAP.
+# language standard, with each compiler there is, warnings being errors; and runs each result, which starts by itself. Prints TAP.
 set -u
 build=$1
 program=$2
@@ -22,7 +22,7 @@ try() {
     if eval "$1 -x $2 $strict -c -o '$work/program.o' '$program' $(pkg-config --cflags tallywheel-uninstalled)" >"$work/log" 2>&1 &&
         echo '#include <tallywheel.h>' | eval "$1 -x $2 $strict '-I$header_dir' -fsyntax-only -" >>"$work/log" 2>&1 &&
         eval "$1 -o '$work/program' '$work/program.o' $(pkg-config --libs tallywheel-uninstalled)" >>"$work/log" 2>&1 &&
-        LD_LIBRARY_PATH=$build "$work/program" >>"$work/log" 2>&1; then
+        "$work/program" >>"$work/log" 2>&1; then
         echo "ok $number - $1 -std=$3 compiles, links and runs"
     else
         echo "not ok $number - $1 -std=$3"
@@ -30,7 +30,8 @@ try() {
     fi
 }
 
-echo 1..8
+echo 1..10
+unset LD_LIBRARY_PATH
 try gcc c c99
 try gcc c c11
 try g++ c++ c++11
@@ -39,3 +40,20 @@ try clang c c99
 try clang c c11
 try clang++ c++ c++11
 try clang++ c++ c++20
+
+ok() { # STATUS SENTENCE
+    number=$((number + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $number - $2"
+    else
+        echo "not ok $number - $2"
+        sed 's/^/# /' "$work/log"
+    fi
+}
+ninja -C "$build" -t inputs product >"$work/log" 2>&1 && grep -q '^libtallywheel\.so' "$work/log" && grep -q '^libtallywheel\.a$' "$work/log"
+ok $? 'what ./dev run builds is all that there is to link'
+# shellcheck disable=SC2046
+eval "gcc -o '$work/static' '$program' $(pkg-config --cflags tallywheel-uninstalled)" \
+    "'$build/libtallywheel.a' $(pkg-config --static --libs-only-l tallywheel-uninstalled | sed 's/-ltallywheel//') -pthread" >"$work/log" 2>&1 &&
+    "$work/static" >>"$work/log" 2>&1 && ! ldd "$work/static" | grep -q tallywheel
+ok $? 'the static library does as well'
