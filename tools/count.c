@@ -163,7 +163,8 @@ static bool print_all(const struct plan *plan, tw_family *family, const struct w
 
 static bool flush_output(struct sink *sink) {
     if (sink_flush(sink)) return true;
-    tool_complain("cannot write the output: %s", strerror(sink->error));
+    if (sink->error != EPIPE) /* `| head` has seen enough */
+        tool_complain("cannot write the output: %s", strerror(sink->error));
     return false;
 }
 
@@ -207,10 +208,41 @@ static void drain(tw_engine *engine) {
     }
 }
 
+/* What stood in Redis before this run, as far as it has told us, in the counters that this run has counted. */
+struct before {
+    uint64_t counters, with; /* all of them, and those that held something else */
+    int64_t units;
+};
+
+static bool look_before(void *ctx, const tw_count *count) {
+    struct before *before = ctx;
+    before->counters++;
+    if (count->view == count->local) return true;
+    before->with++;
+    before->units += count->view - count->local;
+    return true;
+}
+
+/* Who runs the same command twice finds everything twice in Redis: that is not to happen in silence. */
+static void complain_of_before(tw_family *family, const struct windows *windows) {
+    struct before before = {0};
+    size_t count;
+    int64_t *starts = windows_sorted(windows, &count);
+    for (size_t i = 0; starts != NULL && i < count; i++) (void)tw_each(family, starts[i], look_before, &before);
+    free(starts);
+    if (before.with == 0) return;
+    tool_complain("Redis: %" PRIu64 " of %" PRIu64 " counters held %" PRId64
+                  " more than this run has counted: what was there was added to. Were the same lines counted before?"
+                  " (a second run counts them a second time)",
+                  before.with, before.counters, before.units);
+}
+
 /* True: Redis, if there is one, has everything. */
-static bool engine_close(const struct plan *plan, tw_engine *engine, struct lost *lost) {
+static bool engine_close(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
+                         struct lost *lost) {
     tw_stats stats = {0};
     if (plan->redis_url != NULL) drain(engine);
+    if (plan->redis_url != NULL) complain_of_before(family, &result->windows);
     tw_stats_read(engine, &stats);
     tw_status status = tw_close(engine, plan->redis_url != NULL ? 1000 : 0);
     if (plan->redis_url == NULL) return true;
@@ -238,10 +270,10 @@ static void feed_files(const struct plan *plan, tw_family *family, struct print 
     if (stop_signal() != 0) {
         tool_complain("stopped by SIG%s: the input was not read to its end", stop_signal() == SIGINT ? "INT" : "TERM");
     }
-    *result = (struct result){feed.total, feed.skipped_file, feed.trouble};
+    *result = (struct result){.total = feed.total, .skipped_file = feed.skipped_file, .trouble = feed.trouble};
     if (windows.no_memory) tool_complain("no memory to note every window");
     if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
-    windows_free(&windows.set);
+    result->windows = windows.set;
 }
 
 static int run(const struct plan *plan, struct sink *sink) {
@@ -265,7 +297,9 @@ static int run(const struct plan *plan, struct sink *sink) {
     }
     bool good = flush_output(sink);
     good = report(&result) && good;
-    good = engine_close(plan, engine, &lost) && good;
+    good = engine_close(plan, engine, family, &result, &lost) && good;
+    windows_free(&result.windows);
+    if (stop_signal() != 0) return EXIT_SIGNAL + stop_signal();
     return good ? EXIT_DONE : EXIT_TROUBLE;
 }
 

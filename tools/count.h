@@ -7,6 +7,7 @@
 #include "counter.h"
 #include "line.h"
 #include "print.h"
+#include "windows.h"
 
 struct plan {
     struct line_rule rule; /* holds utc_offset_ms, too */
@@ -30,7 +31,8 @@ int plan_read(int argc, char **argv, struct plan *plan);
 struct result {
     struct outcome total;
     const char *skipped_file;
-    bool trouble; /* said on standard error already */
+    bool trouble;           /* said on standard error already */
+    struct windows windows; /* those with counts; none with --follow, which shares its counters with others as a rule */
 };
 
 /* `count --follow`: reads and prints until a signal or the end of every input. */

@@ -200,6 +200,7 @@ struct source {
     int fd;
     bool may_block; /* a pipe or a terminal: wait where a signal can be seen */
     bool skipping;  /* inside a line that is too long */
+    bool looked;    /* at the first bytes */
     struct piece *piece;
     uint64_t *bytes_done;
 };
@@ -296,6 +297,13 @@ static bool source_run(struct source *source) {
     for (;;) {
         int got = source_read(source);
         int error = errno;
+        if (got > 0 && !source->looked && source->piece->size >= FEED_MAGIC_BYTES) {
+            source->looked = true;
+            if (feed_is_compressed(source->crew->feed->files[source->file], source->piece->text)) {
+                piece_put_back(source->crew, source->piece);
+                return false;
+            }
+        }
         if (got > 0 && source->skipping) skip_long_line(source);
         if (got > 0 && source->piece->size == source->piece->capacity && !send_lines(source)) {
             got = -1;
@@ -330,6 +338,24 @@ int feed_open(const char *file) {
         return -1;
     }
     return fd;
+}
+
+bool feed_is_compressed(const char *file, const char *text) {
+    static const struct {
+        const char *magic, *name, *tool;
+    } kinds[] = {{"\x1f\x8b", "gzip", "zcat"},
+                 {"BZh", "bzip2", "bzcat"},
+                 {"\xfd"
+                  "7zXZ",
+                  "xz", "xzcat"},
+                 {"\x28\xb5\x2f\xfd", "zstd", "zstdcat"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (memcmp(text, kinds[i].magic, strlen(kinds[i].magic)) != 0) continue;
+        tool_complain("%s: is compressed (%s); count the text that is in it: %s FILE | tallywheel count ... -",
+                      feed_name(file), kinds[i].name, kinds[i].tool);
+        return true;
+    }
+    return false;
 }
 
 bool feed_may_block(int fd) {

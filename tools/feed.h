@@ -37,5 +37,8 @@ int feed_open(const char *file);
 /* A pipe, a terminal, a socket: what is no regular file. */
 bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
+/* The first bytes of a file, FEED_MAGIC_BYTES or more: true, and said on standard error, where they are those of a compressed one. */
+#define FEED_MAGIC_BYTES 6
+bool feed_is_compressed(const char *file, const char *text);
 
 #endif

@@ -20,7 +20,8 @@ const char *line_parse(const struct line_rule *rule, const char *text, size_t si
     if (size > 0 && text[size - 1] == '\r') size--;
     if (size == 0) return "empty line";
     switch (rule->format) {
-    case LINE_COMBINED: return line_combined(rule, text, size, line, joined);
+    case LINE_COMBINED:
+    case LINE_VHOST_COMBINED: return line_combined(rule, text, size, line, joined);
     case LINE_DPKG: return line_dpkg(rule, text, size, line, joined);
     default: return line_tsv(text, size, line);
     }

@@ -12,7 +12,10 @@
 
 #define LINE_FIELDS_MAX 16
 
-enum line_format { LINE_COMBINED, LINE_DPKG, LINE_TSV };
+/* In the order of --format's words. LINE_COMBINED takes lines behind a virtual host, too, where they can be told apart. */
+enum line_format { LINE_COMBINED, LINE_VHOST_COMBINED, LINE_DPKG, LINE_TSV };
+#define LINE_FIELD_HOST \
+    0 /* of the web servers' formats: the virtual host that leads the line, and is not counted as a field */
 
 /* How lines are to be read. */
 struct line_rule {

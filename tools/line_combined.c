@@ -1,13 +1,16 @@
-/* line_combined.c -- the web servers' access-log format (common and combined):
+/* line_combined.c -- the web servers' access-log format (common and combined), also behind a virtual host:
  *
  *     83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a?b=\"c\" HTTP/1.1" 200 203023 "http://..." "Mozilla/5.0
  * (...)"
  *     1            2 3 4                            5                         6   7      8            9
+ *     shop.example:443 83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "-" "..."
+ *     host             1            2 3 4                            5                 6   7      8   9
  *
  * Fields are separated by spaces. One that begins with a quote ends at the next quote without a backslash before it,
  * one that begins with a bracket at the next closing bracket; both count without their marks, escapes stay as they
- * stand. The time is the first bracketed field that reads as one: the fourth, as a rule, the fifth where a virtual host
- * leads the line or a user's name has a space in it. */
+ * stand. The time is the first bracketed field that reads as one: the fourth, as a rule, the fifth where a user's name has a space
+ * in it. A host leads the line where the format says so; else where the time is the fifth field and the line looks as above: what
+ * would be the second field is no "-", and has a dot or a colon in it, or the first ends in a colon and a port. */
 #include "line.h"
 
 #define TIME_SIZE 26 /* 17/May/2015:10:05:03 +0000 */
@@ -83,28 +86,80 @@ static const char *field_read(const char *at, const char *end, struct field *fie
     return NULL;
 }
 
-const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line,
-                          char *joined) {
-    const char *at = text, *end = text + size;
+/* ---- a line ---- */
+
+struct found {
+    const struct line_rule *rule;
+    uint16_t time_number; /* among the fields as they stand in the line */
+    tw_key first, second; /* these too */
     tw_key field_at[LINE_FIELDS_MAX];
-    bool timed = false, bracket_seen = false;
-    for (uint16_t number = 1; !timed || number <= rule->field_last; number++) {
+};
+
+/* All fields up to the time and to the last one of the key. `lead`: how many of them stand before the one that counts as the first. */
+static const char *fields_read(struct found *found, uint16_t lead, const char *text, size_t size, struct line *line) {
+    const struct line_rule *rule = found->rule;
+    const char *at = text, *end = text + size;
+    bool bracket_seen = false;
+    found->time_number = 0;
+    for (uint16_t number = 1; found->time_number == 0 || number <= rule->field_last + lead; number++) {
         struct field field;
         while (at < end && *at == ' ') at++;
-        if (at == end && timed) return "the line has fewer fields than --key asks for";
+        if (at == end && found->time_number != 0) return "the line has fewer fields than --key asks for";
         if (at == end) return bracket_seen ? "no time as [17/May/2015:10:05:03 +0000]" : "no time in brackets";
         const char *wrong = field_read(at, end, &field);
         if (wrong != NULL) return wrong;
-        if (field.bracketed && !timed) {
+        if (field.bracketed && found->time_number == 0) {
             bracket_seen = true;
-            timed = time_read(field.text.data, field.text.size, &line->unix_ms);
+            if (time_read(field.text.data, field.text.size, &line->unix_ms)) found->time_number = number;
         }
+        if (number == 1) found->first = field.text;
+        if (number == 2) found->second = field.text;
         for (uint16_t i = 0; i < rule->field_count; i++) {
-            if (rule->fields[i] == number) field_at[i] = field.text;
+            if (rule->fields[i] + lead == number) found->field_at[i] = field.text;
         }
         at = field.next;
-        if (number == UINT16_MAX) return "too many fields";
+        if (number == UINT16_MAX - 1) return "too many fields";
+    }
+    return NULL;
+}
+
+/* "name:443", and no address of many colons. */
+static bool ends_in_port(tw_key text) {
+    const char *bytes = text.data, *colon = memchr(bytes, ':', text.size);
+    if (colon == NULL || colon + 1 == bytes + text.size) return false;
+    for (const char *at = colon + 1; at < bytes + text.size; at++)
+        if (*at < '0' || *at > '9') return false;
+    return true;
+}
+
+/* A client is named; what would be there without a host is a user's identity, which hardly any server knows. */
+static bool may_be_led(const struct found *found) {
+    return found->time_number >= 5 && !(found->second.size == 1 && *(const char *)found->second.data == '-');
+}
+
+static bool looks_led(const struct found *found) {
+    tw_key second = found->second;
+    if (found->time_number != 5 || !may_be_led(found)) return false;
+    return memchr(second.data, '.', second.size) != NULL || memchr(second.data, ':', second.size) != NULL ||
+           ends_in_port(found->first);
+}
+
+const char *line_combined(const struct line_rule *rule, const char *text, size_t size, struct line *line,
+                          char *joined) {
+    struct found found = {.rule = rule};
+    bool led = rule->format == LINE_VHOST_COMBINED;
+    const char *wrong = fields_read(&found, led, text, size, line);
+    if (!led && looks_led(&found)) {
+        led = true;
+        wrong = fields_read(&found, 1, text, size, line);
+    }
+    if (wrong != NULL) return wrong;
+    if (led && !may_be_led(&found)) return "no virtual host leads the line";
+    for (uint16_t i = 0; i < rule->field_count; i++) {
+        if (rule->fields[i] != LINE_FIELD_HOST) continue;
+        if (!led) return "no virtual host leads the line";
+        found.field_at[i] = found.first;
     }
     line->delta = 1;
-    return line_key(rule, field_at, line, joined);
+    return line_key(rule, found.field_at, line, joined);
 }

@@ -13,15 +13,21 @@
 #include "tool.h"
 
 #define DEFAULT_LATENESS_MS 5000
+/* The longest that the library takes. */
+#define WINDOW_DAYS_MAX 3660
+#define DAYS_MAX 36500
 
 static const char help[] =
     "Usage: tallywheel count [OPTION]... FILE...\n"
     "Counts the lines of logs by key and window, each line by its own time. - is standard input.\n"
     "\n"
-    "  --format FORMAT     combined: web servers' access logs (default); dpkg: /var/log/dpkg.log, whose local\n"
-    "                      times are taken as in --utc-offset; tsv: unix-seconds<TAB>key[<TAB>delta]\n"
+    "  --format FORMAT     combined: web servers' access logs (default), also behind a virtual host;\n"
+    "                      vhost_combined: the same, where a virtual host leads every line; dpkg:\n"
+    "                      /var/log/dpkg.log, whose local times are taken as in --utc-offset;\n"
+    "                      tsv: unix-seconds<TAB>key[<TAB>delta]\n"
     "  --key N[,N...]      the fields that make the key, counted from 1, joined by ':'; a quoted or bracketed\n"
-    "                      text is one field (default: combined 1, the client; dpkg 3, the action; not for tsv)\n"
+    "                      text is one field (default: combined 1, the client; dpkg 3, the action; not for tsv).\n"
+    "                      A virtual host is not counted: its name is host, as in --key host,client\n"
     "  --window SPAN       30s, 1m, 1h (default), 7d ...\n"
     "  --utc-offset +HH:MM where days begin at midnight (default +00:00)\n"
     "  --top N             show the N greatest counts of each window only\n"
@@ -30,17 +36,18 @@ static const char help[] =
     "  --memory SIZE       bound of the counting memory, as 512M or 4G (default: three quarters of the machine's)\n"
     "  --follow            go on as the files grow, are rotated or cut, and print each window when it closes\n"
     "  --lateness SPAN     with --follow: how long after its end a window waits for late lines (default 5s)\n"
-    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path\n"
+    "  --redis URL         count in Redis too: redis://[user:password@]host[:port][/db], unix:///path; a second run\n"
+    "                      over the same lines counts them there a second time\n"
     "  --redis-key TEXT    the names there: %k the key, %Y %m %d %H %M %S the window's start, %n \"count\",\n"
     "                      %% a percent sign (default \"%n:%k:\" and a stamp as fine as the window)\n"
     "  --retention SPAN    how long they live there after their window's end, or after now where it has long\n"
     "                      ended (default 7d)\n"
     "  --help\n"
     "\n"
-    "Exit status: 0 done (also after SIGINT and SIGTERM: what was counted until then is printed); 1 a file could\n"
-    "not be read, no line could be read as the format, the output could not be written, memory did not suffice for\n"
-    "every key, or Redis did not take every count; 2 wrong usage. Lines that cannot be read are skipped and\n"
-    "reported on standard error.\n";
+    "Exit status: 0 done; 1 a file could not be read (or is compressed), no line could be read as the format, the\n"
+    "output could not be written, memory did not suffice for every key, or Redis did not take every count; 2 wrong\n"
+    "usage; 130 and 143 after SIGINT and SIGTERM: what was counted until then is printed. Lines that cannot be read\n"
+    "are skipped and reported on standard error.\n";
 
 enum {
     OPTION_FORMAT = 1,
@@ -139,17 +146,20 @@ static bool number_take(const char *option, const char *given, uint64_t low, uin
     return refuse(option, given, takes);
 }
 
-static bool span_take(const char *option, const char *given, bool zero_is_fine, int64_t *ms) {
+static bool span_take(const char *option, const char *given, bool zero_is_fine, int64_t days_max, int64_t *ms) {
     int64_t value;
-    if (text_span(given, &value) && (value > 0 || zero_is_fine)) {
+    char takes[120];
+    if (text_span(given, &value) && (value > 0 || zero_is_fine) && value <= days_max * TW_DAY) {
         *ms = value;
         return true;
     }
-    return refuse(option, given, "a whole number followed by s, m, h or d is wanted, as 30s, 1h, 7d, up to 36500d");
+    snprintf(takes, sizeof takes, "a whole number followed by s, m, h or d is wanted, as 30s, 1h, 7d, up to %lldd",
+             (long long)days_max);
+    return refuse(option, given, takes);
 }
 
 static bool option_take(struct draft *draft, int option, const char *given) {
-    static const char *const formats[] = {"combined", "dpkg", "tsv", NULL};
+    static const char *const formats[] = {"combined", "vhost_combined", "dpkg", "tsv", NULL};
     static const char *const forms[] = {"table", "tsv", "json", NULL};
     struct plan *plan = draft->plan;
     uint64_t number = 0;
@@ -157,18 +167,21 @@ static bool option_take(struct draft *draft, int option, const char *given) {
     bool good = true;
     switch (option) {
     case OPTION_FORMAT:
-        good = choice("format", given, formats, "is one of combined, dpkg, tsv", &index);
+        good = choice("format", given, formats, "is one of combined, vhost_combined, dpkg, tsv", &index);
         if (good) draft->format = (enum line_format)index;
         return good;
     case OPTION_KEY:
         draft->field_count = text_fields(given, draft->fields, LINE_FIELDS_MAX);
         return draft->field_count > 0 ||
-               refuse("key", given, "field numbers from 1 to 1000, separated by commas, at most 16, are wanted");
-    case OPTION_WINDOW: return span_take("window", given, false, &plan->window_ms);
+               refuse("key", given,
+                      "field numbers from 1 to 1000, or host, separated by commas, at most 16, are wanted");
+    case OPTION_WINDOW: return span_take("window", given, false, WINDOW_DAYS_MAX, &plan->window_ms);
     case OPTION_RETENTION:
         draft->retention_given = true;
-        return span_take("retention", given, false, &plan->retention_ms);
-    case OPTION_LATENESS: draft->lateness_given = true; return span_take("lateness", given, true, &plan->lateness_ms);
+        return span_take("retention", given, false, DAYS_MAX, &plan->retention_ms);
+    case OPTION_LATENESS:
+        draft->lateness_given = true;
+        return span_take("lateness", given, true, DAYS_MAX, &plan->lateness_ms);
     case OPTION_UTC_OFFSET:
         return text_offset(given, &plan->rule.utc_offset_ms) ||
                refuse("utc-offset", given, "an offset within 14 hours of UTC is wanted, as +08:00 or -03:30");
@@ -228,12 +241,20 @@ static void defaults_set(struct plan *plan) {
 
 /* ---- the whole ---- */
 
+static bool names_host(const struct draft *draft) {
+    for (size_t i = 0; i < draft->field_count; i++)
+        if (draft->fields[i] == LINE_FIELD_HOST) return true;
+    return false;
+}
+
 static bool draft_is_sound(const struct draft *draft) {
     const struct plan *plan = draft->plan;
     if (plan->file_count == 0) {
         tool_complain("nothing to count: name a FILE, or - for standard input");
     } else if (draft->format == LINE_TSV && draft->field_count > 0) {
         tool_complain("--key goes with --format combined and dpkg; in tsv the second field is the key");
+    } else if (draft->format == LINE_DPKG && names_host(draft)) {
+        tool_complain("--key host goes with --format combined and vhost_combined");
     } else if (draft->lateness_given && !plan->follow) {
         tool_complain("--lateness goes with --follow; without it no line is late");
     } else if (draft->retention_given && plan->redis_url == NULL) {

@@ -143,6 +143,19 @@ static enum tail_state input_ended(struct take *take, int error) {
     return error == 0 ? TAIL_IDLE : TAIL_TROUBLE;
 }
 
+/* Its first bytes say so, and so does a complaint. Looked at once. */
+static bool is_compressed(struct tail *tail) {
+    if (tail->looked || tail->size < FEED_MAGIC_BYTES) return false;
+    tail->looked = true;
+    return feed_is_compressed(tail->file, tail->text);
+}
+
+static enum tail_state input_ended_badly(struct take *take) {
+    take->tail->size = 0;
+    (void)input_ended(take, 0);
+    return TAIL_TROUBLE;
+}
+
 enum tail_state tail_read(struct tail *tail, struct counter *counter, struct outcome *total,
                           const char **skipped_file) {
     struct take take = {tail, counter, total, skipped_file};
@@ -152,6 +165,7 @@ enum tail_state tail_read(struct tail *tail, struct counter *counter, struct out
         ssize_t got = read(tail->fd, tail->text + tail->size, tail->capacity - tail->size);
         if (got > 0) {
             tail->size += (size_t)got;
+            if (is_compressed(tail)) return input_ended_badly(&take);
             count_lines(&take);
         } else if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
             return TAIL_IDLE;

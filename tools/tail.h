@@ -11,7 +11,7 @@
 struct tail {
     const char *file;
     int fd; /* -1: nothing is open: the name is gone, or the input has ended */
-    bool may_block, ended, skipping, missing_said;
+    bool may_block, ended, skipping, missing_said, looked;
     dev_t device;
     ino_t inode;
     char *text; /* what was read and not yet counted: the beginning of a line */

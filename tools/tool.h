@@ -3,7 +3,7 @@
 #ifndef TOOL_TOOL_H
 #define TOOL_TOOL_H
 
-enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2 };
+enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 /* and the signal's number */ };
 
 #define TOOL_NAME "tallywheel"
 

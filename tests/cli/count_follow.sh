@@ -6,7 +6,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 13
+plan 14
 
 sum_of() { # KEY FILE
     awk -F "$tab" -v key="$1" '$2 == key { n += $3 } END { print n + 0 }' "$2"
@@ -70,8 +70,8 @@ printf '%s\topen\n' "$(now)" >>"$work/log"
 sleep 0.5
 kill -INT $pid
 wait $pid
-[ $? -eq 0 ] && [ "$(sum_of open "$work/live")" -eq 1 ]
-ok $? 'SIGINT prints the window that is still open, and is no failure'
+[ $? -eq 130 ] && [ "$(sum_of open "$work/live")" -eq 1 ]
+ok $? 'SIGINT prints the window that is still open; the exit status says which signal it was'
 [ "$(sum_of late "$work/live")" -eq 0 ] && err_has '1 line skipped' && err_has 'late: its window has been closed'
 ok $? 'a line of a window that has been printed is reported as late'
 each_once "$work/live" && sort -c -t "$tab" -k1,1 "$work/live"
@@ -95,3 +95,6 @@ assert [c["key"] for l in lines for c in l["counts"]] == ["a", "b"], lines' "$wo
 ok $? 'json: one object a line'
 run 1 count --follow --format tsv "$work/absent" && err_has 'No such file'
 ok $? 'a file that is not there from the start is an error'
+printf '\037\213\010\000\000\000\000\000rest' >"$work/log.gz"
+run 1 count --follow --format tsv "$work/log.gz" && err_has 'is compressed (gzip)'
+ok $? 'a file that is compressed is an error that says so'

@@ -4,7 +4,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 17
+plan 23
 
 # Keys with a tab, a backslash, broken UTF-8, a control byte, a NUL, an umlaut, quotes.
 {
@@ -84,6 +84,35 @@ ok $? 'text behind a closing bracket is no field'
 sed 's/^[^ ]* /[2001:db8::1] /' "$work/spaces" >"$work/spaces2"
 run 0 count --output tsv --key 3 "$work/spaces2" && same "$work/out" "$work/want"
 ok $? "a user's name with a space, a client in brackets: the time is found all the same"
+
+# Behind a virtual host: recognised line by line, however the host and the client are written.
+rest='[17/May/2015:08:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
+{
+    echo "shop.example:443 10.0.0.1 - - $rest"
+    echo "shop.example 10.0.0.1 - frank $rest"
+    echo "shop.example:80 2001:db8::1 - - $rest"
+    echo "intranet:80 desk - - $rest"
+} >"$work/vhost"
+echo "10.0.0.1 - frank $rest" >"$work/plain"
+echo "10.0.0.9 - john smith $rest" >>"$work/plain"
+hour=2015-05-17T08:00:00Z
+printf "%b" "$hour\t10.0.0.1\t3\n$hour\t10.0.0.9\t1\n$hour\t2001:db8::1\t1\n$hour\tdesk\t1\n" >"$work/want"
+run 0 count --output tsv "$work/vhost" "$work/plain" && same "$work/out" "$work/want" && err_is_empty
+ok $? 'behind a virtual host the client is the key, in the same file or not'
+run 0 count --output tsv --format combined "$work/vhost" "$work/plain" && same "$work/out" "$work/want"
+ok $? 'also where combined was asked for'
+run 0 count --output tsv --key 5 --format vhost_combined "$work/vhost" &&
+    [ "$(cat "$work/out")" = "$hour${tab}GET / HTTP/1.1${tab}4" ]
+ok $? 'fields count from the client, so that one --key goes for both'
+printf "%b" "$hour\tshop.example:443:10.0.0.1\t1\n$hour\tshop.example:80:2001:db8::1\t1\n$hour\tshop.example:10.0.0.1\t1\n$hour\tintranet:80:desk\t1\n" |
+    sort_rows >"$work/want"
+run 0 count --output tsv --key host,client --format vhost_combined "$work/vhost" && same "$work/out" "$work/want"
+ok $? 'the host is a part of the key where its name is said'
+run 0 count --output tsv --key host "$work/vhost" "$work/plain" && err_has '2 lines skipped' &&
+    err_has 'no virtual host leads the line'
+ok $? 'a line without a host has none to count'
+run 1 count --output tsv --format vhost_combined "$work/plain" && err_has 'no virtual host leads the line'
+ok $? 'where every line is to have one, a line without is not read'
 
 {
     echo '2024-05-01 00:00:01 install foo:amd64 <none> 1.0'

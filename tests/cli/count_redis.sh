@@ -14,7 +14,7 @@ printf '1431857103\ta\n' | "$tool" count --format tsv --redis "$url" - 2>&1 | gr
     echo '1..0 # SKIP built without Redis'
     exit 0
 }
-plan 10
+plan 12
 
 # Every counter as "name<TAB>value", sorted.
 contents() {
@@ -44,6 +44,13 @@ ok $? 'windows that ended years ago live on for the seven days of --retention fr
 
 run 0 count --format tsv --output tsv --redis "$url" --threads 8 "$work/log" && same "$work/out" "$work/first"
 ok $? 'a second run prints what it read itself, not what Redis holds'
+keys=$(wc -l <"$work/want")
+err_has "$keys of $keys counters held 30000 more than this run has counted" && err_has 'Were the same lines counted before?'
+ok $? 'and says that it has counted on top of what was there'
+head -n 100 "$work/log" | sed 's/key/other/' >"$work/new"
+run 0 count --format tsv --redis "$url" "$work/new" && err_is_empty
+ok $? 'new keys have nothing under them'
+ask --scan --pattern 'count:other*' | xargs -r -n 50 redis-cli -s "$work/redis.sock" DEL >/dev/null
 awk -F "$tab" '{ print $1 "\t" 2 * $2 }' "$work/want" >"$work/twice"
 contents >"$work/got"
 same "$work/got" "$work/twice"

@@ -5,7 +5,7 @@
 tool=$1
 # shellcheck source=tests/cli/cli.sh disable=SC2154
 . "$2/cli.sh"
-plan 46
+plan 53
 line='10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "agent"'
 printf '%s\n' "$line" >"$work/log"
 printf '2015-05-17T10:00:00Z\t10.0.0.1\t1\n' >"$work/one"
@@ -31,6 +31,10 @@ refused 'a key for tsv' '--key goes with' count --format tsv --key 2 "$work/log"
 refused 'a window without unit' "--window '60'" count --window 60 "$work/log"
 refused 'a window of nothing' "--window '0h'" count --window 0h "$work/log"
 refused 'a window of 200 years' "--window '73000d'" count --window 73000d "$work/log"
+refused 'a window of eleven years, with the longest that there is' 'up to 3660d' count --window 4000d "$work/log"
+run 0 count --window 3660d "$work/log"
+ok $? 'the longest that it names is taken'
+refused 'a host as the key of a format without one' '--key host' count --format dpkg --key host "$work/log"
 refused 'an offset that is none' "--utc-offset '8'" count --utc-offset 8 "$work/log"
 refused 'an offset past 14 hours' "--utc-offset '+15:00'" count --utc-offset +15:00 "$work/log"
 refused 'no memory at all' "--memory '0'" count --memory 0 "$work/log"
@@ -118,8 +122,8 @@ awk 'BEGIN { for (i = 0; i < 100000; i++) print "1431857103\tkey" i }' >"$work/m
     "$tool" count --format tsv --output tsv "$work/many" 2>"$work/err"
     echo $? >"$work/status"
 } | head -n 1 >"$work/out"
-[ "$(cat "$work/status")" -eq 1 ] && err_has 'cannot write the output: Broken pipe' && [ "$(wc -l <"$work/out")" -eq 1 ]
-ok $? 'a closed pipe'
+[ "$(cat "$work/status")" -eq 1 ] && err_is_empty && [ "$(wc -l <"$work/out")" -eq 1 ]
+ok $? 'a closed pipe is no news to anybody'
 "$tool" count "$work/log" >&- 2>"$work/err"
 [ $? -eq 1 ] && err_has 'cannot write the output'
 ok $? 'no standard output at all'
@@ -131,6 +135,18 @@ run 1 count --format tsv --output tsv --memory 4M "$work/crowd" && err_has 'memo
         END { exit wrong || NR < 1000 || NR >= 150000 || sum + missing != 300000 }' "$work/out"
 ok $? 'memory that does not suffice: every line is in the output or among those reported as missing'
 
+compressed() { # NAME BYTES: a file that begins with them
+    printf '%b' "$2" >"$work/$1"
+    head -c 70000 /dev/urandom >>"$work/$1"
+    run 1 count --output tsv "$work/$1" "$work/log" && err_has "$work/$1: is compressed ($1)" && same "$work/out" "$work/one" &&
+        ! err_has 'lines skipped' >"$work/said"
+    ok $? "a file that is compressed by $1 is said to be so; the others are counted"
+}
+compressed gzip '\0037\0213\0010'
+compressed bzip2 'BZh9'
+compressed xz '\03757zXZ\0000'
+compressed zstd '\0050\0265\0057\0375'
+
 mkfifo "$work/pipe"
 "$tool" count --output tsv - <"$work/pipe" >"$work/out" 2>"$work/err" &
 pid=$!
@@ -139,8 +155,8 @@ printf '%s\n%.20s' "$line" "$line" >&3
 sleep 0.5
 kill -INT $pid
 wait $pid
-[ $? -eq 0 ] && same "$work/out" "$work/one" && err_has 'stopped by SIGINT'
-ok $? 'SIGINT prints what was counted; the half line that was read last is none'
+[ $? -eq 130 ] && same "$work/out" "$work/one" && err_has 'stopped by SIGINT'
+ok $? 'SIGINT prints what was counted, and ends with 130; the half line that was read last is none'
 exec 3>&-
 mkfifo "$work/fifo"
 "$tool" count --output tsv "$work/fifo" "$work/log" >"$work/out" 2>"$work/err" &
@@ -148,5 +164,5 @@ pid=$!
 sleep 0.5
 kill -TERM $pid
 wait $pid
-[ $? -eq 0 ] && err_has 'stopped by SIGTERM'
-ok $? 'SIGTERM ends the wait for a named pipe that nobody writes'
+[ $? -eq 143 ] && err_has 'stopped by SIGTERM'
+ok $? 'SIGTERM ends the wait for a named pipe that nobody writes, with 143'
