@@ -12,6 +12,8 @@
  *   REFUSED     waits                                         goes on after a back-off
  *   TURNED_AWAY waits                                         dropped, slowly tried again
  *   UNKNOWN     waits, its outcome open                       dropped
+ *   none        waits, its outcome open: no answer in time,   dropped; the same batch goes again under its number, and
+ *               or the connection was lost before one came    OK or DUP says what became of it
  * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
  * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
 #include "sync/mutant.h"
