@@ -51,10 +51,8 @@ static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
     static const struct {
         const char *word;
         enum twi_answer_kind kind;
-    } words[] = {{"OK", TWI_ANSWER_OK},
-                 {"DUP", TWI_ANSWER_DUP},
-                 {"GAP", TWI_ANSWER_GAP},
-                 {"GONE", TWI_ANSWER_GONE},
+    } words[] = {{"OK", TWI_ANSWER_OK},      {"DUP", TWI_ANSWER_DUP},   {"GAP", TWI_ANSWER_GAP},
+                 {"PAST", TWI_ANSWER_PAST},  {"GONE", TWI_ANSWER_GONE}, {"KEPT", TWI_ANSWER_KEPT},
                  {"CLASH", TWI_ANSWER_CLASH}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (!twi_node_is(node, words[i].word)) continue;
@@ -66,7 +64,7 @@ static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
 
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
-/* GONE says more: whether the store knows our instance. What does not say so is taken for "it does". */
+/* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it does". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
@@ -93,7 +91,8 @@ bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answ
     if (nodes[4].type == TWI_NODE_STRING) head->marker = nodes[4].text, head->marker_size = nodes[4].size;
     (void)twi_node_u64(&nodes[5], &head->plus_sum);
     (void)twi_node_u64(&nodes[6], &head->minus_sum);
-    if (head->kind == TWI_ANSWER_GONE) read_gone(nodes, count, head);
+    bool opened = head->kind == TWI_ANSWER_OK && head->last == 0;
+    if (head->kind == TWI_ANSWER_GONE || opened) read_gone(nodes, count, head);
     return head->has_last || head->kind == TWI_ANSWER_GONE || head->kind == TWI_ANSWER_CLASH;
 }
 

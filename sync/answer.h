@@ -11,7 +11,9 @@ enum twi_answer_kind {
     TWI_ANSWER_OK,          /* applied now */
     TWI_ANSWER_DUP,         /* had been applied before */
     TWI_ANSWER_GAP,         /* not the next number; nothing was done */
+    TWI_ANSWER_PAST,        /* long past: whose number it was is no longer known; nothing was done */
     TWI_ANSWER_GONE,        /* no ledger; nothing was done */
+    TWI_ANSWER_KEPT,        /* to an opening: the ledger of before is there; nothing was done */
     TWI_ANSWER_CLASH,       /* somebody else's number, or another version; nothing was done */
     TWI_ANSWER_NOSCRIPT,    /* nothing was done; send the script itself */
     TWI_ANSWER_REFUSED,     /* nothing was done; keep the batch, try later */
@@ -27,8 +29,8 @@ struct twi_answer_head {
     uint64_t plus_sum, minus_sum;
     const char *marker; /* NULL: the store has none */
     size_t marker_size;
-    bool registered;              /* GONE: the store's marker knows our instance, or does not say */
-    int64_t marker_made_ms;       /* GONE: since when it can know */
+    bool registered;              /* GONE, opened: the store's marker knows our instance, or does not say */
+    int64_t marker_made_ms;       /* GONE, opened: since when it can know */
     bool done;                    /* DUP: false if that run was cut short */
     int64_t unhealed;             /* keys that stay without an expiry */
     const struct twi_node *error; /* the error reply of NOSCRIPT, REFUSED, TURNED_AWAY, UNKNOWN; else NULL */

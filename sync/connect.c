@@ -1,8 +1,9 @@
 /* connect.c -- from nothing to a connection that takes batches, and back.
  *
  * The greeting goes out at once, as one pipeline: AUTH, SELECT, PING, INFO; then, for a new instance, number 0, which
- * makes its ledger. An opening is sent under one identity once: if its outcome is not known, the next one has another
- * identity, so a ledger is never made twice and a batch never meets one that was made behind its back.
+ * makes its ledger, unless the one of before is there. An opening is sent under one identity once: if its outcome is not
+ * known, the next one has another identity, so a ledger is never made twice and a batch never meets one that was made behind
+ * its back. The identity of before is given up when an opening was answered, and not earlier (instance.c).
  * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its
  * first word reaches a log (servers quote what they did not understand). */
 #include "sync/mutant.h"
@@ -49,6 +50,7 @@ static void put_word(struct twi_sync *sync, enum twi_command command, const char
 static void greet(struct twi_sync *sync, int64_t now_ms) {
     sync->phase = TWI_GREETING;
     sync->serial++;
+    sync->run[0] = '\0';
     sync->out_sent = 0;
     sync->out_moved_ms = sync->reply_ms = now_ms;
     sync->reader = twi_reader_create(&reply_limits);
@@ -123,6 +125,16 @@ static bool is_replica(const struct twi_node *info) {
     return strcmp(role, "slave") == 0 || strcmp(role, "replica") == 0;
 }
 
+/* Another database of that server holds keys: ours may have changed places with it. */
+static bool has_other_keys(const struct twi_sync *sync, const struct twi_node *info) {
+    for (const char *line = info->text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        char *end;
+        if (strncmp(line, "db", 2) != 0 || !isdigit((unsigned char)line[2])) continue;
+        if (strtoul(line + 2, &end, 10) != sync->url.db && *end == ':') return true;
+    }
+    return false;
+}
+
 static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     char value[64];
     bool news = !sync->checked; /* one line each, at the first connect */
@@ -134,6 +146,8 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
     info_value(info, "redis_version", value, sizeof value);
     sync->is_seven = atoi(value) >= 7;
     if (value[0] && atoi(value) < 6) log_start(sync, news, "Redis %s is older than 6.0: not supported", value);
+    info_value(info, "run_id", sync->run, sizeof sync->run);
+    sync->has_other_keys = has_other_keys(sync, info);
     info_value(info, "aof_enabled", value, sizeof value);
     sync->has_aof = strcmp(value, "1") == 0;
     if (news && sync->has_aof) { /* asked once, and only where it matters: many users may not ask */
@@ -271,12 +285,12 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
             twi_connect_drop(sync, now_ms, false, "no memory");
             return;
         }
-        twi_ledger_identify(&sync->ledger, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
-        twi_poison_renumber(&sync->poison, sync->ledger.last);
+        twi_identity_make(&sync->candidate, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
         sync->opening->nonce = twi_sync_random(sync);
-        sync->sent_number = 0;
-        if (twi_ticket_again(&sync->tickets))
-            sync->begin_again = true; /* numbers have changed: the round starts over */
+        if (sync->ledger.name_size) { /* should that one be there, this one is not made */
+            twi_wire_put(&sync->opening->keys, sync->ledger.name, sync->ledger.name_size);
+            sync->opening->key_count = 1;
+        }
     }
     twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
 }

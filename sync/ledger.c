@@ -29,22 +29,36 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
 }
 
-void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
-                         void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+void twi_identity_make(struct twi_identity *identity, const char *prefix,
+                       void (*random)(void *ctx, void *out, size_t size), void *ctx) {
     uint8_t id[16];
     char id_text[33], marker_text[33];
     random(ctx, id, sizeof id);
     hex(id, sizeof id, id_text);
-    int size = snprintf(ledger->name, sizeof ledger->name, "%stw:ledger:%s", prefix, id_text);
-    twi_check(size > 0 && (size_t)size < sizeof ledger->name);
-    ledger->name_size = (size_t)size;
+    int size = snprintf(identity->name, sizeof identity->name, "%stw:ledger:%s", prefix, id_text);
+    twi_check(size > 0 && (size_t)size < sizeof identity->name);
+    identity->name_size = (size_t)size;
     random(ctx, id, sizeof id);
     hex(id, sizeof id, marker_text);
-    snprintf(ledger->marker, sizeof ledger->marker, "%s", marker_text);
+    snprintf(identity->marker, sizeof identity->marker, "%s", marker_text);
+}
+
+void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
+                      void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    memcpy(ledger->name, identity->name, identity->name_size + 1);
+    ledger->name_size = identity->name_size;
+    memcpy(ledger->marker, identity->marker, sizeof ledger->marker);
     ledger->marker_known = false;
     twi_ledger_close_ranks(ledger);
     for (struct twi_batch *batch = ledger->head; batch; batch = batch->next)
         random(ctx, &batch->nonce, sizeof batch->nonce);
+}
+
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
+                         void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    struct twi_identity identity;
+    twi_identity_make(&identity, prefix, random, ctx);
+    twi_ledger_adopt(ledger, &identity, random, ctx);
 }
 
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {
@@ -143,14 +157,28 @@ static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct 
     if (!next) ledger->tail = step;
 }
 
+static void reckon_window(struct twi_ledger *ledger) {
+    ledger->window_bytes = 0;
+    for (struct twi_batch *batch = ledger->head; batch && batch->number <= ledger->confirmed; batch = batch->next)
+        ledger->window_bytes += twi_batch_bytes(batch);
+}
+
+bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number + TWI_LEDGER_REMEMBERS <= last) batch = batch->next;
+    if (!batch || batch->before <= ledger->confirmed || batch->before > ledger->acked) return false;
+    ledger->confirmed = batch->before;
+    if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
+    reckon_window(ledger);
+    return true;
+}
+
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
                               uint64_t nonce) {
     ledger->confirmed = head->last;
     if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
     struct twi_batch *next = twi_ledger_unconfirmed(ledger);
-    ledger->window_bytes = 0;
-    for (struct twi_batch *batch = ledger->head; batch != next; batch = batch->next)
-        ledger->window_bytes += twi_batch_bytes(batch);
+    reckon_window(ledger);
     if ((next ? next->before : ledger->last) == head->last) {
         twi_batch_free(step);
         return 0;

@@ -17,12 +17,20 @@
 #define TWI_LEDGER_REFRESH_MS INT64_C(30000)
 #define TWI_LEDGER_NAME_MAX 512
 
-#define TWI_LEDGER_MISSING 64u /* an engine that is refused more often than that counts a later loss too high */
+#define TWI_LEDGER_REMEMBERS 8u /* the last so many numbers, with their nonces: the script's slots */
+#define TWI_LEDGER_MISSING 64u  /* an engine that is refused more often than that counts a later loss too high */
+
+/* Who we may become: the name of a ledger, and the marker that we would give a store without one. */
+struct twi_identity {
+    char name[TWI_LEDGER_NAME_MAX];
+    size_t name_size;
+    char marker[40];
+};
 
 struct twi_ledger {
     char name[TWI_LEDGER_NAME_MAX];
-    size_t name_size;
-    char marker[40]; /* of the store, as last told; before that, the one we would give it */
+    size_t name_size; /* 0: no identity */
+    char marker[40];  /* of the store, as last told; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
     uint64_t replicated; /* up to there enough replicas have it; `confirmed`, where nobody asks for replicas */
@@ -38,8 +46,14 @@ struct twi_ledger {
     int64_t window_ms;
 };
 
-/* A new identity: 128 random bits (and a nonce source: `random` fills what it is given). Batches that are still held
- * are numbered anew from 1, so that they can be sent under it; the first `acked` of them stay settled. */
+/* A new identity: 128 random bits (`random` fills what it is given). */
+void twi_identity_make(struct twi_identity *identity, const char *prefix,
+                       void (*random)(void *ctx, void *out, size_t size), void *ctx);
+/* The ledger goes by it from now on. Batches that are still held are numbered anew from 1, with new nonces, so that they can be
+ * sent under it; the first `acked` of them stay settled. */
+void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
+                      void (*random)(void *ctx, void *out, size_t size), void *ctx);
+/* Both. */
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* The identity is lost, and batches were taken out, perhaps in the midst of others: those that are left are numbered from
@@ -53,6 +67,9 @@ struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis holds `batch`: confirmed moves there; so does acked, unless this is a replay. */
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
+/* The store is at `last`, further than we knew, and remembers the eight numbers up to there: it is asked about these again.
+ * False: that would leave out some that are not settled. */
+bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
 /* Up to there a flush is done: acknowledged, and on enough replicas. */
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 /* Drops what is too old, or too much, of the replay window. */

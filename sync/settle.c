@@ -3,17 +3,17 @@
  *   answer      the batch                                     the connection
  *   OK, DUP     confirmed; its items settled, once            goes on
  *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
- *   GONE        evicted: kept if surely not applied, else     dropped, new instance
- *               uncertain; wiped, or gone back to before
- *               our ledger was made: back to the counters,
- *               with all that they had contributed
- *   CLASH       as evicted                                    dropped, new instance
+ *   PAST        waits; asked about what the ledger            goes on, from there
+ *               remembers
+ *   GONE        waits                                         dropped; an opening, if that store stays
+ *   CLASH       uncertain, if it was perhaps applied          dropped, new instance
  *   NOSCRIPT    waits                                         goes on, with the script's text
  *   REFUSED     waits                                         goes on after a back-off
  *   TURNED_AWAY waits                                         dropped, slowly tried again
  *   UNKNOWN     waits, its outcome open                       dropped
  *   none        waits, its outcome open: no answer in time,   dropped; the same batch goes again under its number, and
  *               or the connection was lost before one came    OK or DUP says what became of it
+ * What becomes of the instance after GONE: instance.c.
  * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
  * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
 #include "sync/mutant.h"
@@ -120,7 +120,7 @@ static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, 
     twi_settle_item(sync, &batch->items[index], batch->number, said, false, now_ms);
 }
 
-static void return_items(struct twi_batch *batch) {
+void twi_settle_give_back(struct twi_batch *batch) {
     for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
     twi_batch_items_drop(batch);
 }
@@ -169,28 +169,6 @@ static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const 
     if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - refused);
 }
 
-/* Stores that we have counted in, by their markers. */
-static bool is_known_store(const struct twi_sync *sync, const struct twi_answer_head *head) {
-    for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
-        if (strlen(sync->stores[i]) == head->marker_size &&
-            memcmp(sync->stores[i], head->marker, head->marker_size) == 0)
-            return head->marker_size != 0;
-    return false;
-}
-
-static void note_marker(struct twi_sync *sync, const struct twi_answer_head *head) {
-    if (!head->marker || head->marker_size >= sizeof sync->ledger.marker) return;
-    memcpy(sync->ledger.marker, head->marker, head->marker_size + 1);
-    sync->ledger.marker_known = true;
-    if (!is_known_store(sync, head))
-        memcpy(sync->stores[sync->stores_next++ % TWI_STORES_KNOWN], head->marker, head->marker_size + 1);
-}
-
-static void note_entered(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    sync->entered_ms = now_ms;
-    sync->entered_redis_ms = head->redis_ms;
-}
-
 void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
     twi_breaker_succeed(&sync->breaker);
@@ -208,12 +186,10 @@ void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
                  since_ms ? now_ms - since_ms : 0);
 }
 
-static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why);
-
 static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                            const struct twi_answer_head *head, int64_t now_ms) {
     if (head->last > sync->ledger.last)
-        return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
+        return twi_instance_lose(sync, now_ms, "the ledger has numbers that were never sent from here");
     /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
     if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
         twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
@@ -228,15 +204,15 @@ static bool settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         twi_port_count(sync->engine, batches_ok, 1);
     else
         twi_port_count(sync->engine, batches_dup, 1);
-    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_ANSWER_DUP) return_items(batch));
+    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_ANSWER_DUP) twi_settle_give_back(batch));
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
         settle_replay(sync, batch, nodes, count, head);
     twi_ledger_confirm(&sync->ledger, batch);
-    note_marker(sync, head);
+    twi_instance_note(sync, head);
     if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
-        note_entered(sync, head, now_ms);
+        twi_instance_entered(sync, head, now_ms);
         sync->wrote_number = batch->number;
     }
     twi_ledger_trim(&sync->ledger, now_ms); /* perhaps `batch`, too */
@@ -258,11 +234,8 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
     twi_batch_items_drop(batch);
 }
 
-static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    twi_port_count(sync->engine, batches_gap, 1);
-    TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, return true);
-    if (head->last > sync->ledger.last)
-        return lose_identity(sync, now_ms, "the ledger has numbers that were never sent from here");
+/* The store is at that number: what it lacks is sent again. */
+static bool settle_back(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
     sync->rewind = true;
     if (head->last >= sync->ledger.confirmed) return true; /* only out of turn */
     struct twi_batch *step = twi_batch_empty(now_ms);
@@ -285,113 +258,39 @@ static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head
     return true;
 }
 
-/* Copies on this connection are answered, or will be, by "no ledger": none of them was or can be applied. */
-static void close_copies_in_flight(struct twi_sync *sync) {
-    for (uint32_t i = 0; i < sync->pending_count; i++) {
-        struct twi_pending *pending = &sync->pending[(sync->pending_first + i) % TWI_PENDING_MAX];
-        if (pending->command == TWI_BATCH && pending->batch->copies_open) pending->batch->copies_open--;
-    }
+bool twi_settle_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    if (head->last > sync->ledger.last)
+        return twi_instance_lose(sync, now_ms, "the ledger has numbers that were never sent from here");
+    return settle_back(sync, head, now_ms);
 }
 
-/* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. They need not be the first
- * ones: one may have been refused and the answer to the next be lost. (That one was not applied either, if the ledger was
- * ours alone. Where two engines wrote it, the other one's batch may have stood before ours: so it is given up.) */
-static void give_up_uncertain(struct twi_sync *sync) {
-    for (struct twi_batch *batch = sync->ledger.head, *next; batch; batch = next) {
-        next = batch->next;
-        if (batch->number <= sync->ledger.acked || batch->copies_open == 0) continue;
-        twi_settle_give_up(sync, batch, TW_LOST_UNCERTAIN);
-        twi_ledger_remove(&sync->ledger, batch);
-        twi_batch_free(batch);
-    }
+static bool settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_port_count(sync->engine, batches_gap, 1);
+    twi_instance_at_home(sync);
+    TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, return true);
+    return twi_settle_at(sync, head, now_ms);
 }
 
-static bool lose_identity(struct twi_sync *sync, int64_t now_ms, const char *why) {
-    /* What stood in the window is in Redis, but for the part that was still to be replayed. */
-    uint64_t open = twi_ledger_window_drop(&sync->ledger, sync->ledger.confirmed);
-    twi_port_count(sync->engine, uncertain, (int64_t)open);
-    give_up_uncertain(sync);
-    twi_ledger_close_ranks(&sync->ledger);
-    sync->is_open = false;
-    sync->has_former = true;
-    twi_port_forgotten(sync->engine);
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_IDENTITY, "a new instance begins: %s", why);
-    twi_port_last_error(sync->engine, why);
-    twi_connect_drop(sync, now_ms, false, NULL);
-    return false;
+static const char clash[] = "two engines use one ledger, or another version does";
+
+/* It went back, was told again, and is now where it had been before: another store was seen in between. */
+static bool settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_answer_head *head,
+                        int64_t now_ms) {
+    if (head->last > sync->ledger.last)
+        return twi_instance_lose(sync, now_ms, "the ledger has numbers that were never sent from here");
+    sync->rewind = true;
+    if (batch->before != sync->ledger.confirmed) return true; /* out of turn */
+    return twi_ledger_skip_to(&sync->ledger, head->last) || twi_instance_lose(sync, now_ms, clash);
 }
 
-static void note_forgotten(struct twi_sync *sync, uint64_t lost, const char *what, const char *remedy) {
-    twi_port_count(sync->engine, rollbacks, 1);
-    twi_port_count(sync->engine, lost, (int64_t)lost);
-    sync->rewrites_owed = TWI_REWRITE_TRIES;
-    sync->is_open = false;
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK, "%s; %s, %" PRIu64 " units of earlier ones are lost",
-                 what, remedy, lost);
-    twi_port_last_error(sync->engine, what);
-}
-
-/* Nothing of this instance is in Redis any more, perhaps something of an instance before it: what is held is sent under
- * another. */
-static bool send_all_again(struct twi_sync *sync, int64_t now_ms, const char *what) {
-    twi_port_forgotten(sync->engine);
-    note_forgotten(sync, twi_ledger_beyond_window(&sync->ledger), what, "the latest batches are sent again");
-    twi_connect_drop(sync, now_ms, false, NULL);
-    return false;
-}
-
-/* Nothing of this engine is in Redis any more, and no copy that is under way can be applied, for want of its ledger. The
- * counters know what they contributed; the window's batches are a part of that. */
-static bool restore_all(struct twi_sync *sync, int64_t now_ms, const char *what) {
-    while (sync->ledger.head) {
-        struct twi_batch *batch = sync->ledger.head;
-        return_items(batch);
-        twi_ledger_remove(&sync->ledger, batch);
-        twi_batch_free(batch);
-    }
-    sync->has_former = false;
-    note_forgotten(sync, twi_port_restore(sync->engine), what, "what the counters hold is sent again");
-    twi_connect_drop(sync, now_ms, false, NULL);
-    return false;
-}
-
-/* Ledger and marker may be gone while counters of ours stand: nothing can be said of what was acknowledged. */
-static bool leave_uncertain(struct twi_sync *sync, int64_t now_ms, const char *why) {
-    uint64_t uncertain = twi_ledger_beyond_window(&sync->ledger);
-    uncertain += twi_ledger_window_drop(&sync->ledger, 0);
-    twi_port_count(sync->engine, rollbacks, 1);
-    twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
-    return lose_identity(sync, now_ms, why);
-}
-
-static bool settle_wiped(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    if (!sync->may_restore)
-        return leave_uncertain(sync, now_ms, "ledger and marker are gone, and Redis may evict them or would not say");
-    if (head->marker && is_known_store(sync, head))
-        return leave_uncertain(sync, now_ms, "Redis went back to a state from before it was wiped");
-    return restore_all(sync, now_ms, "Redis was wiped");
-}
-
-/* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
- * only where the entry must be there if nothing was forgotten: it was made, or seen, since the marker was, and not so
- * long ago, by either clock, that it might have been tidied away. */
-static bool was_never_born(const struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    return !head->registered && head->marker_made_ms <= sync->entered_redis_ms &&
-           now_ms - sync->entered_ms < TWI_LEDGER_TTL_MS && head->redis_ms - sync->entered_redis_ms < TWI_LEDGER_TTL_MS;
-}
-
-static bool settle_gone(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    close_copies_in_flight(sync);
-    const struct twi_ledger *ledger = &sync->ledger;
-    bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
-                memcmp(head->marker, ledger->marker, head->marker_size) == 0;
-    TWI_MUTATE(TWI_MUTANT_PROBED, same = twi_mutant_probe(sync));
-    if (same && was_never_born(sync, head, now_ms)) {
-        static const char what[] = "Redis went back to before this engine's ledger";
-        return sync->has_former ? send_all_again(sync, now_ms, what) : restore_all(sync, now_ms, what);
-    }
-    if (same) return lose_identity(sync, now_ms, "the ledger is gone, evicted or expired");
-    return settle_wiped(sync, head, now_ms);
+/* A step over what could not be replayed, where that stands after all. */
+static bool settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_answer_head *head,
+                         int64_t now_ms) {
+    if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > sync->ledger.last)
+        return twi_instance_lose(sync, now_ms, clash);
+    sync->rewind = true;
+    if (batch->before == sync->ledger.confirmed) twi_ledger_confirm(&sync->ledger, batch);
+    return true;
 }
 
 /* ---- every answer ------------------------------------------------------------------------------------------------ */
@@ -427,38 +326,13 @@ bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
     return false;
 }
 
-static bool settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+bool twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
     twi_refused(sync, "a batch", head->error);
     if (head->kind != TWI_ANSWER_UNKNOWN) return twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
     twi_port_count(sync->engine, batches_error, 1);
     sync->lost_logged = true;
     twi_connect_drop(sync, now_ms, false, NULL);
     return false;
-}
-
-static bool settle_opened(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    switch (head->kind) {
-    case TWI_ANSWER_OK:
-        twi_batch_free(sync->opening);
-        sync->opening = NULL;
-        sync->is_open = true;
-        sync->phase = TWI_UP;
-        sync->ledger_ms = now_ms;
-        note_entered(sync, head, now_ms);
-        note_marker(sync, head);
-        twi_settle_success(sync, now_ms);
-        /* What another identity had acknowledged is safe with the first batch of this one, if it is on the replicas. */
-        if (sync->wait_replicas) (void)twi_collect_refresh(sync, now_ms);
-        return true;
-    case TWI_ANSWER_NOSCRIPT:
-        sync->use_eval = true;
-        twi_connect_open(sync, now_ms);
-        return sync->phase != TWI_DOWN;
-    case TWI_ANSWER_REFUSED:
-    case TWI_ANSWER_TURNED_AWAY:
-    case TWI_ANSWER_UNKNOWN: return settle_refused(sync, head, now_ms);
-    default: return lose_identity(sync, now_ms, "the name of a new instance was taken");
-    }
 }
 
 bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
@@ -470,7 +344,7 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
         return false;
     }
     twi_settle_clock(sync, pending, head.redis_ms, now_ms);
-    if (pending->command == TWI_OPEN) return settle_opened(sync, &head, now_ms);
+    if (pending->command == TWI_OPEN) return twi_instance_opened(sync, &head, now_ms);
     /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
@@ -478,14 +352,19 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_ANSWER_REFUSED) twi_mutant_shrink(sync, batch));
     switch (head.kind) {
     case TWI_ANSWER_OK:
-    case TWI_ANSWER_DUP: sync->ledger_ms = now_ms; return settle_applied(sync, batch, nodes, count, &head, now_ms);
+    case TWI_ANSWER_DUP:
+        twi_instance_at_home(sync);
+        sync->ledger_ms = now_ms;
+        return settle_applied(sync, batch, nodes, count, &head, now_ms);
     case TWI_ANSWER_GAP: return settle_gap(sync, &head, now_ms);
-    case TWI_ANSWER_GONE: return settle_gone(sync, &head, now_ms);
-    case TWI_ANSWER_CLASH: return lose_identity(sync, now_ms, "two engines use one ledger, or another version does");
+    case TWI_ANSWER_PAST: return settle_past(sync, batch, &head, now_ms);
+    case TWI_ANSWER_GONE: return twi_instance_gone(sync, now_ms);
+    case TWI_ANSWER_CLASH: return settle_clash(sync, batch, &head, now_ms);
+    case TWI_ANSWER_KEPT: twi_connect_drop(sync, now_ms, false, "a reply that is not understood"); return false;
     case TWI_ANSWER_NOSCRIPT:
         TWI_MUTATE(TWI_MUTANT_NUMBER_REUSED, twi_mutant_reuse(sync, batch));
         sync->rewind = sync->use_eval = true;
         return true;
-    default: return settle_refused(sync, &head, now_ms);
+    default: return twi_settle_refused(sync, &head, now_ms);
     }
 }

@@ -128,7 +128,9 @@ struct twi_sync {
     bool rewriting;         /* asked for; the answer is under way */
     uint32_t rewrites_owed; /* tries left of having that file written anew, after Redis went back */
 
-    uint64_t serial; /* of this connection */
+    char run[41];        /* the server's run_id, as it says; "": it does not */
+    bool has_other_keys; /* another database of it holds keys, as of the greeting */
+    uint64_t serial;     /* of this connection */
     struct twi_lease_link leases;
     struct twi_parts parts;
     struct twi_sides sides;
@@ -151,11 +153,14 @@ struct twi_sync {
     bool is_open;      /* Redis has made the ledger of this instance */
     int64_t ledger_ms; /* when it was last written */
     int64_t entered_ms,
-        entered_redis_ms;      /* the same of the store's marker, which knows us since: by our clock, by Redis's */
-    struct twi_batch *opening; /* number 0 of a new instance, in flight */
-    uint64_t sent_number;      /* in flight: confirmed + 1 .. sent_number */
-    bool rewind;               /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
-    bool use_eval;             /* the next one goes with its script */
+        entered_redis_ms;          /* the same of the store's marker, which knows us since: by our clock, by Redis's */
+    struct twi_batch *opening;     /* number 0 of a new instance, in flight */
+    struct twi_identity candidate; /* who that instance would be */
+    char home[41];                 /* run_id of the server that last knew our ledger; "": none, or not told */
+    int64_t doubt_since_ms;        /* since when we see a store that does not know us; 0: we do not */
+    uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
+    bool rewind;                   /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
+    bool use_eval;                 /* the next one goes with its script */
 
     struct twi_plain plain;
 
@@ -194,9 +199,27 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
 void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
 void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node *error); /* log line and last error */
 
+/* instance.c: which store knows us, and when another instance begins. False: the connection was dropped */
+struct twi_answer_head;
+/* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back. Tests
+ * shorten it. */
+extern _Atomic int64_t twi_doubt_ms;
+bool twi_instance_gone(struct twi_sync *sync, int64_t now_ms);
+bool twi_instance_opened(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
+/* The ledger is there, and not ours any more: nobody is to go back to it. */
+bool twi_instance_lose(struct twi_sync *sync, int64_t now_ms, const char *why);
+void twi_instance_at_home(struct twi_sync *sync); /* a store answered that has our ledger */
+void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head); /* its marker */
+void twi_instance_entered(struct twi_sync *sync, const struct twi_answer_head *head,
+                          int64_t now_ms); /* and when it last wrote that it knows us */
+
 /* settle.c: what an answer does to batches and items */
 bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                       size_t count, int64_t now_ms); /* false: the connection was dropped */
+bool twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
+/* The store has our ledger, at that number: what it lacks is sent again. False: the connection was dropped. */
+bool twi_settle_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
+void twi_settle_give_back(struct twi_batch *batch); /* its items, surely not applied */
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
 /* Redis refuses it, which is counted and logged once, and known to flushes while it lasts. Returns how long it is to wait. */
 uint32_t twi_settle_poison(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,

@@ -32,14 +32,14 @@ void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_
 }
 
 void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms) {
-    const struct twi_ledger *ledger = &sync->ledger;
+    bool opens = command == TWI_OPEN;
     struct twi_envelope envelope = {
         .eval = sync->use_eval,
-        .ledger_name = ledger->name,
-        .ledger_size = ledger->name_size,
+        .ledger_name = opens ? sync->candidate.name : sync->ledger.name,
+        .ledger_size = opens ? sync->candidate.name_size : sync->ledger.name_size,
         .marker_name = sync->marker_name,
         .marker_name_size = sync->marker_name_size,
-        .marker = ledger->marker,
+        .marker = opens ? sync->candidate.marker : sync->ledger.marker,
         .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
     };
     TWI_MUTATE(TWI_MUTANT_LAPSED, envelope.ledger_ttl_ms = 1000);

@@ -8,7 +8,7 @@
 --          made; c where tidying goes on; and for each instance, under the last 32 bytes of its ledger's name, when it
 --          was last written. An instance that is not there, though it wrote after r, was forgotten by the store: it
 --          went back to before the instance was born. One whose ledger alone is gone was evicted, and stands there
--- KEYS[3..] the counters
+-- KEYS[3..] the counters; with number 0: the ledger that this instance had before, if it had one
 -- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch
 --          included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count,
 --          and per item
@@ -20,9 +20,12 @@
 --          OK    applied now; items: total ("?": it cannot be read), {total, end}, +LATE, or the error that INCRBY gave
 --          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
 --          GAP   not the next number; nothing was done
+--          PAST  the ledger is eight numbers past it or more, so that it no longer knows whose that one was; nothing was done
 --          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items. Two
 --                elements more: 1 if the marker knows the instance, else 0; and r
+--          KEPT  to number 0: the ledger before is here. None was made; number and sums are those of that one
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
+--          (OK to number 0 has the two elements of GONE as well, as they were before it, of the ledger before.)
 --          All but OK and DUP deny something, and an old or empty copy of the store would deny it as well: so the script
 --          first writes what changes nothing, and asks for the role. From a replica nothing is denied: READONLY instead
 --
@@ -91,6 +94,13 @@ end
 if number == 0 then
   if last then return deny('CLASH') end
   if is_replica() then return REPLICA end
+  if keys[3] then
+    local before = redis.call('HMGET', keys[3], 'n', 'p', 'm')
+    out[3], out[5], out[6] = before[1], before[2], before[3]
+    if before[1] then return deny('KEPT') end
+    local known = redis.call('HMGET', keys[2], string.sub(keys[3], -32), 'r')
+    out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
+  end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
   if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end
   enter()
@@ -109,6 +119,7 @@ local dup = last >= number
 local failed_before = {}
 if dup then
   local n, nonce, done, list = string.match(ledger[5] or '', '^(%d+) (%x+) ?(%+?)(.*)$')
+  if n and tonumber(n) > number then return deny('PAST') end
   if n ~= args[2] or nonce ~= args[4] then return deny('CLASH') end
   out[1] = 'DUP'
   if done ~= '+' then out[7] = 0 end

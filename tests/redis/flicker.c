@@ -136,10 +136,63 @@ static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
     }
 }
 
+/* Goal: another master that is empty, seen for a moment by one engine or by all, gets nothing and changes nothing (R2): nothing is
+ * told again, nothing is counted there. Method: now and then it is emptied, as a new pod would be. */
+static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
+    (void)state;
+    struct stage stage;
+    stage_open(&stage, NULL);
+    for (uint64_t i = 0; i < test_scale(6); i++) {
+        flicker(&stage, 5, 250);
+        if (i % 3 == 0) redis_server_ask(&stage.other, "FLUSHALL", NULL);
+    }
+    for (int n = 0; n < ENGINES; n++) assert_i64_equal(test_stat_of(stage.nodes[n].engine, restored), 0);
+    assert_i64_equal(sum_of(&stage.other), 0);
+    stage_close(&stage);
+}
+
+/* Goal: a copy of a while ago that takes over, and gives back, gets what it lacks, and so does the one of before: sums are right,
+ * and nobody speaks of two engines (R4). Method: a replica is cut off, lags, and is promoted while it is seen. */
+static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < test_scale(2); i++) {
+        struct stage stage;
+        char port[16];
+        stage_open(&stage, NULL);
+        snprintf(port, sizeof port, "%d", stage.first.port);
+        redis_server_ask(&stage.first, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
+        redis_server_ask(&stage.other, "REPLICAOF", "127.0.0.1", port, NULL);
+        assert_true(test_wait(is_synced, &stage.other, 20000));
+        redis_server_ask(&stage.other, "REPLICAOF", "NO", "ONE", NULL);
+        test_sleep_ms(200); /* dozens of batches that it lacks */
+        for (int round = 0; round < 4; round++) flicker(&stage, 5, 150);
+        stage_close(&stage);
+    }
+}
+
+/* Goal: two databases that change places, and change them again, are a store that is wiped, and one that comes back.
+ * Method: SWAPDB under live connections, for a moment. */
+static void swapped_databases_that_are_swapped_back_change_nothing(void **state) {
+    (void)state;
+    struct stage stage;
+    stage_open(&stage, NULL);
+    for (uint64_t i = 0; i < test_scale(4); i++) {
+        redis_server_ask(&stage.first, "SWAPDB", "0", "1", NULL);
+        test_sleep_ms(test_prng_between(&stage.prng, 5, 150));
+        redis_server_ask(&stage.first, "SWAPDB", "0", "1", NULL);
+        test_sleep_ms(100);
+    }
+    stage_close(&stage);
+}
+
 int main(void) {
     redis_server_require();
+    test_keeps_doubt = true;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replica_seen_for_a_moment_changes_nothing),
+        cmocka_unit_test(an_empty_master_seen_for_a_moment_changes_nothing),
+        cmocka_unit_test(a_promoted_replica_that_is_taken_back_changes_nothing),
+        cmocka_unit_test(swapped_databases_that_are_swapped_back_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

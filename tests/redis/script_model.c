@@ -155,11 +155,15 @@ static void put_group(struct both *both, struct twi_bytes *keys, struct twi_byte
     }
 }
 
-static void encode(struct both *both, bool eval, uint64_t number, uint64_t before, uint64_t nonce,
-                   struct twi_bytes *out) {
+static void encode_as(struct both *both, const char *ledger, const char *former, bool eval, uint64_t number,
+                      uint64_t before, uint64_t nonce, struct twi_bytes *out) {
     struct twi_bytes keys = {0}, args = {0};
     size_t key_count = 2, arg_count = 8;
     char text[20];
+    if (former) {
+        twi_wire_put_text(&keys, former);
+        key_count++;
+    }
     for (uint64_t groups = number ? test_prng_below(&both->prng, 5) : 0; groups > 0; groups--)
         put_group(both, &keys, &args, &key_count, &arg_count);
     snprintf(text, sizeof text, "%016" PRIx64, nonce);
@@ -168,7 +172,7 @@ static void encode(struct both *both, bool eval, uint64_t number, uint64_t befor
     twi_wire_put_text(out, eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(out, eval ? twi_script_batch : twi_script_batch_sha1);
     twi_wire_put_u64(out, key_count);
-    twi_wire_put_text(out, "L");
+    twi_wire_put_text(out, ledger);
     twi_wire_put_text(out, "M");
     twi_bytes_add(out, keys.data, keys.size);
     twi_wire_put_text(out, "1");
@@ -182,6 +186,11 @@ static void encode(struct both *both, bool eval, uint64_t number, uint64_t befor
     twi_bytes_add(out, args.data, args.size);
     twi_bytes_free(&keys);
     twi_bytes_free(&args);
+}
+
+static void encode(struct both *both, bool eval, uint64_t number, uint64_t before, uint64_t nonce,
+                   struct twi_bytes *out) {
+    encode_as(both, "L", NULL, eval, number, before, nonce, out);
 }
 
 static void send_next(struct both *both, bool eval) {
@@ -263,6 +272,32 @@ static void the_model_answers_as_redis_does(void **state) {
                   (int)both.seen_late, (int)both.seen_failed, (int)both.seen_clash, (int)both.seen_gone);
     assert_true(both.seen_dup > 0 && both.seen_gap > 0 && both.seen_late > 0 && both.seen_failed > 0 &&
                 both.seen_clash > 0 && both.seen_gone > 0);
+    twi_bytes_free(&open);
+    both_end(&both);
+    redis_server_destroy(&server);
+}
+
+/* Goal: an opening says whether the ledger of before is there, and makes none then; else what the marker knows of it.
+ * Method: another instance opens while the first one's ledger stands, was evicted, was forgotten, and after a wipe. */
+static void an_opening_tells_of_the_ledger_before(void **state) {
+    (void)state;
+    struct redis_server server;
+    static struct both both;
+    struct twi_bytes open = {0};
+    static const char *const fresh[] = {"A", "B", "C", "D"};
+    redis_server_start(&server, NULL);
+    both_begin(&both, &server);
+    encode(&both, true, 0, 0, 1, &open);
+    ask_both(&both, &open);
+    for (int i = 0; i < 12; i++) send_next(&both, true);
+    for (int i = 0; i < 4; i++) {
+        if (i == 1) redis_server_ask(&server, "DEL", "L", NULL), redis_model_delete_ledgers(&both.model);
+        if (i == 2) redis_server_ask(&server, "HDEL", "M", "L", NULL), redis_model_unborn(&both.model, "L");
+        if (i == 3) redis_server_ask(&server, "FLUSHALL", NULL), redis_model_wipe(&both.model);
+        encode_as(&both, fresh[i], "L", true, 0, 0, 1, &open);
+        ask_both(&both, &open);
+        assert_string_equal(redis_server_ask(&server, "EXISTS", fresh[i], NULL), i == 0 ? "0" : "1");
+    }
     twi_bytes_free(&open);
     both_end(&both);
     redis_server_destroy(&server);
@@ -353,6 +388,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_answers_as_redis_does),
+        cmocka_unit_test(an_opening_tells_of_the_ledger_before),
         cmocka_unit_test(a_replica_denies_nothing),
         cmocka_unit_test(expiries_are_set_where_nx_is_not_known),
     };

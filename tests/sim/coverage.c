@@ -61,7 +61,8 @@ void coverage_add_world(struct coverage *coverage, const struct world *world) {
         coverage->faults[fault] += world->happened[fault];
         for (int flight = 0; flight < FLIGHTS; flight++) coverage->pairs[flight][fault] += world->pairs[flight][fault];
     }
-    for (int edge = 0; edge < MODEL_EDGES; edge++) coverage->edges[edge] += world->redis.edges[edge];
+    for (int edge = 0; edge < MODEL_EDGES; edge++)
+        coverage->edges[edge] += world->redis.edges[edge] + world->other.edges[edge];
 }
 
 /* Pairs that cannot be. */
@@ -71,6 +72,8 @@ static const char *impossible(enum world_flight flight, enum world_fault fault) 
     if (connecting && carried) return "there is a connection";
     bool executed = flight == FLIGHT_APPLIED || flight == FLIGHT_REPLAY; /* by a copy on a dead connection: too rare */
     if (fault == WORLD_CUT_SHORT && !executed) return "what is cut short has been executed";
+    if (fault >= WORLD_SAW_OTHER && (flight == FLIGHT_OPENING || flight == FLIGHT_ADRIFT_APPLIED))
+        return "it is shown to those who have a store, and the rest is too rare";
     if (fault == WORLD_RUN_TWICE && flight == FLIGHT_FROZEN) return "nothing of it is under way";
     return NULL;
 }

@@ -46,7 +46,8 @@ static struct world_faults common_faults(struct test_prng *prng) {
                                  .evict_counters = dose(prng, 8),
                                  .poison = dose(prng, 8),
                                  .persist = dose(prng, 10),
-                                 .kill = dose(prng, 6)};
+                                 .kill = dose(prng, 6),
+                                 .flicker = dose(prng, 30)};
 }
 
 static void add_hardship(struct world_faults *faults, enum hardship hardship, struct test_prng *prng) {
@@ -96,6 +97,7 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     sim.rolls_over = test_prng_chance(&prng, 3, 4);
     /* What was lost beyond the window, or refused at its replay, and is told again because Redis went back to before all
      * of it, stays counted as lost: docs/SYNC.md, the edge. */
+    if (hardship == GOES_BACK || hardship == MIXED) sim.world.other_kinds = OTHERS;
     sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (hardship == GOES_BACK && faults.poison);
     sim.replay_ms = hardship == GOES_FAR_BACK ? 300 : 0;
     if (test_prng_chance(&prng, 1, 8)) sim.world.leap_max_ms = 1800000; /* half an hour: windows end unsent */

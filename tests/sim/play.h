@@ -181,6 +181,16 @@ static enum world_flight flight_of(int node) {
     return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
 }
 
+/* Each has a store that knows it, and has just heard of it: who begins anew cannot know which store is the right one, and who
+ * sees another one for long enough has to believe it. */
+static bool all_at_home(void) {
+    for (int n = 0; n < WORLD_NODES; n++) {
+        const struct twi_sync *sync = sim.engines[n].sync;
+        if (!sync->is_open || sync->doubt_since_ms != 0) return false;
+    }
+    return true;
+}
+
 static void sim_begin(uint64_t seed, const struct world_faults *faults, const char *policy) {
     memset(&sim, 0, sizeof sim);
     world_init(&sim.world, seed);
@@ -190,6 +200,9 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     sim.world.faults = *faults;
     sim.world.redis.policy = policy;
     sim.world.flight_of = flight_of;
+    sim.world.may_flicker = all_at_home;
+    sim.world.other_kinds = OTHER_OLD; /* all but the last, which forgets */
+    atomic_store(&twi_doubt_ms, 2000);
     sim.forgets =
         faults->roll_back || faults->fail_over || faults->wipe || faults->restart_empty || faults->evict_ledgers;
     sim.certain = !sim.forgets && !faults->twin && !faults->cut_short;
@@ -338,7 +351,7 @@ static void play_step(void) {
         add_something(&sim.engines[n]);
         if (!test_prng_chance(&sim.world.prng, 1, 3)) turn_node(n);
         maybe_flush(n);
-        if (sim.dead_count < LIVES_DEAD && sim.world.faults.kill &&
+        if (sim.dead_count < LIVES_DEAD && sim.world.faults.kill && !world_sees_other(&sim.world, n) &&
             test_prng_chance(&sim.world.prng, sim.world.faults.kill, 10000))
             kill_node(n);
     }

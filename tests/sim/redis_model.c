@@ -17,6 +17,8 @@ const char *const redis_model_edge_names[MODEL_EDGES] = {"OK",
                                                          "DUP",
                                                          "DUP, cut short",
                                                          "GAP",
+                                                         "PAST",
+                                                         "KEPT",
                                                          "GONE, known",
                                                          "GONE, unborn",
                                                          "GONE, no marker",
@@ -158,10 +160,12 @@ static const char *refusal(const struct redis_model *model, bool is_batch) {
 struct run {
     struct redis_model *model;
     const struct model_word *keys, *args;
-    size_t arg_count;
+    size_t key_count, arg_count;
     struct twi_bytes items; /* the answer's items */
     size_t item_count;
     char failed[MODEL_ITEMS];
+    bool tells_known;       /* of the instance before this one */
+    struct twi_bytes known; /* so */
 };
 
 static void word_text(const struct model_word *word, char *out, size_t room) {
@@ -351,13 +355,22 @@ static void enter(struct run *run) {
     memcpy(store->born[i].id, id_of(name), strlen(id_of(name)) + 1); /* at most 32 and a NUL */
 }
 
+/* What the marker says of the instance of that ledger. */
+static void say_known(struct run *run, const char *ledger_name, struct twi_bytes *reply) {
+    char name[MODEL_NAME_MAX];
+    word_text(&run->keys[1], name, sizeof name);
+    bool is_marked = redis_model_find(run->model, name) != NULL;
+    say(reply, ":%d\r\n:%" PRId64 "\r\n", is_marked && is_born(run->model, ledger_name),
+        is_marked ? run->model->store.marker_made_ms : 0);
+}
+
 static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done,
                    struct twi_bytes *reply) {
     char name[MODEL_NAME_MAX], number[24];
     word_text(&run->keys[1], name, sizeof name);
     const struct model_key *marker = redis_model_find(run->model, name);
     bool gone = strcmp(status, "GONE") == 0;
-    say(reply, "*%zu\r\n", 8 + run->item_count + (gone ? 2 : 0));
+    say(reply, "*%zu\r\n", 8 + run->item_count + (gone || run->tells_known ? 2 : 0));
     say_bulk(reply, status);
     say(reply, ":%" PRId64 "\r\n", run->model->now_ms);
     uint64_t figures[] = {ledger ? ledger->number : 0, ledger ? ledger->plus : 0, ledger ? ledger->minus : 0};
@@ -373,9 +386,9 @@ static void answer(struct run *run, const char *status, const struct model_ledge
     twi_bytes_add(reply, run->items.data, run->items.size);
     twi_bytes_free(&run->items);
     word_text(&run->keys[0], name, sizeof name);
-    if (gone)
-        say(reply, ":%d\r\n:%" PRId64 "\r\n", marker && is_born(run->model, name),
-            marker ? run->model->store.marker_made_ms : 0);
+    if (gone) say_known(run, name, reply);
+    if (run->tells_known) twi_bytes_add(reply, run->known.data, run->known.size);
+    twi_bytes_free(&run->known);
 }
 
 /* Nothing is denied but by a master that takes writes: what has no ledger is asked for a write that needs no memory. */
@@ -396,11 +409,24 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
         return;
     }
     const char *error = refusal(run->model, false);
-    see(run->model, error ? MODEL_REFUSED : MODEL_OPENED);
     if (error) {
+        see(run->model, MODEL_REFUSED);
         say(reply, "-%s\r\n", error);
         return;
     }
+    if (run->key_count > 2) {
+        char before[MODEL_NAME_MAX];
+        word_text(&run->keys[2], before, sizeof before);
+        key = redis_model_find(run->model, before);
+        if (key && key->type == MODEL_LEDGER) {
+            see(run->model, MODEL_KEPT);
+            answer(run, "KEPT", ledger_of(run->model, key), true, reply);
+            return;
+        }
+        run->tells_known = true;
+        say_known(run, before, &run->known);
+    }
+    see(run->model, MODEL_OPENED);
     key = redis_model_make(run->model, name, MODEL_LEDGER);
     memset(ledger_of(run->model, key), 0, sizeof(struct model_ledger));
     key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
@@ -445,8 +471,11 @@ static void run_next(struct run *run, struct model_key *key, uint64_t number, st
 static void run_script(struct redis_model *model, const struct model_word *words, size_t count,
                        struct twi_bytes *reply) {
     size_t key_count = (size_t)word_u64(&words[2]);
-    struct run run = {
-        .model = model, .keys = words + 3, .args = words + 3 + key_count, .arg_count = count - 3 - key_count};
+    struct run run = {.model = model,
+                      .keys = words + 3,
+                      .key_count = key_count,
+                      .args = words + 3 + key_count,
+                      .arg_count = count - 3 - key_count};
     char name[MODEL_NAME_MAX], nonce[20];
     memset(run.failed, '.', sizeof run.failed);
     word_text(&run.keys[0], name, sizeof name);
@@ -482,6 +511,12 @@ static void run_script(struct redis_model *model, const struct model_word *words
         return;
     }
     size_t slot = number % MODEL_SLOTS;
+    if (ledger->slots[slot].number > number) {
+        if (!may_deny(&run, true, reply)) return;
+        see(model, MODEL_PAST);
+        answer(&run, "PAST", ledger, true, reply);
+        return;
+    }
     if (ledger->slots[slot].number != number || strcmp(ledger->slots[slot].nonce, nonce) != 0) {
         if (!may_deny(&run, true, reply)) return;
         see(model, MODEL_CLASH_NONCE);
@@ -536,15 +571,15 @@ static bool is_live(const struct model_word *words, size_t count) {
 }
 
 static void say_info(struct redis_model *model, struct twi_bytes *reply) {
-    char info[160];
+    char info[240];
     if (!model->policy) {
         say(reply, "-NOPERM this user has no permissions to run the 'info' command\r\n");
         return;
     }
     snprintf(info, sizeof info,
              "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:%s\r\nrole:%s\r\n"
-             "aof_enabled:1\r\n",
-             model->policy, model->is_replica ? "slave" : "master");
+             "aof_enabled:1\r\nrun_id:%040d\r\n",
+             model->policy, model->is_replica ? "slave" : "master", model->run);
     say_bulk(reply, info);
 }
 

@@ -24,6 +24,8 @@ enum model_edge {
     MODEL_DUP,
     MODEL_DUP_NOT_DONE,
     MODEL_GAP,
+    MODEL_PAST,
+    MODEL_KEPT,
     MODEL_GONE_KNOWN, /* evicted */
     MODEL_GONE_UNBORN,
     MODEL_GONE_NO_MARKER,
@@ -97,6 +99,7 @@ struct redis_model {
     int64_t now_ms; /* TIME */
     bool has_script, has_live_script;
     const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
+    int run;              /* of INFO's run_id: another one after each start */
     bool is_replica;      /* INFO says so, and the script: nothing is denied */
     bool is_writable;     /* and takes writes all the same */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */

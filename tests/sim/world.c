@@ -4,19 +4,36 @@
 
 #define POISONED_KEY "w:2" /* what a clumsy operator overwrites with a text for a while */
 
-const char *const world_fault_names[WORLD_FAULTS] = {"connect refused", "black hole",
-                                                     "request cut",     "reply cut",
-                                                     "garbage",         "late execution",
-                                                     "run twice",       "cut short",
-                                                     "restart",         "scripts flushed",
-                                                     "write refused",   "rolled back",
-                                                     "back unborn",     "failover",
-                                                     "wiped",           "restarted empty",
-                                                     "ledgers evicted", "counter evicted",
-                                                     "poisoned",        "expiry lost",
-                                                     "marker lost",     "twin",
-                                                     "clock stepped",   "leap",
-                                                     "killed"};
+const char *const world_fault_names[WORLD_FAULTS] = {"connect refused",
+                                                     "black hole",
+                                                     "request cut",
+                                                     "reply cut",
+                                                     "garbage",
+                                                     "late execution",
+                                                     "run twice",
+                                                     "cut short",
+                                                     "restart",
+                                                     "scripts flushed",
+                                                     "write refused",
+                                                     "rolled back",
+                                                     "back unborn",
+                                                     "failover",
+                                                     "wiped",
+                                                     "restarted empty",
+                                                     "ledgers evicted",
+                                                     "counter evicted",
+                                                     "poisoned",
+                                                     "expiry lost",
+                                                     "marker lost",
+                                                     "twin",
+                                                     "clock stepped",
+                                                     "leap",
+                                                     "killed",
+                                                     "saw empty",
+                                                     "saw empty replica",
+                                                     "saw old replica",
+                                                     "saw writable one",
+                                                     "saw old one"};
 
 void world_note(struct world *world, enum world_fault fault, int node) {
     world->happened[fault]++;
@@ -92,6 +109,10 @@ static void connection_free(struct world_connection *connection) {
 
 /* ---- the transport ----------------------------------------------------------------------------------------------- */
 
+bool world_sees_other(const struct world *world, int node) {
+    return world->now_ms < world->other_until_ms[node];
+}
+
 static int because(struct world_node *node, const char *why) {
     snprintf(node->why, sizeof node->why, "%s", why);
     return -1;
@@ -117,11 +138,13 @@ static int sim_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int
     (void)url, (void)deadline_ms;
     assert_i64_equal(now_ms, world->now_ms);
     if (node->connection) return world->now_ms >= node->connection->up_at_ms;
-    if (world->now_ms < world->down_until_ms || chance(world, world->faults.refuse_connect)) {
+    bool is_down = world->now_ms < world->down_until_ms && !world_sees_other(world, node->index);
+    if (is_down || chance(world, world->faults.refuse_connect)) {
         world_note(world, WORLD_REFUSED_CONNECT, node->index);
         return because(node, "connection refused");
     }
     node->connection = connection_new(world, node);
+    if (node->connection) node->connection->to_other = world_sees_other(world, node->index);
     if (!node->connection) return because(node, "too many connections");
     if (chance(world, world->faults.black_hole)) {
         world_note(world, WORLD_BLACK_HOLE, node->index);
@@ -207,24 +230,25 @@ static void redis_answer(struct world *world, struct world_connection *connectio
 static void redis_execute(struct world *world, struct world_connection *connection) {
     struct model_word words[4096];
     size_t count, used;
+    struct redis_model *redis = connection->to_other ? &world->other : &world->redis;
     while (redis_model_parse(connection->request.data, connection->request.size, words, 4096, &count, &used)) {
-        world->redis.node = connection->node;
-        world->redis.now_ms = world_wall_ms(world) + world->redis_skew_ms;
-        if (world->redis.refuses && words[0].size > 4) world_note(world, WORLD_REFUSED_WRITE, connection->index);
+        redis->node = connection->node;
+        redis->now_ms = world_wall_ms(world) + world->redis_skew_ms;
+        if (redis->refuses && words[0].size > 4) world_note(world, WORLD_REFUSED_WRITE, connection->index);
         if (!connection->client_open) world_note(world, WORLD_LATE_EXECUTION, connection->index);
         bool is_batch = words[0].size >= 4 && memcmp(words[0].data, "EVAL", 4) == 0;
         if (is_batch && chance(world, world->faults.run_twice)) {
             world_note(world, WORLD_RUN_TWICE, connection->index);
             world->scratch.size = 0;
-            redis_model_run(&world->redis, words, count, &world->scratch);
+            redis_model_run(redis, words, count, &world->scratch);
         }
-        bool short_before = world->redis.was_cut_short;
-        if (is_batch && chance(world, world->faults.cut_short)) world->redis.items_max = (size_t)between(world, 0, 3);
+        bool short_before = redis->was_cut_short;
+        if (is_batch && chance(world, world->faults.cut_short)) redis->items_max = (size_t)between(world, 0, 3);
         world->scratch.size = 0;
-        redis_model_run(&world->redis, words, count, &world->scratch);
-        world->redis.items_max = SIZE_MAX;
-        if (world->redis.was_cut_short && !short_before) { /* no reply comes of that */
-            world->redis.was_cut_short = false;
+        redis_model_run(redis, words, count, &world->scratch);
+        redis->items_max = SIZE_MAX;
+        if (redis->was_cut_short && !short_before) { /* no reply comes of that */
+            redis->was_cut_short = false;
             world_note(world, WORLD_CUT_SHORT, connection->index);
             cut(world, connection);
             connection->to_redis.cut = connection->to_client.cut = true;
@@ -251,13 +275,14 @@ static void connection_step(struct world *world, struct world_connection *connec
 static void redis_down(struct world *world, int64_t for_ms) {
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
         struct world_connection *connection = &world->connections[i];
-        if (!connection->used) continue;
+        if (!connection->used || connection->to_other) continue;
         pipe_free(&connection->to_redis);
         twi_bytes_free(&connection->request);
         connection->to_redis.cut = connection->to_client.cut = true;
         cut(world, connection);
     }
     world->down_until_ms = world->now_ms + for_ms;
+    world->redis.run++;
     world->redis.has_script = world->redis.has_live_script = false;
 }
 
@@ -298,8 +323,7 @@ static bool knows_all_ledgers(const struct model_store *before, const struct mod
     return true;
 }
 
-/* Some seconds are forgotten; or a replica that lags takes over, and what was written meanwhile is. */
-static void go_back_perhaps(struct world *world) {
+static void take_snapshot_perhaps(struct world *world) {
     if (world->before_count == 0 || world->now_ms - world->before_at_ms > 400) {
         if (world->before_count == WORLD_SNAPSHOTS) {
             memmove(world->before, world->before + 1, (WORLD_SNAPSHOTS - 1) * sizeof *world->before);
@@ -308,6 +332,10 @@ static void go_back_perhaps(struct world *world) {
         world->before[world->before_count++] = world->redis.store;
         world->before_at_ms = world->now_ms;
     }
+}
+
+/* Some seconds are forgotten; or a replica that lags takes over, and what was written meanwhile is. */
+static void go_back_perhaps(struct world *world) {
     bool back = chance(world, world->faults.roll_back), over = !back && chance(world, world->faults.fail_over);
     if (!back && !over) return;
     size_t i = test_prng_below(&world->prng, world->before_count);
@@ -321,6 +349,58 @@ static void go_back_perhaps(struct world *world) {
     if (over && test_prng_chance(&world->prng, 1, 2)) { /* not promoted yet */
         world->redis.refuses = "READONLY You can't write against a read only replica.";
         world->refuses_until_ms = world->now_ms + between(world, 10, 500);
+    }
+}
+
+/* ---- another store, seen for a while ---- */
+
+/* The node's connections end. What is under way in them may yet be executed, there. */
+static void turn_to(struct world *world, int node, int64_t until_ms) {
+    world->other_until_ms[node] = until_ms;
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
+        struct world_connection *connection = &world->connections[i];
+        if (!connection->used || connection->index != node || connection->to_other == (until_ms != 0)) continue;
+        connection->to_redis.cut = connection->to_client.cut = true;
+        cut(world, connection);
+    }
+}
+
+/* One that begins now, or the one that was seen the last time. */
+static void prepare_other(struct world *world, enum world_other kind) {
+    struct redis_model *other = &world->other;
+    bool is_master = kind == OTHER_EMPTY || kind == OTHER_OLD;
+    if (!(is_master && world->other_known && test_prng_chance(&world->prng, 1, 2))) {
+        int run = other->run;
+        uint64_t edges[MODEL_EDGES];
+        memcpy(edges, other->edges, sizeof edges);
+        redis_model_init(other);
+        memcpy(other->edges, edges, sizeof edges);
+        other->run = (run ? run : 1000000) + 1;
+        if (kind != OTHER_EMPTY && kind != OTHER_EMPTY_REPLICA)
+            other->store = world->before[test_prng_below(&world->prng, world->before_count)];
+    }
+    other->policy = world->redis.policy;
+    other->beside = world->redis.beside;
+    other->is_replica = !is_master;
+    other->is_writable = kind == OTHER_WRITABLE_REPLICA;
+    world->other_known = is_master;
+}
+
+/* One node sees it, or all do. */
+static void flicker_perhaps(struct world *world) {
+    for (int n = 0; n < WORLD_NODES; n++)
+        if (world->other_until_ms[n] && !world_sees_other(world, n)) turn_to(world, n, 0);
+    if (!chance(world, world->faults.flicker) || world->before_count == 0 || world->other_kinds == 0) return;
+    for (int n = 0; n < WORLD_NODES; n++)
+        if (world_sees_other(world, n)) return;
+    if (world->may_flicker && !world->may_flicker()) return;
+    enum world_other kind = (enum world_other)test_prng_below(&world->prng, (uint64_t)world->other_kinds);
+    prepare_other(world, kind);
+    int who = (int)test_prng_below(&world->prng, WORLD_NODES + 1);
+    for (int n = 0; n < WORLD_NODES; n++) {
+        if (who != n && who != WORLD_NODES) continue;
+        world_note(world, WORLD_SAW_OTHER + kind, n);
+        turn_to(world, n, world->now_ms + between(world, 5, world->flicker_max_ms));
     }
 }
 
@@ -384,7 +464,9 @@ static void break_something(struct world *world) {
     }
     if (chance(world, faults->refuse_writes)) refuse_writes(world);
     if (chance(world, faults->poison)) poison(world);
+    if (faults->roll_back || faults->fail_over || faults->flicker) take_snapshot_perhaps(world);
     if (faults->roll_back || faults->fail_over) go_back_perhaps(world);
+    flicker_perhaps(world);
     if (chance(world, faults->wipe)) {
         world_note(world, WORLD_WIPED, -1);
         redis_model_wipe(&world->redis);
@@ -416,6 +498,8 @@ void world_init(struct world *world, uint64_t seed) {
     world->now_ms = 1000000;
     world->wall_offset_ms = INT64_C(1700000000000) - world->now_ms;
     for (int i = 0; i < WORLD_NODES; i++) world->nodes[i] = (struct world_node){.world = world, .index = i, .life = i};
+    redis_model_init(&world->other);
+    world->flicker_max_ms = 1500;
     world->leap_max_ms = 40000;
     world->base_ms = world_wall_ms(world);
 }
@@ -443,6 +527,8 @@ void world_kill(struct world *world, int node, int life) {
 void world_calm(struct world *world) {
     memset(&world->faults, 0, sizeof world->faults);
     world->refuses_until_ms = world->poison_until_ms = world->down_until_ms = 0;
+    for (int n = 0; n < WORLD_NODES; n++)
+        if (world->other_until_ms[n]) turn_to(world, n, 0);
 }
 
 void world_free(struct world *world) {

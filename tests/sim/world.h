@@ -30,6 +30,7 @@ struct world_pipe {
 
 struct world_connection {
     bool used;            /* the slot: until both ends are done with it */
+    bool to_other;        /* it leads to the other store */
     bool client_open;     /* the client has not closed it */
     int node;             /* the life it belongs to */
     int index;            /* the node */
@@ -52,8 +53,11 @@ struct world_faults {
     uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow, run_twice,
         cut_short; /* at each connect, send, run or reply */
     uint32_t restart, flush_scripts, refuse_writes, roll_back, fail_over, wipe, restart_empty, evict_ledgers,
-        evict_counters, poison, persist, lose_marker, twin, step_clock, leap, kill; /* at each step */
+        evict_counters, poison, persist, lose_marker, twin, step_clock, leap, kill, flicker; /* at each step */
 };
+
+/* What the address shows for a while in place of the store. */
+enum world_other { OTHER_EMPTY, OTHER_EMPTY_REPLICA, OTHER_OLD_REPLICA, OTHER_WRITABLE_REPLICA, OTHER_OLD, OTHERS };
 
 enum world_fault {
     WORLD_REFUSED_CONNECT,
@@ -81,7 +85,8 @@ enum world_fault {
     WORLD_STEPPED_CLOCK,
     WORLD_LEAPT, /* everything but time stands still for a while: a machine suspended */
     WORLD_KILLED,
-    WORLD_FAULTS
+    WORLD_SAW_OTHER, /* and OTHERS - 1 more: one for each kind of another store, seen for a while */
+    WORLD_FAULTS = WORLD_SAW_OTHER + OTHERS
 };
 
 /* What the oldest unsettled batch of a node is in when a fault strikes. */
@@ -119,6 +124,12 @@ struct world {
     size_t before_count;
     bool goes_back_to_known; /* never to before a ledger that is there now */
     int64_t before_at_ms;
+    struct redis_model other; /* the other store, and until when each node sees it */
+    int64_t other_until_ms[WORLD_NODES];
+    int64_t flicker_max_ms;
+    int other_kinds;  /* the first so many */
+    bool other_known; /* it is one that was seen before */
+    bool (*may_flicker)(void);
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
     struct twi_bytes scratch;
@@ -134,6 +145,7 @@ void world_free(struct world *world);
 /* The process of that node is gone: what it sent is under way. Its next life keeps other books. */
 void world_kill(struct world *world, int node, int life);
 void world_note(struct world *world, enum world_fault fault, int node); /* -1: it strikes all of them */
+bool world_sees_other(const struct world *world, int node);
 extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);
 
