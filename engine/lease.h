@@ -28,6 +28,8 @@ struct twi_lease {
     /* the turn's own */
     int64_t granted, returned;            /* cumulative: as Redis told, as we say */
     int64_t said_returned, said_spent;    /* as Redis has acknowledged */
+    int64_t sent_returned;                /* as it was said last, heard or not */
+    uint64_t said_life;                   /* the life in which Redis acknowledged last, in this epoch; 0: in none */
     int64_t lot;                          /* how much is drawn at once */
     int64_t spent_then, lately;           /* at measured_ms; in the interval before it */
     int64_t measured_ms, used_ms, dry_ms; /* monotonic; dry: when units that ran out within an interval had come */

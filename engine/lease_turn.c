@@ -18,8 +18,8 @@
 #define IDLE_MS 5000      /* a lease that nobody spends from goes home after that */
 #define SAY_MS 1000       /* what was spent is said that often, where nobody asks */
 #define LOOK_MS 1000      /* so often Redis looks what is stranded */
-#define EPOCH_MS 1000     /* the epoch is asked for that often while nothing is in hand: leases.lua counts on it */
-#define EPOCH_BUSY_MS 500 /* and at least that often otherwise */
+#define EPOCH_MS 150      /* the epoch is asked for that often, or as Redis says: leases.lua counts on it */
+#define EPOCH_BUSY_MS 500 /* and, where units are in hand and engines are few, not less often */
 #define REFUSED_MS 250    /* before something that Redis refused is said again */
 #define WALK_MAX 4096u    /* leases looked at in one turn */
 
@@ -158,6 +158,12 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry
 
 static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease);
 
+/* In a life before, and in this epoch, Redis knew this lease; should it do so no more, it was folded (lease.lua). */
+static int64_t base_of(const tw_engine *engine, const struct twi_lease *lease) {
+    bool was_known = lease->said_life != 0 && lease->said_life != engine->leases.life;
+    return was_known && !lease->restate ? lease->sent_returned : -1;
+}
+
 static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
                  struct twi_lease_ask *ask) {
     struct twi_generation *generation = generation_of(engine, lease);
@@ -171,7 +177,9 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     ask->granted = lease->granted;
     ask->target = lease->granted + want;
     ask->need = need;
+    ask->base = base_of(engine, lease);
     ask->returned = lease->returned;
+    lease->sent_returned = lease->returned;
     ask->spent = spent_of(lease);
     ask->restate = lease->restate;
     ask->spent_all = lease->restate ? twi_load_relaxed(&lease->told_spent) : 0;
@@ -306,6 +314,7 @@ static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *
     memcpy(ask->epoch, leases->epoch.id, sizeof ask->epoch);
     if (leases->restating == 0) memcpy(leases->epoch.said, leases->epoch.id, sizeof leases->epoch.said);
     memcpy(ask->said, leases->epoch.said, sizeof ask->said);
+    if (leases->epoch.life[0] == '\0') leases->epoch.changes = -1;
     ask->tells = !leases->known || strcmp(leases->epoch.said, leases->epoch.id) != 0;
     leases->asking = true;
     return true;
@@ -361,18 +370,35 @@ void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
     if (leases->wanted_count < TWI_LEASE_WANTED_MAX) leases->wanted[leases->wanted_count++] = hash_of(name, size);
 }
 
-void twi_port_lease_other(tw_engine *engine, const char *instance) {
+void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part) {
     struct twi_leases *leases = &engine->leases;
     if (leases->other_count < TWI_LEASE_OTHERS_MAX)
-        (void)snprintf(leases->others[leases->other_count++], sizeof leases->others[0], "%s", instance);
+        (void)snprintf(leases->others[leases->other_count++], sizeof leases->others[0], "%c%s", takes_part ? '+' : '-',
+                       instance);
+}
+
+/* The newest others are kept: those that Redis may forget. */
+static void take_other(struct twi_lease_epoch *epoch, const char *change) {
+    uint32_t at = 0;
+    while (at < epoch->other_count && strcmp(epoch->others[at], change + 1) != 0) at++;
+    bool is_there = at < epoch->other_count;
+    if (!is_there && (change[0] == '-' || strcmp(change + 1, epoch->instance) == 0)) return;
+    if (!is_there && at == TWI_LEASE_OTHERS_MAX) at = 0;
+    if (at < epoch->other_count) {
+        epoch->other_count--;
+        memmove(epoch->others[at], epoch->others[at + 1], (epoch->other_count - at) * sizeof epoch->others[0]);
+    }
+    if (change[0] == '+') memcpy(epoch->others[epoch->other_count++], change + 1, sizeof epoch->others[0]);
 }
 
 /* Until everything is said again, what was known of others before is kept: Redis may have forgotten some. */
-static void take_others(struct twi_leases *leases, bool is_new) {
-    if (!is_new && strcmp(leases->epoch.said, leases->epoch.id) == 0) {
-        memcpy(leases->epoch.others, leases->others, sizeof leases->others);
-        leases->epoch.other_count = leases->other_count;
-    }
+static void take_others(struct twi_leases *leases, const struct twi_lease_answer *answer, bool is_new) {
+    struct twi_lease_epoch *epoch = &leases->epoch;
+    bool may = !is_new && strcmp(epoch->said, epoch->id) == 0;
+    if (may && answer->whole) epoch->other_count = 0;
+    for (uint32_t i = 0; i < leases->other_count && may; i++) take_other(epoch, leases->others[i]);
+    bool is_known = may && (answer->whole || epoch->changes >= 0);
+    epoch->changes = is_known ? answer->changes : -1;
     leases->other_count = 0;
 }
 
@@ -400,6 +426,7 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
         if (lease->granted == 0 && lease->returned == 0) continue;
         if (!lease->restate) engine->leases.restating++;
         lease->restate = true;
+        lease->said_life = 0;
         enqueue(engine, lease);
     }
 }
@@ -418,7 +445,9 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
     struct twi_leases *leases = &engine->leases;
     leases->asking = false;
     bool busy = leases->head != 0;
-    leases->ask_at_ms = engine->turn_mono_ms + (busy ? busy_ms(engine) : EPOCH_MS);
+    int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
+    if (busy && every_ms <= EPOCH_BUSY_MS && busy_ms(engine) < every_ms) every_ms = busy_ms(engine);
+    leases->ask_at_ms = engine->turn_mono_ms + every_ms;
     if (answer->kind != TWI_LEASE_TOLD) {
         leases->wanted_count = leases->other_count = 0;
         leases->ask_at_ms =
@@ -429,7 +458,12 @@ static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const
     leases->wanted_since_ms = answer->redis_ms;
     leases->known = !ask->leaves;
     bool is_new = strcmp(leases->epoch.id, answer->id) != 0;
-    take_others(leases, is_new);
+    leases->epoch.every_ms = answer->every_ms;
+    if (!ask->leaves && strcmp(leases->epoch.life, answer->life) != 0) {
+        (void)snprintf(leases->epoch.life, sizeof leases->epoch.life, "%s", answer->life);
+        leases->life++;
+    }
+    take_others(leases, answer, is_new);
     if (is_new && !ask->leaves) begin_epoch(engine, answer);
     mark_wanted(engine);
     /* Its end is awaited, or what was said again is to be told. */
@@ -446,10 +480,12 @@ static void lower_drawn(struct twi_lease *lease, const struct twi_lease_ask *ask
     if (answer->total <= ask->limit && answer->spent_all <= ask->limit) twi_store_relaxed(&lease->drawn, ask->limit);
 }
 
-static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask, int64_t granted) {
-    int64_t more = granted - lease->granted;
+static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
+                       const struct twi_lease_answer *answer) {
+    int64_t granted = answer->granted, more = granted - lease->granted;
     if (more <= 0) {
-        lease->retry_ms = engine->turn_mono_ms + (ask->need != 0 ? again_ms(engine) : busy_ms(engine));
+        int64_t wait_ms = ask->need != 0 ? again_ms(engine) : busy_ms(engine);
+        lease->retry_ms = engine->turn_mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
         return;
     }
     bool whole = granted >= ask->target;
@@ -467,12 +503,13 @@ static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struc
     lease->said_returned = ask->returned;
     lease->said_spent = ask->spent;
     lease->said_ms = engine->turn_mono_ms;
+    lease->said_life = engine->leases.life;
     if (ask->restate) said_again(engine, lease);
     twi_port_count(engine, limit_at_risk, answer->risk - lease->risk);
     lease->risk = answer->risk;
     if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
     lower_drawn(lease, ask, answer);
-    take_grant(engine, lease, ask, answer->granted);
+    take_grant(engine, lease, ask, answer);
     if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
     twi_store_release(&lease->told_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
     twi_store_relaxed(&lease->told_ms, engine->turn_mono_ms << 1 | 1);

@@ -24,8 +24,9 @@ struct twi_leases {
     bool asking, leaves, left;
     int64_t ask_at_ms, walk_at_ms;
     int64_t wanted_since_ms; /* Redis's clock */
+    uint64_t life;           /* rises with each life that Redis names */
     struct twi_lease_epoch epoch;
-    char others[TWI_LEASE_OTHERS_MAX][33]; /* named in the answer that is being read */
+    char others[TWI_LEASE_OTHERS_MAX][34]; /* named in the answer that is being read: "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
     uint64_t wanted[TWI_LEASE_WANTED_MAX];
     uint32_t wanted_count;

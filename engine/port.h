@@ -123,8 +123,11 @@ struct twi_lease_epoch {
     char id[33];                           /* "": none known */
     char run[41];                          /* the history of the store it was begun in; "": not known */
     char said[33];                         /* the epoch in which we have said everything again */
+    char life[33];                         /* ours, as Redis calls it; "": not told */
     char others[TWI_LEASE_OTHERS_MAX][33]; /* that take part, as far as we were told */
     uint32_t other_count;
+    int64_t changes;  /* who came and went, up to this one, is known; -1: nothing is */
+    int64_t every_ms; /* how often we are to come */
 };
 
 struct twi_lease;
@@ -133,6 +136,7 @@ struct twi_lease_ask {
     struct twi_lease *lease; /* NULL: of the epoch (leases.lua) */
     struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
+    int64_t base; /* returned, as it was said at most in a life before; -1: there is none, or it is unknown */
     bool look, restate;
     bool leaves;              /* of the epoch: nothing is held any more */
     bool tells;               /* of the epoch: the others are named, too */
@@ -152,15 +156,18 @@ struct twi_lease_answer {
     int64_t redis_ms;
     bool open;                                         /* grants may be given */
     int64_t granted, total, spent_all, stranded, risk; /* of a lease; stranded -1: not told */
-    const char *id, *run;                              /* of the epoch */
+    int64_t wait_ms;                                   /* of a lease: this engine is new for so long */
+    const char *id, *run, *life;                       /* of the epoch */
+    int64_t every_ms, changes;                         /* of the epoch */
+    bool whole;                                        /* of the epoch: who was named is all, not what has changed */
 };
 /* Up to `count_max` things to say on the connection of that serial number (which rises with each connection). Each is answered
  * exactly once by twi_port_lease_told(), at the latest when that connection is lost; until then its window stays. */
 size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max);
 void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer);
 /* Before the answer of an epoch: the lease of the counter with that Redis key (without the prefix) is wanted by others. */
-/* Another engine that takes part. */
-void twi_port_lease_other(tw_engine *engine, const char *instance);
+/* Another engine that takes part, or does no more. */
+void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part);
 void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine);
 /* Monotonic ms at which there will be something to say of leases; INT64_MAX: nothing is known of. */

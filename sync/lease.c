@@ -22,8 +22,8 @@ enum { SCRIPT_LEASES, SCRIPT_LEASE };
 static const struct {
     const char *text, *sha1;
     size_t keys, args;
-} scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 8},
-               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 13}};
+} scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 10},
+               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 15}};
 
 static struct twi_lease_pending *pending_at(struct twi_lease_link *link, uint32_t i) {
     return &link->ring[(link->first + i) % TWI_LEASES_MAX];
@@ -63,6 +63,8 @@ static void put_epoch_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     twi_wire_put_text(&sync->out, fresh);
     twi_wire_put_i64(&sync->out, ask->wanted_since_ms);
     twi_wire_put_text(&sync->out, ask->leaves ? "1" : "0");
+    twi_wire_put_i64(&sync->out, epoch->changes);
+    twi_wire_put_i64(&sync->out, epoch->every_ms);
     for (uint32_t i = 0; i < others; i++) twi_wire_put_text(&sync->out, epoch->others[i]);
 }
 
@@ -92,6 +94,11 @@ static void put_lease_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
     twi_wire_put_i64(&sync->out, ask->spent);
     twi_wire_put_i64(&sync->out, ask->spent_all);
     twi_wire_put_text(&sync->out, ask->look ? "1" : "0");
+    twi_wire_put_text(&sync->out, epoch->life);
+    if (ask->base >= 0)
+        twi_wire_put_i64(&sync->out, ask->base);
+    else
+        twi_wire_put_text(&sync->out, "");
 }
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
@@ -126,9 +133,10 @@ static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_le
     if (twi_node_is(&nodes[1], "LATE")) answer->kind = TWI_LEASE_TOO_LATE;
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open;
-    if (count != 9 || !twi_node_i64(&nodes[3], &answer->granted) || !twi_node_i64(&nodes[4], &answer->total) ||
+    if (count != 10 || !twi_node_i64(&nodes[3], &answer->granted) || !twi_node_i64(&nodes[4], &answer->total) ||
         !twi_node_i64(&nodes[5], &answer->spent_all) || !twi_node_i64(&nodes[6], &answer->stranded) ||
-        !twi_node_i64(&nodes[7], &answer->risk) || !twi_node_i64(&nodes[8], &open))
+        !twi_node_i64(&nodes[7], &answer->risk) || !twi_node_i64(&nodes[8], &open) ||
+        !twi_node_i64(&nodes[9], &answer->wait_ms))
         return false;
     answer->kind = TWI_LEASE_TOLD;
     answer->open = open == 1;
@@ -141,22 +149,31 @@ static void take_wanted(struct twi_sync *sync, const struct twi_node *name) {
         twi_port_lease_wanted(sync->engine, name->text + skip, name->size - skip);
 }
 
+#define EPOCH_HEAD 11u
+
+static bool is_text(const struct twi_node *node, size_t size_max) {
+    return node->type == TWI_NODE_STRING && node->size <= size_max;
+}
+
 static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
                        struct twi_lease_answer *answer) {
     if (!twi_node_is(&nodes[1], "OK")) return true;
     int64_t open, others;
-    if (count < 7 || nodes[3].type != TWI_NODE_STRING || nodes[3].size > 32 || !twi_node_i64(&nodes[4], &open) ||
-        nodes[5].type != TWI_NODE_STRING || nodes[5].size > 40 || !twi_node_i64(&nodes[6], &others) || others < 0 ||
-        others > (int64_t)count - 7)
+    if (count < EPOCH_HEAD || !is_text(&nodes[3], 32) || !twi_node_i64(&nodes[4], &open) || !is_text(&nodes[5], 40) ||
+        !is_text(&nodes[6], 32) || !twi_node_i64(&nodes[7], &answer->every_ms) ||
+        !twi_node_i64(&nodes[8], &answer->changes) || !twi_node_i64(&nodes[10], &others) || others < 0 ||
+        others > (int64_t)(count - EPOCH_HEAD))
         return false;
     answer->kind = TWI_LEASE_TOLD;
     answer->open = open == 1;
     answer->id = nodes[3].text;
     answer->run = nodes[5].text;
-    size_t at = 7;
+    answer->life = nodes[6].text;
+    answer->whole = twi_node_is(&nodes[9], "1");
+    size_t at = EPOCH_HEAD;
     for (; others > 0; others--, at++)
-        if (nodes[at].type == TWI_NODE_STRING && nodes[at].size == 32)
-            twi_port_lease_other(sync->engine, nodes[at].text);
+        if (is_text(&nodes[at], 33) && nodes[at].size == 33)
+            twi_port_lease_other(sync->engine, nodes[at].text + 1, nodes[at].text[0] == '+');
     for (; at < count; at++) take_wanted(sync, &nodes[at]);
     return true;
 }
@@ -200,6 +217,7 @@ bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
     if (answer.id) { /* the reply's texts go with it */
         snprintf(pending->id, sizeof pending->id, "%s", answer.id);
         snprintf(pending->run, sizeof pending->run, "%s", answer.run);
+        snprintf(pending->life, sizeof pending->life, "%s", answer.life);
     }
     pending->answer = answer;
     link->held++;
@@ -213,7 +231,11 @@ void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer) 
     bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)sync->wait_replicas;
     for (; link->held != 0; link->held--) {
         struct twi_lease_answer said = pending_at(link, 0)->answer;
-        if (said.id) said.id = pending_at(link, 0)->id, said.run = pending_at(link, 0)->run;
+        if (said.id) {
+            said.id = pending_at(link, 0)->id;
+            said.run = pending_at(link, 0)->run;
+            said.life = pending_at(link, 0)->life;
+        }
         if (!enough && said.kind == TWI_LEASE_TOLD) said = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
         tell_first(sync, &said);
     }

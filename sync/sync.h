@@ -82,7 +82,7 @@ struct twi_plain {
 struct twi_lease_pending {
     struct twi_lease_ask ask;
     struct twi_lease_answer answer; /* of those that are held */
-    char id[33], run[41];           /* what it names */
+    char id[33], run[41], life[33]; /* what it names */
 };
 struct twi_lease_link {
     struct twi_lease_pending ring[TWI_LEASES_MAX];

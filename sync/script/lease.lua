@@ -7,49 +7,65 @@
 -- KEYS[2]  what is wanted (leases.lua)
 -- KEYS[3]  the lease (a hash beside the counter): t the units out, granted and not given back, of all instances; s those of
 --          them that are known to be spent; l the limit that was named last; e the epoch in which it was made; f what was
---          surely spent before Redis forgot all; and for each instance "connection granted returned spent risk"
+--          surely spent before Redis forgot all; for each instance "connection granted returned spent risk"; d what those
+--          have spent who are folded; k "time cursor sum stranded" of a look at all who are many
 -- ARGV     1 version, 2 the epoch, 3 instance, 4 the serial number of its connection, 5 the window's expiry (absolute, ms;
 --          0: none), 6 limit, 7 granted as it was told, 8 what granted should become, 9 how many more units are of use at
 --          least (0: it only draws ahead), 10 returned, 11 spent, 12 the sum spent as it was told (0: it is not saying
---          everything again), 13 "1": look how much is stranded
--- Answers  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open}
---          OK; EPOCH another epoch has begun, first everything is to be said again; STALE a later connection of this
+--          everything again), 13 "1": look how much is stranded, 14 its life (leases.lua), 15 returned as it was said at most
+--          in a life before, of a lease that was said in this epoch ("": there is none)
+-- Answers  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open, in how many ms this engine is no longer
+--          new (0: it is not)}
+--          OK; EPOCH another epoch has begun, or another life: that is to be asked for first; STALE a later connection of this
 --          instance has spoken already; LATE the window is dead by Redis's clock; CLASH another version. But for OK nothing
 --          was done. The error READONLY from a replica
 --
+-- FOLDED is an engine whose life is over (it left, or was not heard of for a day) and that has no unit out: its field goes, and
+-- what it has spent is in d. A late copy of its words is of a life that is over, and counts for nothing. Should it come
+-- again, in another life and the same epoch, it had no unit out: what it has spent is taken from d again.
 -- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot, and that is
 -- added to its risk. Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
 -- connection may outlive a change. There is no OK and no LATE without a write before it; the first one goes by redis.call, so
--- Redis refuses all or nothing. Numbers are exact up to 2^53.
-local STRANDED_MS = 5000                 -- engines are heard of once a second
+-- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
+local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
 local WANTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
-local NEW_MS = 1200                      -- by then all others have been told of this engine: they ask once a second
+local NEW_MS = 1200                      -- by then others have been told of this engine, where they are few all of them
+local EVERY_MS, EVERY_MORE_MS = 150, 0.5 -- as in leases.lua
+local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more parts than that are looked at by pages, so many at once, not more often
 local function number(text) return tonumber(text or '0') or 0 end
 local function text(value) return string.format('%.0f', value) end
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end
+local me, serial, limit = ARGV[3], number(ARGV[4]), number(ARGV[6])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = redis.call('HMGET', KEYS[1], 'id', 'run', 'open', 'b:' .. ARGV[3])
+local epoch = redis.call('HMGET', KEYS[1], 'id', 'run', 'open', 'b:' .. me, 'n')
 local info = redis.pcall('INFO', 'replication')
 if type(info) == 'string' then           -- else it is not permitted: a change is noticed only by what is missing
   if string.find(info, 'role:slave', 1, true) then return {err = 'READONLY this store is a replica'} end
   if epoch[2] ~= string.match(info, 'master_replid:(%x+)') then return {'EPOCH', now} end
 end
-if epoch[1] ~= ARGV[2] then return {'EPOCH', now} end
+if epoch[1] ~= ARGV[2] or epoch[4] ~= ARGV[14] then return {'EPOCH', now} end
 local expiry = number(ARGV[5])
 if expiry ~= 0 and now >= expiry then
   local said = redis.pcall('PEXPIRE', KEYS[2], WANTED_MS) -- it changes nothing of note, and only a master does it
   if type(said) == 'table' and string.find(said.err, 'READONLY', 1, true) then return said end
   return {'LATE', now}
 end
+local live = math.max(1, number(epoch[5]))
+local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * live))
+local is_new_for = math.max(0, number(epoch[4]) + math.min(NEW_MS, every + 50) - now)
 
-local me, serial, limit = ARGV[3], number(ARGV[4]), number(ARGV[6])
-local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', me)
-local total, spent_all, floor = number(had[1]), number(had[2]), number(had[3])
-local conn, granted, returned, spent, risk = string.match(had[6] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
+local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', 'd', 'k', me)
+local total, spent_all, floor, folded = number(had[1]), number(had[2]), number(had[3]), number(had[6])
+local conn, granted, returned, spent, risk = string.match(had[8] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
 if serial < conn then return {'STALE', now} end
+if not had[8] and ARGV[15] ~= '' then    -- it was folded
+  granted, returned = number(ARGV[7]), number(ARGV[15])
+  spent = granted - returned
+  folded = folded - spent
+end
 
 if number(ARGV[10]) > returned then      -- first what comes back
   total = total - (number(ARGV[10]) - returned)
@@ -62,7 +78,7 @@ local function beyond(limits)
   local used = math.max(total, floor)
   return used > limits and used - limits or 0
 end
-local open = epoch[3] == '1' and epoch[4] and now - epoch[4] >= NEW_MS
+local open = epoch[3] == '1' and is_new_for == 0
 if number(ARGV[7]) > granted then        -- forgotten
   local limits = math.max(limit, number(had[4]))
   local before = beyond(limits)
@@ -79,10 +95,16 @@ end
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
 
 local want, need, failed = number(ARGV[8]) - granted, number(ARGV[9]), false
+local parts = 0                          -- how many engines have a field here
+if (want > 0 and open) or ARGV[13] == '1' then
+  local fixed = 0
+  for i = 1, 7 do fixed = fixed + (had[i] and 1 or 0) end
+  parts = redis.call('HLEN', KEYS[3]) - fixed + (had[8] and 0 or 1)
+end
 if want > 0 and open then
-  -- A share of what is left, so that lots shrink towards 1 at the end; holders: all who ever drew here.
+  -- A share of what is left, so that lots shrink towards 1 at the end; holders: those who have drawn here, and live.
   local left = limit - math.max(total, floor)
-  local holders = math.max(1, redis.call('HLEN', KEYS[3]) - (had[1] and (had[3] and 5 or 4) or 0) + (had[6] and 0 or 1))
+  local holders = math.max(1, math.min(parts, live))
   local give = math.min(want, math.max(need, math.floor(left / (2 * holders))), left)
   if give < need or give < 0 then give = 0 end
   granted = granted + give
@@ -90,31 +112,73 @@ if want > 0 and open then
   failed = give < need
 end
 
-local mine = table.concat({text(serial), text(granted), text(returned), text(spent), text(risk)}, ' ')
-local set = {'t', text(total), 's', text(spent_all), 'l', text(limit), 'e', had[5] or ARGV[2], me, mine}
-if floor > 0 then
-  set[11] = 'f'
-  set[12] = text(floor)
-end
-redis.call('HSET', KEYS[3], unpack(set))
-if expiry ~= 0 and redis.pcall('PTTL', KEYS[3]) == -1 then redis.pcall('PEXPIREAT', KEYS[3], ARGV[5]) end
-
-local stranded = -1
-if failed or ARGV[13] == '1' then
-  stranded = 0
-  local all = redis.pcall('HGETALL', KEYS[3])
-  for i = 1, #all, 2 do
-    if #all[i] == 32 and all[i] ~= me then
-      local _, g, r, s = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (-?%d+) ')
-      local heard = redis.pcall('HGET', KEYS[1], 'i:' .. all[i])
-      if type(heard) ~= 'string' or now - number(heard) > STRANDED_MS then
-        stranded = stranded + math.max(0, number(g) - number(r) - number(s))
-      end
+-- Who else has a field here, all of them or the next page: what is stranded, and who is folded.
+local gone, gone_spent, stranded = {}, 0, -1
+local function look_at(fields)
+  local who, of, asked, sum = {}, {}, {}, 0
+  for i = 1, #fields, 2 do
+    if #fields[i] == 32 and fields[i] ~= me then
+      local _, g, r, s = string.match(fields[i + 1], '^(%d+) (%d+) (%d+) (-?%d+) ')
+      who[#who + 1] = fields[i]
+      of[#of + 1] = {number(g) - number(r) - number(s), number(s)}
+      asked[#asked + 1] = 'b:' .. fields[i]
+      asked[#asked + 1] = 'i:' .. fields[i]
     end
   end
+  local lives = #asked == 0 and {} or redis.pcall('HMGET', KEYS[1], unpack(asked))
+  if lives.err then return 0 end
+  for i = 1, #who do
+    local heard = lives[2 * i]
+    if of[i][1] == 0 and not lives[2 * i - 1] then
+      gone[#gone + 1] = who[i]
+      gone_spent = gone_spent + of[i][2]
+    elseif not heard or now - number(heard) > math.max(STRANDED_MS, 5 * every) then
+      sum = sum + math.max(0, of[i][1])
+    end
+  end
+  return sum
 end
+local state = had[7]
+if failed or ARGV[13] == '1' then
+  if parts <= FEW then
+    local all = redis.pcall('HGETALL', KEYS[3])
+    stranded = look_at(all.err and {} or all)
+  else
+    local at, cursor, sum, last = string.match(state or '', '^(%d+) (%d+) (%d+) (-?%d+)$')
+    if now - number(at) >= LOOK_MS then
+      -- More fields than twice those who live: the fields of many who are gone.
+      local count = parts > 2 * live + FEW and 8 * PAGE or PAGE
+      local page = redis.pcall('HSCAN', KEYS[3], cursor or '0', 'COUNT', count)
+      if not page.err then
+        sum = number(sum) + look_at(page[2])
+        if page[1] == '0' then
+          last = sum
+          sum = 0
+        end
+        state = table.concat({now, page[1], text(sum), text(number(last or '-1'))}, ' ')
+      end
+    end
+    stranded = number(last or '-1')
+  end
+end
+
+local mine = table.concat({text(serial), text(granted), text(returned), text(spent), text(risk)}, ' ')
+local set = {'t', text(total), 's', text(spent_all), 'l', text(limit), 'e', had[5] or ARGV[2], me, mine}
+local function put(field, value)
+  set[#set + 1] = field
+  set[#set + 1] = value
+end
+if floor > 0 then put('f', text(floor)) end
+if had[6] or folded ~= 0 then put('d', text(folded)) end
+if state then put('k', state) end
+redis.call('HSET', KEYS[3], unpack(set))
+if #gone ~= 0 and redis.pcall('HDEL', KEYS[3], unpack(gone)) == #gone then -- where that is forbidden, nobody is folded
+  redis.call('HSET', KEYS[3], 'd', text(folded + gone_spent))
+end
+if expiry ~= 0 and redis.pcall('PTTL', KEYS[3]) == -1 then redis.pcall('PEXPIREAT', KEYS[3], ARGV[5]) end
 if failed then
   redis.pcall('ZADD', KEYS[2], now, me .. KEYS[3])
-  redis.pcall('PEXPIRE', KEYS[2], WANTED_MS)
+  redis.pcall('PEXPIRE', KEYS[2], math.max(WANTED_MS, 3 * every))
 end
-return {'OK', now, text(granted), text(total), text(math.max(spent_all, floor)), text(stranded), text(risk), open and 1 or 0}
+return {'OK', now, text(granted), text(total), text(math.max(spent_all, floor)), text(stranded), text(risk), open and 1 or 0,
+  is_new_for}

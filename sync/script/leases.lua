@@ -5,54 +5,89 @@
 -- use, FLUSHALL), or an engine comes from an epoch that this store has never met (another store was seen for a while), or
 -- lease.lua found a grant missing. In an epoch nothing is granted until every engine that took part has said again what it was
 -- granted. Who took part is known from here, and, should Redis have forgotten the newest of them, from the others: each has
--- been told of all others, and a new one is granted nothing before they have been.
+-- been told of all others, as far as it can hold them, and a new one is granted nothing before they have been.
 --
 -- KEYS[1]  the epoch (a hash without expiry): id; run, the master_replid it was begun in; was, the epochs before it, the last
 --          sixteen; from, until then nothing is granted; to, who has not come by then is not waited for; open, 1 while grants
---          may be given; i:INSTANCE, when (ms) that engine was last heard of; b:INSTANCE, when it first was; w:INSTANCE, it has
---          not said everything again
+--          may be given; n, how many engines take part; late, how many are waited for; tag, what their w: says; c, how often
+--          somebody came or went, and j:1, j:2 ... the last 64 of these, "+INSTANCE" or "-INSTANCE"; k, "time cursor" of the
+--          last tidying. Of each engine: i:INSTANCE, when (ms) it was last heard of; b:INSTANCE, its life: when it came;
+--          w:INSTANCE, it has not said everything again; g:INSTANCE, since when it has not been heard of for a minute
 -- KEYS[2]  what is wanted (a sorted set): instance and name of a lease, by when (ms) it last got too little
 -- ARGV     1 version, 2 instance, 3 the epoch it knows ("": none, it was never granted anything), 4 the run of that epoch,
 --          5 the epoch in which it has said everything again, 6 an id for a new epoch, 7 since when (ms) it wants to know what
---          is wanted, 8 "1": it holds nothing any more, and goes; 9.. others that it was told of, where it may know more than
---          Redis does
--- Answers  {status, ms of TIME, id, open, run, how many others take part, their instances ..., names that are wanted ...}
+--          is wanted, 8 "1": it holds nothing any more, and goes; 9 the c it knows of that epoch (-1: none), 10 how often (ms)
+--          it was told to come; 11.. others that it was told of, where it may know more than Redis does
+-- Answers  {status, ms of TIME, id, open, run, life, how often (ms) it is to come, c, "1" the whole list follows or "0" what
+--          has changed since the c it knows, how many, "+INSTANCE" or "-INSTANCE" ..., names that are wanted ...}
 --          OK; CLASH another version, nothing was done; the error READONLY from a replica, also from one that takes writes
 --
 -- Always true: there is no answer without a write before it, so a copy of the store that is only read tells nothing; the first
 -- write goes by redis.call, so that Redis refuses all or nothing; every further call with the same arguments changes nothing
--- but times. Which server this is the script looks up itself: a connection may outlive a change of it.
-local FRESH_MS = 1200                    -- first use: engines that live have come (they do once a second)
-local WIPED_MS = 2500                    -- the same server, and empty: they are connected, and come once a second
+-- but times. Which server this is the script looks up itself: a connection may outlive a change of it. What a call costs does
+-- not grow with the engines, but for the first call of an epoch.
+local FRESH_MS = 1200                    -- first use: engines that live have come
+local WIPED_MS = 2500                    -- the same server, and empty: they are connected, and come by themselves
 local RESTARTED_MS = 11000               -- another server, and empty: they are back after 10 s at most (sync/breaker.h)
 local SETTLE_MS = 1000                   -- another server that knows them: for those it has lost with its last second
 local LATE_MS = 2000                     -- for one that comes when the others have begun again
 local FORGET_MS = 60000                  -- an engine that was not heard of for so long is not waited for in a later epoch
+local LIFE_MS = 86400000                 -- and after that its life is over: should it come again, it begins another
 local WANTED_MS = 5000
-
-local WAS_MAX = 16
+local TIDY_MS = 1000
+local WAS_MAX, LOG_MAX, TOLD_MAX = 16, 64, 100
+local EVERY_MS, EVERY_MORE_MS = 150, 0.5 -- how often each comes: so often, or so many ms for each that there is (lease.lua)
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end
-local me = ARGV[2]
+local me, known, said, fresh = ARGV[2], ARGV[3], ARGV[5], ARGV[6]
 local info = redis.pcall('INFO', 'replication')
 if type(info) ~= 'string' then info = '' end -- not permitted: a change is noticed only by what is missing
 if string.find(info, 'role:slave', 1, true) then return {err = 'READONLY this store is a replica'} end
 local run = string.match(info, 'master_replid:(%x+)') or ''
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local all, had = redis.call('HGETALL', KEYS[1]), {}
-for i = 1, #all, 2 do had[all[i]] = all[i + 1] end
 
-if ARGV[8] == '1' then
-  redis.call('HDEL', KEYS[1], 'i:' .. me, 'b:' .. me, 'w:' .. me)
-  return {'OK', now, had['id'] or '', 0, run, 0}
-end
+local names = {'id', 'run', 'was', 'from', 'to', 'open', 'n', 'late', 'tag', 'c', 'k', 'i:' .. me, 'b:' .. me, 'w:' .. me}
+local values, had = redis.call('HMGET', KEYS[1], unpack(names)), {}
+for i = 1, #names do had[names[i]] = values[i] or nil end
+local n, late, changes = tonumber(had['n'] or '0'), tonumber(had['late'] or '0'), tonumber(had['c'] or '0')
 
 local set, gone = {}, {}                 -- what becomes of the hash: in one write
 local function put(field, value)
   set[#set + 1] = field
   set[#set + 1] = value
   had[field] = value
+end
+local function drop(field)
+  gone[#gone + 1] = field
+  had[field] = nil
+end
+local function note(change)              -- somebody came, or went
+  changes = changes + 1
+  put('j:' .. changes, change)
+  if changes > LOG_MAX then drop('j:' .. changes - LOG_MAX) end
+end
+local function write(call, command, list) -- Lua unpacks some thousands at most
+  for i = 1, #list, 1000 do call(command, KEYS[1], unpack(list, i, math.min(i + 999, #list))) end
+end
+local function write_all()
+  for field, value in pairs({n = n, late = late, c = changes}) do
+    value = tostring(math.max(value, 0))
+    if had[field] ~= value then put(field, value) end
+  end
+  write(redis.call, 'HSET', set)
+  write(redis.pcall, 'HDEL', gone)       -- where it is forbidden nothing is tidied
+end
+
+if ARGV[8] == '1' then
+  redis.call('HDEL', KEYS[1], 'i:' .. me, 'b:' .. me, 'w:' .. me, 'g:' .. me)
+  if had['w:' .. me] and had['w:' .. me] == had['tag'] then late = late - 1 end
+  if had['i:' .. me] then
+    n = n - 1
+    note('-' .. me)
+    write_all()
+  end
+  return {'OK', now, had['id'] or '', 0, run, '0', 0, -1, '0', 0}
 end
 
 local function has_met(id) return string.find(had['was'] or '', id, 1, true) ~= nil end
@@ -61,71 +96,147 @@ local function begin()
   local wait = SETTLE_MS
   if had['id'] == nil then
     wait = FRESH_MS
-    if ARGV[3] ~= '' then wait = ARGV[4] == run and WIPED_MS or RESTARTED_MS end
+    if known ~= '' then wait = ARGV[4] == run and math.max(WIPED_MS, 2.5 * tonumber(ARGV[10])) or RESTARTED_MS end
   elseif had['id'] == '' then
     wait = 0
   end
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'i:' then put('w:' .. string.sub(all[i], 3), '1') end
-  end
   local was = {}
-  for _, id in ipairs({had['id'] or '', ARGV[3]}) do
+  for _, id in ipairs({had['id'] or '', known}) do
     if id ~= '' and not has_met(id) and id ~= was[1] then was[#was + 1] = id end
   end
   for id in string.gmatch(had['was'] or '', '[^,]+') do
     if #was < WAS_MAX then was[#was + 1] = id end
   end
+  n, late = 0, 0
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == 'i:' then
+      n = n + 1
+      if now - tonumber(all[i + 1]) <= FORGET_MS then
+        put('w:' .. string.sub(all[i], 3), fresh)
+        late = late + 1
+      end
+    end
+  end
   put('was', table.concat(was, ','))
-  put('id', ARGV[6])
+  put('id', fresh)
+  put('tag', fresh)
   put('run', run)
-  put('from', tostring(now + wait))
-  put('to', tostring(now + RESTARTED_MS))
+  put('from', string.format('%.0f', now + wait))
+  put('to', string.format('%.0f', math.max(now + RESTARTED_MS, now + wait)))
   put('open', '0')
 end
 
-local is_strange = ARGV[3] ~= '' and ARGV[3] ~= had['id'] and not has_met(ARGV[3])
-if (had['id'] or '') == '' or (run ~= '' and had['run'] ~= run) or is_strange then begin() end
+local is_strange = known ~= '' and known ~= had['id'] and not has_met(known)
+if (had['id'] or '') == '' or (run ~= '' and had['run'] ~= run) or is_strange or not had['n'] then begin() end
+
+-- Who is there.
+if not had['i:' .. me] then
+  n = n + 1
+  note('+' .. me)
+  drop('g:' .. me)
+end
 put('i:' .. me, tostring(now))
 if not had['b:' .. me] then put('b:' .. me, tostring(now)) end
-for i = 9, #ARGV do
-  if had['open'] ~= '1' and not had['i:' .. ARGV[i]] and not had['w:' .. ARGV[i]] then put('w:' .. ARGV[i], '1') end
+
+-- Who is waited for.
+if had['open'] ~= '1' and #ARGV > 10 then
+  local fields = {}
+  for i = 11, #ARGV do
+    fields[#fields + 1] = 'i:' .. ARGV[i]
+    fields[#fields + 1] = 'w:' .. ARGV[i]
+  end
+  local of = redis.call('HMGET', KEYS[1], unpack(fields))
+  for i = 1, #of, 2 do
+    if not of[i] and not had[fields[i]] and of[i + 1] ~= had['tag'] and had[fields[i + 1]] ~= had['tag'] then
+      put(fields[i + 1], had['tag'])
+      late = late + 1
+    end
+  end
 end
-if ARGV[3] ~= '' and ARGV[5] ~= had['id'] then
-  if not had['w:' .. me] then
-    put('w:' .. me, '1')
+local is_late = had['w:' .. me] and had['w:' .. me] == had['tag']
+if known ~= '' and said ~= had['id'] then
+  if not is_late then
+    put('w:' .. me, had['tag'])
+    late = late + 1
     if tonumber(had['to']) < now + LATE_MS then put('to', tostring(now + LATE_MS)) end
   end
-elseif had['w:' .. me] then
-  gone[#gone + 1] = 'w:' .. me
-  had['w:' .. me] = nil
+elseif is_late then
+  late = late - 1
+  drop('w:' .. me)
 end
+local open = now >= tonumber(had['from']) and (late == 0 or now >= tonumber(had['to'])) and '1' or '0'
+if open == '1' and late ~= 0 then        -- who comes after this makes the others wait anew
+  late = 0
+  put('tag', fresh)
+end
+if open ~= had['open'] then put('open', open) end
 
-local late, others = {}, {}
-for field, value in pairs(had) do
-  local kind, who = string.sub(field, 1, 2), string.sub(field, 3)
-  if kind == 'w:' then late[#late + 1] = field end
-  if kind == 'i:' and now - tonumber(value) > FORGET_MS and not had['w:' .. who] then
-    gone[#gone + 1] = field
-    gone[#gone + 1] = 'b:' .. who
-  elseif kind == 'i:' and who ~= me then
-    others[#others + 1] = who
+-- Some are looked at: who has not been heard of for long.
+local function tidy(cursor)
+  local page = redis.pcall('HSCAN', KEYS[1], cursor, 'COUNT', '64')
+  if page.err then return '0' end
+  for i = 1, #page[2], 2 do
+    local kind, who, value = string.sub(page[2][i], 1, 2), string.sub(page[2][i], 3), page[2][i + 1]
+    if kind == 'i:' and who ~= me and now - tonumber(value) > FORGET_MS and had['w:' .. who] ~= had['tag'] and
+      redis.pcall('HDEL', KEYS[1], page[2][i]) == 1 then
+      put('g:' .. who, tostring(now))
+      note('-' .. who)
+      n = n - 1
+    elseif kind == 'g:' and who ~= me and now - tonumber(value) > LIFE_MS then
+      drop(page[2][i])
+      drop('b:' .. who)
+      drop('w:' .. who)
+    elseif kind == 'w:' and value ~= had['tag'] and had[page[2][i]] ~= had['tag'] then
+      drop(page[2][i])
+    end
+  end
+  return page[1]
+end
+local tidied, cursor = string.match(had['k'] or '', '^(%d+) (%d+)$')
+local tidies = not tidied or now - tonumber(tidied) >= TIDY_MS
+local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * n))
+if tidies then
+  cursor = tidy(cursor or '0')
+  put('k', now .. ' ' .. cursor)
+end
+write_all()
+
+-- The others, as far as it does not know them.
+local told, whole = {}, '0'
+local function tell_all()
+  local all
+  if n <= TOLD_MAX then
+    all = redis.call('HGETALL', KEYS[1])
+  else
+    all = redis.call('HSCAN', KEYS[1], tonumber(string.sub(me, 1, 8), 16) or 0, 'COUNT', '300')[2]
+  end
+  whole = '1'
+  for i = 1, #all, 2 do
+    if #told < TOLD_MAX and string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me then
+      told[#told + 1] = '+' .. string.sub(all[i], 3)
+    end
   end
 end
-local open = '0'
-if now >= tonumber(had['from']) and (#late == 0 or now >= tonumber(had['to'])) then open = '1' end
-if open ~= had['open'] then put('open', open) end
-if open == '1' then                      -- who comes after this makes the others wait anew
-  for i = 1, #late do gone[#gone + 1] = late[i] end
+local before = known == had['id'] and tonumber(ARGV[9]) or -1
+if said == had['id'] then
+  if before < 0 or before > changes or changes - before > LOG_MAX then
+    tell_all()
+  elseif before < changes then
+    local fields = {}
+    for i = before + 1, changes do fields[#fields + 1] = 'j:' .. i end
+    for _, change in ipairs(redis.call('HMGET', KEYS[1], unpack(fields))) do
+      if change and string.sub(change, 2) ~= me then told[#told + 1] = change end
+    end
+  end
 end
 
-redis.call('HSET', KEYS[1], unpack(set))
-if #gone ~= 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
-
-local out = {'OK', now, had['id'], tonumber(open), had['run'], math.min(#others, 100)}
-for i = 1, out[6] do out[6 + i] = others[i] end
-redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - WANTED_MS)
-local names = redis.pcall('ZRANGEBYSCORE', KEYS[2], ARGV[7], '+inf', 'LIMIT', 0, 128)
-for i = 1, #names do
-  if string.sub(names[i], 1, 32) ~= me then out[#out + 1] = string.sub(names[i], 33) end
+local out = {'OK', now, had['id'], tonumber(open), had['run'], had['b:' .. me], every, changes, whole, #told}
+for i = 1, #told do out[#out + 1] = told[i] end
+local old = now - math.max(WANTED_MS, 3 * every)
+if tidies then redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. old) end
+local wanted = redis.pcall('ZRANGEBYSCORE', KEYS[2], math.max(tonumber(ARGV[7]), old), '+inf', 'LIMIT', 0, 128)
+for i = 1, #wanted do
+  if string.sub(wanted[i], 1, 32) ~= me then out[#out + 1] = string.sub(wanted[i], 33) end
 end
 return out

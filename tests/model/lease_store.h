@@ -11,6 +11,7 @@
 #endif
 #define STORE_KEYS 4
 #define STORE_WAS 16
+#define STORE_LOG 64
 
 struct store_part { /* of an engine in one lease */
     bool there;
@@ -20,7 +21,7 @@ struct store_part { /* of an engine in one lease */
 
 struct store_lease {
     bool there;
-    int64_t total, spent, floor, limit;
+    int64_t total, spent, floor, limit, folded;
     char made_in[33]; /* the epoch */
     struct store_part parts[STORE_INSTANCES];
     int64_t wanted_ms[STORE_INSTANCES]; /* INT64_MIN: it does not want any */
@@ -34,15 +35,21 @@ struct store {
     bool open;
     char names[STORE_INSTANCES][33]; /* of instances: a book of the test's, never forgotten */
     int64_t heard_ms[STORE_INSTANCES];
-    int64_t born_ms[STORE_INSTANCES];
-    bool heard[STORE_INSTANCES], waits[STORE_INSTANCES];
+    int64_t born_ms[STORE_INSTANCES]; /* its life; 0: none */
+    int64_t gone_ms[STORE_INSTANCES];
+    bool heard[STORE_INSTANCES], waits[STORE_INSTANCES], gone[STORE_INSTANCES];
+    bool was_tidied;
+    int64_t tidied_ms;
+    int64_t changes;
+    char log[STORE_LOG][34]; /* change c at c % STORE_LOG */
     struct store_lease leases[STORE_KEYS];
 };
 
 /* A word to the store, as it stands on the wire. */
 struct store_word {
     struct twi_lease_ask ask; /* ask.lease == NULL: leases.lua */
-    char instance[33], epoch_run[41], epoch_id[33], fresh[33];
+    char instance[33], epoch_run[41], epoch_id[33], fresh[33], life[33];
+    int64_t changes, every_ms;
     char others[STORE_INSTANCES][33];
     uint32_t other_count;
     uint64_t serial;
@@ -51,9 +58,9 @@ struct store_word {
 
 struct store_answer {
     struct twi_lease_answer answer;
-    char id[33], run[41];
+    char id[33], run[41], life[33];
     bool wanted[STORE_KEYS];
-    char others[STORE_INSTANCES][33];
+    char others[STORE_LOG][34]; /* "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
     bool stale;
 };
@@ -81,14 +88,64 @@ static inline void store_meet(struct store *store, const char *id) {
     snprintf(store->was[0], sizeof store->was[0], "%s", id);
 }
 
+static inline int64_t store_wiped_ms(const struct store_word *word) {
+    return word->every_ms * 5 / 2 > 2500 ? word->every_ms * 5 / 2 : 2500;
+}
+
+static inline void store_note(struct store *store, char sign, int who) {
+    char *change = store->log[++store->changes % STORE_LOG];
+    change[0] = sign;
+    memcpy(change + 1, store->names[who], sizeof store->names[0]);
+}
+
+static inline int64_t store_live(const struct store *store) {
+    int64_t live = 0;
+    for (int i = 0; i < STORE_INSTANCES; i++) live += store->heard[i];
+    return live;
+}
+
+static inline int64_t store_every_ms(const struct store *store) {
+    int64_t every_ms = store_live(store) / 2;
+    return every_ms > 150 ? every_ms : 150;
+}
+
+/* Who was not heard of for long takes part no more; after a day its life is over. */
+static inline void store_tidy(struct store *store, int me, int64_t now_ms) {
+    for (int i = 0; i < STORE_INSTANCES; i++) {
+        if (i == me) continue;
+        if (store->heard[i] && now_ms - store->heard_ms[i] > 60000 && !store->waits[i]) {
+            store->heard[i] = false;
+            store->gone[i] = true;
+            store->gone_ms[i] = now_ms;
+            store_note(store, '-', i);
+        } else if (store->gone[i] && now_ms - store->gone_ms[i] > 86400000) {
+            store->gone[i] = false;
+            store->born_ms[i] = 0;
+        }
+    }
+}
+
+/* Who takes part, as far as the word does not know it. */
+static inline void store_tell(const struct store *store, const struct store_word *word, int me,
+                              struct store_answer *out) {
+    int64_t before = strcmp(word->ask.epoch, store->id) == 0 ? word->changes : -1;
+    if (strcmp(word->ask.said, store->id) != 0) return;
+    out->answer.whole = before < 0 || before > store->changes || store->changes - before > STORE_LOG;
+    for (int i = 0; i < STORE_INSTANCES && out->answer.whole; i++)
+        if (store->heard[i] && i != me) snprintf(out->others[out->other_count++], 34, "+%s", store->names[i]);
+    for (int64_t c = before + 1; c <= store->changes && !out->answer.whole; c++) {
+        const char *change = store->log[c % STORE_LOG];
+        if (strcmp(change + 1, store->names[me]) != 0) snprintf(out->others[out->other_count++], 34, "%s", change);
+    }
+}
+
 static inline void store_begin(struct store *store, const struct store_word *word, const char *run, int64_t now_ms) {
     int64_t wait_ms = 1000;
     if (!store->has_id)
-        wait_ms = word->ask.epoch[0] == '\0' ? 1200 : strcmp(word->epoch_run, run) == 0 ? 2500 : 11000;
+        wait_ms = word->ask.epoch[0] == '\0' ? 1200 : strcmp(word->epoch_run, run) == 0 ? store_wiped_ms(word) : 11000;
     else if (store->id[0] == '\0')
         wait_ms = 0;
-    for (int i = 0; i < STORE_INSTANCES; i++)
-        if (store->heard[i]) store->waits[i] = true;
+    for (int i = 0; i < STORE_INSTANCES; i++) store->waits[i] = store->heard[i] && now_ms - store->heard_ms[i] <= 60000;
     store_meet(store, word->ask.epoch);
     store_meet(store, store->id);
     memcpy(store->id, word->fresh, sizeof store->id);
@@ -103,16 +160,20 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
                                struct store_answer *out) {
     int me = store_instance(store, word->instance);
     if (word->ask.leaves) {
-        store->heard[me] = store->waits[me] = false;
+        if (store->heard[me]) store_note(store, '-', me);
+        store->heard[me] = store->waits[me] = store->gone[me] = false;
+        store->born_ms[me] = 0;
         out->answer.kind = TWI_LEASE_TOLD;
         return;
     }
     const char *known = word->ask.epoch;
     bool is_strange = known[0] != '\0' && strcmp(known, store->id) != 0 && !store_has_met(store, known);
     if (store->id[0] == '\0' || strcmp(store->run, run) != 0 || is_strange) store_begin(store, word, run, now_ms);
-    if (!store->heard[me]) store->born_ms[me] = now_ms;
+    if (!store->heard[me]) store_note(store, '+', me);
+    if (store->born_ms[me] == 0) store->born_ms[me] = now_ms;
     store->heard_ms[me] = now_ms;
     store->heard[me] = true;
+    store->gone[me] = false;
     for (uint32_t i = 0; i < word->other_count && !store->open; i++) {
         int other = store_instance(store, word->others[i]);
         if (!store->heard[other]) store->waits[other] = true;
@@ -124,15 +185,18 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
         store->waits[me] = false;
     }
     int waiting = 0;
-    for (int i = 0; i < STORE_INSTANCES; i++) {
-        waiting += store->waits[i];
-        if (store->heard[i] && now_ms - store->heard_ms[i] > 60000 && !store->waits[i]) store->heard[i] = false;
-    }
+    for (int i = 0; i < STORE_INSTANCES; i++) waiting += store->waits[i];
     store->open = now_ms >= store->from_ms && (waiting == 0 || now_ms >= store->to_ms);
-    for (int i = 0; i < STORE_INSTANCES; i++) {
-        if (store->open) store->waits[i] = false;
-        if (store->heard[i] && i != me) memcpy(out->others[out->other_count++], store->names[i], sizeof out->others[0]);
+    for (int i = 0; i < STORE_INSTANCES && store->open; i++) store->waits[i] = false;
+    out->answer.every_ms = store_every_ms(store);
+    if (!store->was_tidied || now_ms - store->tidied_ms >= 1000) {
+        store_tidy(store, me, now_ms);
+        store->was_tidied = true;
+        store->tidied_ms = now_ms;
     }
+    store_tell(store, word, me, out);
+    out->answer.changes = store->changes;
+    snprintf(out->life, sizeof out->life, "%lld", (long long)store->born_ms[me]);
     out->answer.kind = TWI_LEASE_TOLD;
     out->answer.open = store->open;
     memcpy(out->id, store->id, sizeof out->id);
@@ -157,10 +221,12 @@ static inline int64_t store_beyond(const struct store_lease *lease, int64_t limi
     return used > limit ? used - limit : 0;
 }
 
-static inline bool store_grant(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask) {
+static inline bool store_grant(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
+                               int64_t live) {
     int64_t want = ask->target - mine->granted, left = ask->limit - store_used(lease), holders = 0;
     if (want <= 0) return false;
     for (int i = 0; i < STORE_INSTANCES; i++) holders += lease->parts[i].there || &lease->parts[i] == mine;
+    if (holders > live) holders = live;
     int64_t give = left >= 0 ? left / (2 * holders) : -1;
     if (give < ask->need) give = ask->need;
     if (give > want) give = want;
@@ -171,20 +237,31 @@ static inline bool store_grant(struct store_lease *lease, struct store_part *min
     return give < ask->need;
 }
 
-static inline int64_t store_stranded(const struct store *store, const struct store_lease *lease, int me,
-                                     int64_t now_ms) {
+/* What is stranded; and who has no unit out and no life is folded. */
+static inline int64_t store_look(const struct store *store, struct store_lease *lease, int me, int64_t now_ms) {
     int64_t stranded = 0;
     for (int i = 0; i < STORE_INSTANCES; i++) {
-        const struct store_part *part = &lease->parts[i];
+        struct store_part *part = &lease->parts[i];
         int64_t unspent = part->granted - part->returned - part->spent;
-        if (!part->there || i == me || unspent <= 0) continue;
-        if (!store->heard[i] || now_ms - store->heard_ms[i] > 5000) stranded += unspent;
+        if (!part->there || i == me) continue;
+        if (unspent == 0 && store->born_ms[i] == 0) {
+            lease->folded += part->spent;
+            *part = (struct store_part){0};
+        } else if (unspent > 0 && (!store->heard[i] || now_ms - store->heard_ms[i] > 5000)) {
+            stranded += unspent;
+        }
     }
     return stranded;
 }
 
 /* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was. */
 static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask) {
+    if (!mine->there && ask->base >= 0) { /* it was folded */
+        mine->granted = ask->granted;
+        mine->returned = ask->base;
+        mine->spent = mine->granted - mine->returned;
+        lease->folded -= mine->spent;
+    }
     if (ask->returned > mine->returned) {
         lease->total -= ask->returned - mine->returned;
         mine->returned = ask->returned;
@@ -202,17 +279,22 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
 static inline void store_lease(struct store *store, const struct store_word *word, const char *run, int64_t now_ms,
                                struct store_answer *out) {
     out->answer.kind = TWI_LEASE_ENDED;
+    int me = store_instance(store, word->instance);
+    char life[33];
+    snprintf(life, sizeof life, "%lld", (long long)store->born_ms[me]);
     if (strcmp(store->id, word->epoch_id) != 0 || strcmp(store->run, run) != 0) return;
+    if (store->born_ms[me] == 0 || strcmp(life, word->life) != 0) return;
     out->answer.kind = TWI_LEASE_TOO_LATE;
     if (word->ask.item.expiry_ms != 0 && now_ms >= word->ask.item.expiry_ms) return;
     struct store_lease *lease = &store->leases[word->key];
-    int me = store_instance(store, word->instance);
     struct store_part *mine = &lease->parts[me];
     out->answer.kind = TWI_LEASE_AGAIN;
     out->stale = word->serial < mine->serial;
     if (out->stale) return;
     bool was_there = lease->there;
-    bool open = store->open && store->heard[me] && now_ms - store->born_ms[me] >= 1200;
+    int64_t every_ms = store_every_ms(store),
+            is_new_until_ms = store->born_ms[me] + (every_ms < 1150 ? every_ms + 50 : 1200);
+    bool open = store->open && now_ms >= is_new_until_ms;
     if (store_take_in(lease, mine, &word->ask) && store->open) {
         open = store->open = false;
         store_meet(store, store->id);
@@ -221,7 +303,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     if (!was_there) memcpy(lease->made_in, word->epoch_id, sizeof lease->made_in);
     if (word->ask.spent_all > lease->floor && strcmp(lease->made_in, word->epoch_id) == 0)
         lease->floor = word->ask.spent_all;
-    bool failed = open && store_grant(lease, mine, &word->ask);
+    bool failed = open && store_grant(lease, mine, &word->ask, store_live(store) > 1 ? store_live(store) : 1);
     lease->there = mine->there = true;
     mine->serial = word->serial;
     lease->limit = word->ask.limit;
@@ -232,8 +314,9 @@ static inline void store_lease(struct store *store, const struct store_word *wor
                                             .total = lease->total,
                                             .spent_all = lease->spent > lease->floor ? lease->spent : lease->floor,
                                             .stranded = -1,
+                                            .wait_ms = now_ms < is_new_until_ms ? is_new_until_ms - now_ms : 0,
                                             .risk = mine->risk};
-    if (failed || word->ask.look) out->answer.stranded = store_stranded(store, lease, me, now_ms);
+    if (failed || word->ask.look) out->answer.stranded = store_look(store, lease, me, now_ms);
 }
 
 /* `run`: the history of the server's data, as it says. */

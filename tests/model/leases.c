@@ -102,6 +102,9 @@ static void send(struct twi_sync *sync, const struct twi_lease_ask *ask) {
     memcpy(letter->word.instance, epoch->instance, sizeof epoch->instance);
     memcpy(letter->word.epoch_run, epoch->run, sizeof epoch->run);
     memcpy(letter->word.epoch_id, epoch->id, sizeof epoch->id);
+    memcpy(letter->word.life, epoch->life, sizeof epoch->life);
+    letter->word.changes = epoch->changes;
+    letter->word.every_ms = epoch->every_ms;
     snprintf(letter->word.fresh, sizeof letter->word.fresh, "epoch%llu", (unsigned long long)++sim.words);
     if (ask->lease == NULL) {
         letter->word.other_count = ask->tells ? epoch->other_count : 0;
@@ -133,8 +136,9 @@ static void tell(struct twi_sync *sync, struct letter *letter) {
     if (letter->word.ask.lease == NULL && letter->answer.answer.kind == TWI_LEASE_TOLD) {
         letter->answer.answer.id = letter->answer.id;
         letter->answer.answer.run = letter->answer.run;
+        letter->answer.answer.life = letter->answer.life;
         for (uint32_t i = 0; i < letter->answer.other_count; i++)
-            twi_port_lease_other(sync->engine, letter->answer.others[i]);
+            twi_port_lease_other(sync->engine, letter->answer.others[i] + 1, letter->answer.others[i][0] == '+');
         for (int key = 0; key < KEYS; key++) {
             char name[16];
             snprintf(name, sizeof name, "sale:k%d", key);

@@ -12,12 +12,12 @@
 #include "leases.lua.h"
 
 #define INSTANCES 3
-#define EPOCHS 3
+#define LINES_MAX 128
 
 static struct redis_server server;
 static struct store store;
 static struct test_prng prng;
-static char ids[8][33];
+static uint64_t words_drawn;
 static char run[41]; /* of the server, as it says now */
 
 static const char *number(int64_t value) {
@@ -29,9 +29,9 @@ static const char *number(int64_t value) {
 }
 
 /* The answer's lines. */
-static size_t split(const char *reply, char lines[24][64]) {
+static size_t split(const char *reply, char lines[LINES_MAX][64]) {
     size_t count = 0;
-    for (const char *at = reply; count < 24; at = strchr(at, '\n') + 1) {
+    for (const char *at = reply; count < LINES_MAX; at = strchr(at, '\n') + 1) {
         snprintf(lines[count++], 64, "%.*s", (int)strcspn(at, "\n"), at);
         if (strchr(at, '\n') == NULL) break;
     }
@@ -53,62 +53,85 @@ static void change_run(void) {
 }
 
 static void compare_epoch(const struct store_word *word) {
-    char lines[24][64];
+    char lines[LINES_MAX][64];
     const char *other[2] = {word->other_count > 0 ? word->others[0] : NULL, NULL};
-    const char *reply =
-        redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2", word->instance,
-                         word->ask.epoch, word->epoch_run, word->ask.said, word->fresh,
-                         number(word->ask.wanted_since_ms), word->ask.leaves ? "1" : "0", other[0], NULL);
+    const char *reply = redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2",
+                                         word->instance, word->ask.epoch, word->epoch_run, word->ask.said, word->fresh,
+                                         number(word->ask.wanted_since_ms), word->ask.leaves ? "1" : "0",
+                                         number(word->changes), number(word->every_ms), other[0], NULL);
     size_t count = split(reply, lines);
-    assert_true(count >= 6);
+    assert_true(count >= 10);
     assert_string_equal(lines[0], "OK");
     struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
     if (word->ask.leaves) return;
     assert_string_equal(lines[2], model.id);
     assert_i64_equal(atoi(lines[3]), model.answer.open);
     assert_string_equal(lines[4], model.run);
-    assert_i64_equal(atoi(lines[5]), model.other_count);
-    bool wanted = count > 6 + model.other_count;
+    assert_string_equal(lines[5], model.life);
+    assert_i64_equal(atoi(lines[6]), model.answer.every_ms);
+    assert_i64_equal(atoi(lines[7]), model.answer.changes);
+    assert_string_equal(lines[8], model.answer.whole ? "1" : "0");
+    assert_i64_equal(atoi(lines[9]), model.other_count);
+    for (uint32_t i = 0; i < model.other_count && !model.answer.whole; i++)
+        assert_string_equal(lines[10 + i], model.others[i]);
+    bool wanted = count > 10 + model.other_count;
     assert_i64_equal(wanted, model.wanted[0]);
 }
 
 static void compare_lease(const struct store_word *word) {
-    char lines[24][64];
+    char lines[LINES_MAX][64];
     const struct twi_lease_ask *ask = &word->ask;
-    const char *reply =
-        redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2",
-                         word->epoch_id, word->instance, number((int64_t)word->serial), "0", number(ask->limit),
-                         number(ask->granted), number(ask->target), number(ask->need), number(ask->returned),
-                         number(ask->spent), number(ask->spent_all), ask->look ? "1" : "0", NULL);
+    const char *reply = redis_server_ask(
+        &server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2", word->epoch_id,
+        word->instance, number((int64_t)word->serial), "0", number(ask->limit), number(ask->granted),
+        number(ask->target), number(ask->need), number(ask->returned), number(ask->spent), number(ask->spent_all),
+        ask->look ? "1" : "0", word->life, ask->base >= 0 ? number(ask->base) : "", NULL);
     size_t count = split(reply, lines);
     assert_true(count >= 2);
     struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
     const char *status = model.stale ? "STALE" : model.answer.kind == TWI_LEASE_ENDED ? "EPOCH" : "OK";
     assert_string_equal(lines[0], status);
     if (strcmp(status, "OK") != 0) return;
-    assert_i64_equal(count, 8);
+    assert_i64_equal(count, 9);
     assert_i64_equal(atoll(lines[2]), model.answer.granted);
     assert_i64_equal(atoll(lines[3]), model.answer.total);
     assert_i64_equal(atoll(lines[4]), model.answer.spent_all);
     assert_i64_equal(atoll(lines[5]), model.answer.stranded);
     assert_i64_equal(atoll(lines[6]), model.answer.risk);
     assert_i64_equal(atoi(lines[7]), model.answer.open);
+    assert_i64_equal(atoi(lines[8]), model.answer.wait_ms);
+}
+
+static void compare_lease_hash(void) {
+    const struct store_lease *lease = &store.leases[0];
+    if (!lease->there) return;
+    assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "t", NULL)), lease->total);
+    assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "s", NULL)), lease->spent);
+    assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "d", NULL)), lease->folded);
 }
 
 static struct store_word draw_word(struct twi_lease *some) {
     struct store_word word = {.serial = test_prng_below(&prng, 3)};
     snprintf(word.instance, sizeof word.instance, "%032d", (int)test_prng_below(&prng, INSTANCES));
-    snprintf(word.fresh, sizeof word.fresh, "%s", ids[test_prng_below(&prng, EPOCHS)]);
+    snprintf(word.fresh, sizeof word.fresh, "epoch%llu", (unsigned long long)++words_drawn);
+    char other_epoch[33]; /* one of some before, if it ever was one */
+    snprintf(other_epoch, sizeof other_epoch, "epoch%llu",
+             (unsigned long long)(words_drawn - test_prng_below(&prng, 10)));
     snprintf(word.epoch_run, sizeof word.epoch_run, "%s", test_prng_chance(&prng, 1, 3) ? "other" : run);
-    const char *known = test_prng_chance(&prng, 5, 6) ? store.id : ids[test_prng_below(&prng, EPOCHS)];
+    const char *known = test_prng_chance(&prng, 5, 6) ? store.id : other_epoch;
     snprintf(word.epoch_id, sizeof word.epoch_id, "%s", known);
     snprintf(word.ask.epoch, sizeof word.ask.epoch, "%s", test_prng_chance(&prng, 1, 4) ? "" : known);
     snprintf(word.ask.said, sizeof word.ask.said, "%s", test_prng_chance(&prng, 1, 3) ? "" : known);
     word.ask.leaves = test_prng_chance(&prng, 1, 12);
     if (test_prng_chance(&prng, 1, 4))
         snprintf(word.others[word.other_count++], 33, "%032d", (int)test_prng_below(&prng, INSTANCES));
+    word.changes = test_prng_chance(&prng, 1, 4) ? -1 : store.changes - (int64_t)test_prng_below(&prng, 5);
+    word.every_ms = test_prng_chance(&prng, 1, 4) ? 2000 : 150;
     if (test_prng_chance(&prng, 1, 4)) return word;
     word.ask.lease = some;
+    int64_t life = store.born_ms[store_instance(&store, word.instance)];
+    snprintf(word.life, sizeof word.life, "%s", test_prng_chance(&prng, 1, 20) ? "7" : number(life));
+    word.ask.base = test_prng_chance(&prng, 1, 3) ? test_prng_between(&prng, 0, 30) : -1;
     word.ask.limit = test_prng_between(&prng, 0, 100);
     word.ask.granted = test_prng_between(&prng, 0, 60);
     word.ask.target = word.ask.granted + test_prng_between(&prng, 0, 40);
@@ -138,7 +161,6 @@ static void compare_words(uint64_t seed) {
     static char nothing;
     struct twi_lease *some = (struct twi_lease *)(void *)&nothing; /* any but NULL: it is not looked at */
     test_prng_seed(&prng, seed);
-    for (int i = 0; i < EPOCHS; i++) snprintf(ids[i], sizeof ids[i], "epoch%d", i);
     redis_server_ask(&server, "FLUSHALL", NULL);
     store_wipe(&store);
     read_run();
@@ -155,6 +177,7 @@ static void compare_words(uint64_t seed) {
             compare_epoch(&word);
         else
             compare_lease(&word);
+        if (test_prng_chance(&prng, 1, 20)) compare_lease_hash();
     }
 }
 
@@ -172,10 +195,112 @@ static void the_scripts_mean_what_the_model_means(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- engines that come and go ------------------------------------------------------------------------------------ */
+
+struct engine {
+    char instance[33], id[33], life[33];
+};
+
+static void comes(struct engine *engine, bool leaves) {
+    char lines[LINES_MAX][64];
+    const char *reply =
+        redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2",
+                         engine->instance, "", "", "", "an epoch", "0", leaves ? "1" : "0", "-1", "0", NULL);
+    assert_true(split(reply, lines) >= 10);
+    assert_string_equal(lines[0], "OK");
+    if (leaves) return;
+    snprintf(engine->id, sizeof engine->id, "%.32s", lines[2]);
+    snprintf(engine->life, sizeof engine->life, "%.32s", lines[5]);
+}
+
+/* What is answered: the status, or, of OK, the units granted so far. */
+static const char *says(const struct engine *engine, int64_t granted, int64_t wants, int64_t spent, bool looks) {
+    static char answer[64];
+    char lines[LINES_MAX][64];
+    const char *reply =
+        redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2",
+                         engine->id, engine->instance, "1", "0", "1000", number(granted), number(granted + wants),
+                         wants != 0 ? "1" : "0", "0", number(spent), "0", looks ? "1" : "0", engine->life, "", NULL);
+    size_t count = split(reply, lines);
+    snprintf(answer, sizeof answer, "%s", strcmp(lines[0], "OK") == 0 && count == 9 ? lines[2] : lines[0]);
+    return answer;
+}
+
+static int64_t figure(const char *field) {
+    return atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", field, NULL));
+}
+
+/* Goal: who has left is not remembered by a field of his own for ever; and a late copy of what he said counts for nothing, not even
+ * behind a late copy of his coming. */
+static void who_has_left_is_folded_into_one_field(void **state) {
+    (void)state;
+    enum { ENGINES = 200 };
+    static struct engine engines[ENGINES + 1];
+    redis_server_start(&server, NULL);
+    for (int i = 0; i <= ENGINES; i++) {
+        snprintf(engines[i].instance, sizeof engines[i].instance, "%032d", i);
+        comes(&engines[i], false);
+    }
+    redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
+    test_sleep_ms(300); /* they are new for so long */
+    for (int i = 0; i <= ENGINES; i++) comes(&engines[i], false);
+    for (int i = 0; i < ENGINES; i++) {
+        assert_string_equal(says(&engines[i], 0, 2, 0, false), "2");
+        assert_string_equal(says(&engines[i], 2, 0, i == 0 ? 1 : 2, false), "2"); /* the first one keeps a unit */
+        comes(&engines[i], true);
+    }
+    struct engine *last = &engines[ENGINES];
+    for (int i = 0; i < 20; i++) {
+        assert_string_equal(says(last, 0, 0, 0, true), "0");
+        test_sleep_ms(20);
+    }
+    assert_true(atoll(redis_server_ask(&server, "HLEN", "tw:lease:k0", NULL)) < 10);
+    assert_i64_equal(figure("t"), 2 * ENGINES);
+    assert_i64_equal(figure("s"), 2 * ENGINES - 1);
+    assert_i64_equal(figure("d"), 2 * (ENGINES - 1));
+    assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:k0", engines[0].instance, NULL), "1 2 0 1 0");
+    struct engine before = engines[1];
+    assert_string_equal(says(&before, 2, 5, 2, false), "EPOCH");
+    comes(&engines[1], false);
+    assert_string_equal(says(&before, 2, 5, 2, false), "EPOCH");
+    assert_i64_equal(figure("t"), 2 * ENGINES);
+    redis_server_destroy(&server);
+}
+
+/* Goal: a share is reckoned by those who live, however many have drawn here before; and these are folded by and by. */
+static void the_departed_take_no_part_of_a_share(void **state) {
+    (void)state;
+    static const char fill[] =
+        "for i = 1, 20000 do redis.call('HSET', KEYS[1], string.format('%032x', i), '1 9 0 9 0') end "
+        "return redis.call('HSET', KEYS[1], 't', '0', 's', '0', 'l', '1000', 'e', 'x')";
+    struct engine engine = {.instance = "0123456789abcdef0123456789abcdef"};
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "EVAL", fill, "1", "tw:lease:k0", NULL);
+    comes(&engine, false);
+    redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
+    test_sleep_ms(250);
+    comes(&engine, false);
+    assert_string_equal(says(&engine, 0, 1000, 0, false), "500");
+    int64_t fields = 20000;
+    for (int i = 0; i < 200 && fields > 10; i++) {
+        assert_string_equal(says(&engine, 500, 0, 0, true), "500");
+        redis_server_ask(&server, "EVAL",
+                         "local k = redis.call('HGET', KEYS[1], 'k') "
+                         "return k and redis.call('HSET', KEYS[1], 'k', (string.gsub(k, '^%d+', '0')))",
+                         "1", "tw:lease:k0", NULL); /* as if some time had passed */
+        fields = atoll(redis_server_ask(&server, "HLEN", "tw:lease:k0", NULL));
+    }
+    assert_true(fields < 10);
+    assert_i64_equal(figure("d"), 20000 * 9);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_scripts_mean_what_the_model_means),
+        cmocka_unit_test(who_has_left_is_folded_into_one_field),
+        cmocka_unit_test(the_departed_take_no_part_of_a_share),
     };
     return cmocka_run_group_tests_name("lease_script", tests, NULL, NULL);
 }

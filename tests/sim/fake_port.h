@@ -276,8 +276,8 @@ void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
     (void)engine, (void)name, (void)size;
 }
 
-void twi_port_lease_other(tw_engine *engine, const char *instance) {
-    (void)engine, (void)instance;
+void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part) {
+    (void)engine, (void)instance, (void)takes_part;
 }
 
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine) {

@@ -93,15 +93,20 @@ static void run_leases(struct redis_model *model, const struct model_word *args,
     text_of(&args[5], word.fresh, sizeof word.fresh);
     word.ask.wanted_since_ms = number_of(&args[6]);
     word.ask.leaves = is(&args[7], "1");
-    for (size_t i = 8; i < count; i++) text_of(&args[i], word.others[word.other_count++], sizeof word.others[0]);
+    word.changes = number_of(&args[8]);
+    word.every_ms = number_of(&args[9]);
+    for (size_t i = 10; i < count; i++) text_of(&args[i], word.others[word.other_count++], sizeof word.others[0]);
     struct store_answer answer = store_run(&beside.leases, &word, "run", model->now_ms);
     bool is_wanted = answer.wanted[0] && beside.lease_name[0] != '\0';
-    say(reply, "*%u\r\n", 6 + answer.other_count + is_wanted);
+    say(reply, "*%u\r\n", 10 + answer.other_count + is_wanted);
     say_bulk(reply, "OK");
     say(reply, ":%" PRId64 "\r\n", model->now_ms);
     say_bulk(reply, answer.id);
     say(reply, ":%d\r\n", answer.answer.open);
     say_bulk(reply, answer.run);
+    say_bulk(reply, answer.life);
+    say(reply, ":%" PRId64 "\r\n:%" PRId64 "\r\n", answer.answer.every_ms, answer.answer.changes);
+    say_bulk(reply, answer.answer.whole ? "1" : "0");
     say(reply, ":%u\r\n", answer.other_count);
     for (uint32_t i = 0; i < answer.other_count; i++) say_bulk(reply, answer.others[i]);
     if (is_wanted) say_bulk(reply, beside.lease_name);
@@ -114,13 +119,13 @@ static void say_lease(const struct store_answer *answer, struct twi_bytes *reply
                                         [TWI_LEASE_ENDED] = "EPOCH",
                                         [TWI_LEASE_TOO_LATE] = "LATE"};
     bool is_told = told->kind == TWI_LEASE_TOLD;
-    say(reply, is_told ? "*8\r\n" : "*2\r\n");
+    say(reply, is_told ? "*9\r\n" : "*2\r\n");
     say_bulk(reply, names[told->kind]);
     say(reply, ":%" PRId64 "\r\n", told->redis_ms);
     if (!is_told) return;
     const int64_t figures[] = {told->granted, told->total, told->spent_all, told->stranded, told->risk};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) say_number(reply, figures[i]);
-    say(reply, ":%d\r\n", told->open);
+    say(reply, ":%d\r\n:%" PRId64 "\r\n", told->open, told->wait_ms);
 }
 
 static void run_lease(struct redis_model *model, const struct model_word *name, const struct model_word *args,
@@ -140,6 +145,8 @@ static void run_lease(struct redis_model *model, const struct model_word *name, 
     word.ask.spent = number_of(&args[10]);
     word.ask.spent_all = number_of(&args[11]);
     word.ask.look = is(&args[12], "1");
+    text_of(&args[13], word.life, sizeof word.life);
+    word.ask.base = args[14].size != 0 ? number_of(&args[14]) : -1;
     struct store_answer answer = store_run(&beside.leases, &word, "run", model->now_ms);
     say_lease(&answer, reply);
 }
