@@ -14,7 +14,6 @@
 enum { HELD, SOLD, RETURNED, SWEEP };
 
 struct entry {
-    _Atomic uint64_t reserved; /* the arena's link while free */
     uint64_t serial;
     tw_family *family;
     int64_t n;
@@ -135,12 +134,27 @@ static void unlink_buyer(tw_engine *engine, struct entry *entry) {
     entry->buyer_size = 0;
 }
 
+/* Reservations take at most half of the memory, chains included: a flood of them leaves counters the other half. */
+static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
+    struct twi_book *book = &engine->book;
+    uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    if (book->bytes + bytes > engine->arena.bytes_max / 2) return 0;
+    uint32_t line = twi_arena_take(&engine->arena, lines);
+    if (line != 0) book->bytes += bytes;
+    return line;
+}
+
+static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
+    engine->book.bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    twi_arena_give(&engine->arena, line, lines);
+}
+
 /* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
 static bool make_index(tw_engine *engine) {
     struct twi_book *book = &engine->book;
     if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
     uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
-    uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
+    uint32_t line = take_piece(engine, index_lines(log2));
     if (line == 0) return old != 0;
     book->index = line;
     book->index_log2 = log2;
@@ -151,7 +165,7 @@ static bool make_index(tw_engine *engine) {
             next = entry_at(engine, at)->next_by_serial;
             link_entry(engine, entry_at(engine, at));
         }
-    twi_arena_give(&engine->arena, old, index_lines(old_log2));
+    give_piece(engine, old, index_lines(old_log2));
     return true;
 }
 
@@ -188,7 +202,7 @@ static void forget(tw_engine *engine, struct entry *entry) {
     unlink_buyer(engine, entry);
     unlink_serial(engine, entry);
     engine->book.entries--;
-    twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
+    give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
 /* ---- units that go back ---- */
@@ -245,7 +259,7 @@ static struct entry *make_entry(const struct twi_order *order) {
     tw_engine *engine = order->family->engine;
     size_t bytes = sizeof(struct entry) + order->key.size + order->buyer.size;
     uint32_t lines = (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
-    uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
+    uint32_t line = make_index(engine) ? take_piece(engine, lines) : 0;
     if (line == 0) return NULL;
     struct entry *entry = entry_at(engine, line);
     entry->lines = lines;
@@ -300,7 +314,7 @@ static tw_status reserve_locked(const struct twi_order *order, struct twi_token 
     if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
     tw_status status = take_units(order, mono_ms, verdict);
     if (status != TW_OK) {
-        twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
+        give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
         return status;
     }
     entry->start_ms = verdict->window_start_ms;

@@ -6,8 +6,8 @@
  * The units themselves are in the family's counters, taken by tw_acquire(); the book says which of them are only held. Under a
  * lock of its own, which calls that count never take: they go on beside it. With Redis all of this is in stock.lua.
  * Always true: under the lock, a reservation that is held has its units taken, in the window it names; one compare with the
- * monotonic clock decides between confirm and the end of the hold (trap L12). Entries lie in the arena, so memory stays
- * bounded (P6), and a forked child, whose arena is empty, begins with an empty book.
+ * monotonic clock decides between confirm and the end of the hold (trap L12). Entries lie in the arena, at most half of it, so memory stays
+ * bounded (P6) and counters have the other half; and a forked child, whose arena is empty, begins with an empty book.
  * Threads: any; the turn only tries the lock, and comes again where somebody has it. */
 #ifndef TWI_RESERVE_H
 #define TWI_RESERVE_H
@@ -29,6 +29,7 @@ struct twi_book {
     uint32_t index;  /* two rows of chains: by serial, by buyer; 0: none yet */
     uint32_t index_log2;
     uint64_t entries;
+    uint64_t bytes;          /* of the arena: entries and index */
     _Atomic int64_t next_ms; /* monotonic: when the turn has something to do; any thread */
 };
 

@@ -718,7 +718,7 @@ TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
  *  end) and their buyer is remembered (to the end of the window; in an endless family for ever).
  *  Answers: TW_OK. TW_DENIED: verdict->decided_by is TW_BY_BUYER, or the stock is out: retry_after_ms says when some may come
  *  back, and with Redis `final` that nothing can: all of it is sold. TW_ERR_RANGE (n < 1, hold_ms 0, out of range), TW_ERR_KEY
- *  (key or buyer), TW_ERR_FULL (no memory left), TW_ERR_MODE (the family; with Redis also: a host-driven engine, a hook,
+ *  (key or buyer), TW_ERR_FULL (no memory left, or those held without Redis have half of it), TW_ERR_MODE (the family; with Redis also: a host-driven engine, a hook,
  *  tw_enter), TW_ERR_STORE (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps reserved; `token` may be cancelled, else the units return by
  *  themselves. Else an answer that is not TW_OK leaves `token` empty. */

@@ -213,7 +213,8 @@ static void tokens_of_elsewhere_are_unknown(void **state) {
     assert_i64_equal(rig_get(sale, "a"), 1);
 }
 
-/* Goal: reservations take memory of the engine's own, give all of it back, and are refused when there is none. */
+/* Goal: S5. Reservations take memory of the engine's own, at most half of it, give all of it back, and are refused when there is
+ * none: counters find the other half whatever is reserved. */
 static void reservations_stay_within_the_memory(void **state) {
     (void)state;
     rig_close(&rig);
@@ -233,6 +234,14 @@ static void reservations_stay_within_the_memory(void **state) {
         made = now;
         assert_i64_equal(rig_get(sale, "a"), made);
         assert_true(test_memory_bytes(rig.engine) <= 1 << 20);
+        int64_t most = 1 << 19, own = test_memory_bytes(rig.engine); /* half is theirs, the rest the counters' */
+        assert_true(own <= most + 4096 && own >= most * 3 / 4);
+        tw_family *hits = rig_family(&rig, "hits", TW_FOREVER, 0);
+        for (int i = 0; i < 3000; i++) {
+            char key[16];
+            assert_status(tw_add(hits, tw_bytes(key, (size_t)snprintf(key, sizeof key, "%d", i)), 1, NULL), TW_OK);
+        }
+        assert_status(tw_family_close(hits), TW_OK);
         rig_pass(&rig, 1000);
         assert_i64_equal(rig_get(sale, "a"), 0);
     }
