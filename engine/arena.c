@@ -1,9 +1,9 @@
 /* arena.c -- see arena.h. The door to mmap and madvise.
  *
- * A class keeps a stack of free pieces and one segment that is being carved. A stack word carries a count that rises
- * with every change, so that a pop that slept through a pop and a push of the same piece fails (A1). Carving is one
- * fetch-and-add on {segment, next}, so a fresh segment is touched piece by piece as it is used, and no thread waits
- * for another. */
+ * A small size has one run of free lines that it carves pieces from, one with each compare-and-swap of {first line, pieces
+ * left}: so a whole segment is touched piece by piece as it is used, and no thread waits for another. When it is carved up,
+ * holes are looked for before the next whole segment is taken; what comes back meanwhile, a few pieces, becomes the run. Who
+ * finds nothing gathers what all sizes have left. */
 #include "engine/arena.h"
 
 #include <string.h>
@@ -13,43 +13,37 @@
 #define HIGH32(word) ((uint32_t)((word) >> 32))
 #define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
 
-static const uint16_t small_lines[TWI_ARENA_SMALL_CLASSES] = {1,  2,  3,  4,   6,   8,   12,  16,  24,  32,
-                                                              48, 64, 96, 128, 192, 256, 341, 512, 768, 1024};
+/* Line numbers have 32 bits, and segment 0 is the head: an arena of 256 GiB is one segment short of that. */
+#define SEGMENTS_MAX (UINT32_MAX / TWI_SEGMENT_LINES)
 
-static uint32_t bin_of(uint32_t lines) {
-    for (uint32_t bin = 0; bin < TWI_ARENA_SMALL_CLASSES; bin++)
-        if (lines <= small_lines[bin]) return bin;
-    uint32_t bin = TWI_ARENA_SMALL_CLASSES;
-    for (uint64_t size = 2 * TWI_SEGMENT_LINES; size < lines; size *= 2) bin++;
-    return bin;
-}
-
-static uint32_t bin_lines(uint32_t bin) {
-    if (bin < TWI_ARENA_SMALL_CLASSES) return small_lines[bin];
-    return TWI_SEGMENT_LINES << (bin - TWI_ARENA_SMALL_CLASSES + 1);
+static uint32_t segments_of(uint32_t lines) {
+    return (uint32_t)(((uint64_t)lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES);
 }
 
 uint32_t twi_arena_round(uint32_t lines) {
-    return bin_lines(bin_of(lines));
+    if (lines <= TWI_SEGMENT_LINES) return twi_sizes[twi_size_number(lines)];
+    return segments_of(lines) * TWI_SEGMENT_LINES;
 }
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
-#define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
 
 bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
-    memset(arena, 0, sizeof *arena);
+    memset((void *)arena, 0, sizeof *arena);
+    uint64_t segments = bytes_max / TWI_SEGMENT_BYTES;
     arena->bytes_max = bytes_max;
-    arena->segments_max = (uint32_t)(bytes_max / TWI_SEGMENT_BYTES);
-    arena->map_bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES + HUGE_BYTES;
+    arena->segments_max = segments < SEGMENTS_MAX ? (uint32_t)segments : SEGMENTS_MAX;
+    uint64_t bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
+    arena->map_bytes = HUGE_BYTES + bytes + twi_room_bytes(arena->segments_max);
     void *map =
         mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
+    arena->map = map;
+    arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
     /* Counts may be somebody's traffic: they stay out of core files. And out of cache every second miss is one of the
      * page table's: huge pages where the system has them. A kernel without the advice changes nothing. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
-    (void)madvise(map, arena->map_bytes, MADV_HUGEPAGE);
-    arena->map = map;
-    arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
+    (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
+    twi_room_begin(&arena->room, arena->base + bytes, arena->segments_max);
     return true;
 }
 
@@ -59,32 +53,9 @@ void twi_arena_unmake(struct twi_arena *arena) {
     arena->map = NULL;
 }
 
-static _Atomic uint64_t *link_of(const struct twi_arena *arena, uint32_t line) {
-    return (_Atomic uint64_t *)twi_arena_at(arena, line);
-}
+/* ---- taking ---- */
 
-static uint32_t pop_free(struct twi_arena *arena, struct twi_arena_class *bin) {
-    uint64_t head = twi_load_acquire(&bin->free); /* A2, pairs with A3: the piece's link and zeroes are seen */
-    while (LOW32(head) != 0) {
-        _Atomic uint64_t *link = link_of(arena, LOW32(head));
-        /* garbage if another thread took the piece; then the swap below fails */
-        uint64_t next = twi_load_relaxed(link);
-        if (twi_cas_weak_acqrel(&bin->free, &head, PAIR(HIGH32(head) + 1, next))) { /* A1 */
-            twi_store_relaxed(link, 0);
-            (void)twi_sub_relaxed(&bin->free_pieces, 1);
-            return LOW32(head);
-        }
-    }
-    return 0;
-}
-
-static void push_free(struct twi_arena *arena, struct twi_arena_class *bin, uint32_t line) {
-    uint64_t head = twi_load_relaxed(&bin->free);
-    do {
-        twi_store_relaxed(link_of(arena, line), LOW32(head));
-    } while (!twi_cas_weak_acqrel(&bin->free, &head, PAIR(HIGH32(head) + 1, line))); /* A3 */
-    (void)twi_add_relaxed(&bin->free_pieces, 1);
-}
+#define KEEP_LINES 64u /* of what comes back, a size keeps so much for itself, unless others need it */
 
 /* `count` segments in a row that were never used, or 0. Segment 0 is the head: line 0 means none. */
 static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
@@ -95,41 +66,91 @@ static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
     return taken + 1;
 }
 
-static uint32_t carve_small(struct twi_arena *arena, struct twi_arena_class *bin, uint32_t lines) {
-    uint32_t pieces = TWI_SEGMENT_LINES / lines;
+static uint32_t pieces_in_segment(uint32_t number) {
+    return TWI_SEGMENT_LINES / twi_sizes[number];
+}
+
+/* The next piece of the size's run, or 0. */
+static uint32_t carve(struct twi_arena *arena, uint32_t number) {
+    _Atomic uint64_t *word = &arena->carves[number].word;
+    uint64_t found = twi_load_relaxed(word);
+    while (found != 0) {
+        uint64_t then = LOW32(found) == 1 ? 0 : PAIR(HIGH32(found) + twi_sizes[number], LOW32(found) - 1);
+        if (twi_cas_weak_acqrel(word, &found, then)) return HIGH32(found); /* A5, pairs with A4: its zeroes are seen */
+    }
+    return 0;
+}
+
+/* The first piece of a whole segment; the others are there for whoever comes next. What no piece of this size fits into is
+ * free for smaller ones. */
+static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t segment) {
+    uint32_t line = segment * TWI_SEGMENT_LINES, lines = twi_sizes[number], more = pieces_in_segment(number) - 1;
+    uint32_t used = lines + more * lines;
+    uint64_t none = 0;
+    if (used != TWI_SEGMENT_LINES) twi_room_give(&arena->room, line + used, TWI_SEGMENT_LINES - used);
+    if (more != 0 && !twi_cas_acqrel(&arena->carves[number].word, &none, PAIR(line + lines, more))) /* A4 */
+        twi_room_give(&arena->room, line + lines, more * lines); /* another thread has brought one */
+    (void)twi_add_acqrel(&arena->room.moves, 1);                 /* A6 */
+    return line;
+}
+
+/* What sizes have not carved yet becomes free for all, runs of at most so many lines. False: there was none. */
+static bool gather(struct twi_arena *arena, uint32_t most) {
+    bool any = false;
+    for (uint32_t number = 0; number < TWI_SIZES; number++) {
+        _Atomic uint64_t *word = &arena->carves[number].word;
+        uint64_t found = twi_load_relaxed(word);
+        if (found == 0 || LOW32(found) * twi_sizes[number] > most) continue;
+        found = twi_swap_acqrel(word, 0); /* A5 */
+        if (found == 0) continue;
+        twi_room_give(&arena->room, HIGH32(found), LOW32(found) * twi_sizes[number]);
+        (void)twi_add_acqrel(&arena->room.moves, 1); /* A6 */
+        any = true;
+    }
+    return any;
+}
+
+static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
+    uint32_t line = carve(arena, number);
+    if (line == 0) line = twi_room_take(&arena->room, number);
+    if (line != 0) return line;
+    uint32_t segment = twi_room_take_segments(&arena->room, 1) / TWI_SEGMENT_LINES;
+    if (segment == 0) segment = fresh_segments(arena, 1);
+    return segment != 0 ? begin_segment(arena, number, segment) : 0;
+}
+
+/* Untouched segments go together with the free ones just below them. */
+static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     for (;;) {
-        uint64_t carve = twi_load_acquire(&bin->carve);
-        if (HIGH32(carve) != 0 && LOW32(carve) < pieces) {
-            /* Overshoot is bounded by the number of threads that pass the line above at once: 32 bits do not wrap. */
-            carve = twi_add_acqrel(&bin->carve, 1);
-            if (HIGH32(carve) != 0 && LOW32(carve) < pieces)
-                return HIGH32(carve) * TWI_SEGMENT_LINES + LOW32(carve) * lines;
-            continue;
-        }
-        uint32_t segment = fresh_segments(arena, 1), spent = HIGH32(carve);
-        if (segment == 0) return 0;
-        while (HIGH32(carve) == spent) /* others may still overshoot the spent segment */
-            if (twi_cas_weak_acqrel(&bin->carve, &carve, PAIR(segment, 1))) return segment * TWI_SEGMENT_LINES;
-        /* Another thread brought a segment first: this one serves as single pieces. */
-        for (uint32_t piece = 1; piece < pieces; piece++)
-            push_free(arena, bin, segment * TWI_SEGMENT_LINES + piece * lines);
-        return segment * TWI_SEGMENT_LINES;
+        uint32_t line = twi_room_take_segments(&arena->room, count);
+        if (line != 0) return line;
+        uint32_t below = twi_room_whole_below(&arena->room, twi_load_relaxed(&arena->segments_taken), count - 1);
+        uint32_t fresh = fresh_segments(arena, count - below);
+        if (fresh == 0) return 0;
+        if (below == 0) return fresh * TWI_SEGMENT_LINES;
+        twi_room_give(&arena->room, fresh * TWI_SEGMENT_LINES, (count - below) * TWI_SEGMENT_LINES);
     }
 }
 
-/* Nothing fresh is left: a larger free piece is cut up. Pieces are not joined again, but an engine that is full of one
- * size can go on with another. Pieces of many segments are halved on the way down, so that whoever needs a small one lists
- * no more than one segment's worth. */
-static uint32_t split_larger(struct twi_arena *arena, uint32_t number) {
-    uint32_t larger = number + 1, line = 0, lines = bin_lines(number);
-    while (larger < TWI_ARENA_CLASSES && (line = pop_free(arena, &arena->classes[larger])) == 0) larger++;
-    if (line == 0) return 0;
-    while (larger > number && larger >= TWI_ARENA_SMALL_CLASSES) {
-        larger--;
-        push_free(arena, &arena->classes[larger], line + bin_lines(larger));
+#define LOOKS_MAX 8u /* a thread that stops with lines in hand keeps nobody waiting */
+
+/* Nothing of the size lies ready. Nobody is refused for what others have in hand for a moment: who sees one of them, or that
+ * lines were put back meanwhile, looks again (A6, A7). */
+static uint32_t search(struct twi_arena *arena, uint32_t lines) {
+    uint32_t line = 0;
+    (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7: before anything is in hand */
+    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* what was kept may be what parts two large holes */
+    for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
+        uint32_t moves = twi_load_acquire(&arena->room.moves); /* A7 */
+        line = lines <= TWI_SEGMENT_LINES ? take_small(arena, twi_size_number(lines))
+                                          : take_large(arena, segments_of(lines));
+        if (line != 0) break;
+        if (gather(arena, TWI_SEGMENT_LINES)) continue;
+        twi_fence_seqcst(); /* A7: who saw lines taken sees who has them in hand */
+        if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->room.moves) == moves) break;
     }
-    for (uint32_t at = lines; at + lines <= bin_lines(larger); at += lines)
-        push_free(arena, &arena->classes[number], line + at);
+    (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
+    if (line == 0 && lines <= TWI_ROOM_RUN) (void)twi_add_relaxed(&arena->refused, 1);
     return line;
 }
 
@@ -140,36 +161,36 @@ static void account(struct twi_arena *arena, int64_t bytes) {
 }
 
 uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
-    uint32_t number = bin_of(lines);
-    twi_check(number < TWI_ARENA_CLASSES);
-    struct twi_arena_class *bin = &arena->classes[number];
-    uint32_t line = pop_free(arena, bin);
-    if (line == 0) {
-        lines = bin_lines(number);
-        if (number < TWI_ARENA_SMALL_CLASSES)
-            line = carve_small(arena, bin, lines);
-        else
-            line = fresh_segments(arena, lines / TWI_SEGMENT_LINES) * TWI_SEGMENT_LINES;
-    }
-    if (line == 0) line = split_larger(arena, number);
-    if (line == 0) return 0;
-    account(arena, (int64_t)bin_lines(number) * TWI_LINE_BYTES);
+    uint32_t line = lines <= TWI_SEGMENT_LINES ? carve(arena, twi_size_number(lines)) : 0;
+    if (line == 0) line = search(arena, lines);
+    if (line != 0) account(arena, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     return line;
 }
 
-/* Zeroes all but the first word: a pop that is about to fail may still read that, and push_free() writes it as an atomic.
- * The pages of a large piece go back to the system, which gives them back zeroed: writing to them would only commit what
- * was never touched. */
+/* ---- giving ---- */
+
+/* The pages of a large piece go back to the system, which gives them back zeroed: writing to them would only commit what was
+ * never touched. */
 static void wipe(unsigned char *piece, size_t bytes) {
     if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
-    memset(piece + sizeof(uint64_t), 0, bytes - sizeof(uint64_t));
+    memset(piece, 0, bytes);
+}
+
+/* Tiny windows come and go: what the last one gave back is there for the next, without a search. True: it begins or continues the
+ * run of its size, as far as that is short. */
+static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    if (lines > KEEP_LINES / 2) return false;
+    _Atomic uint64_t *word = &arena->carves[twi_size_number(lines)].word;
+    uint64_t found = twi_load_relaxed(word);
+    uint32_t kept = LOW32(found) * lines;
+    if (found != 0 && (HIGH32(found) + kept != line || kept + lines > KEEP_LINES)) return false;
+    return twi_cas_acqrel(word, &found, found == 0 ? PAIR(line, 1) : found + 1); /* A4 */
 }
 
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
-    uint32_t number = bin_of(lines);
-    lines = bin_lines(number);
+    lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
-    push_free(arena, &arena->classes[number], line);
+    if (!keep_for_next(arena, line, lines)) twi_room_give(&arena->room, line, lines);
     account(arena, -(int64_t)lines * TWI_LINE_BYTES);
 }
 
@@ -184,16 +205,14 @@ void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
 }
 
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
-    uint32_t number = bin_of(lines);
-    struct twi_arena_class *bin = &arena->classes[number];
-    twi_check(number < TWI_ARENA_SMALL_CLASSES);
-    lines = bin_lines(number);
-    while (twi_load_relaxed(&bin->free_pieces) < (int32_t)pieces && *work >= lines) {
-        uint32_t line = carve_small(arena, bin, lines);
-        if (line == 0) return false;
-        twi_arena_touch(arena, line, lines);
-        push_free(arena, bin, line);
-        *work -= lines;
+    uint32_t number = twi_size_number(lines);
+    uint32_t wanted = (pieces + pieces_in_segment(number) - 1) / pieces_in_segment(number);
+    while (twi_room_whole(&arena->room) < wanted && *work >= TWI_SEGMENT_LINES) {
+        uint32_t segment = fresh_segments(arena, 1);
+        if (segment == 0) return false;
+        twi_arena_touch(arena, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        twi_room_give(&arena->room, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        *work -= TWI_SEGMENT_LINES;
     }
     return true;
 }
@@ -206,12 +225,21 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
+
 /* Long enough for a background thread that the system lets wait a little, short enough to follow a burst. */
 #define SLICE_MS 50
 
+static void populate_bytes(const void *first, size_t bytes) {
+    uintptr_t page = (uintptr_t)first & ~(uintptr_t)4095;
+    (void)madvise((void *)page, (uintptr_t)first - page + bytes, MADV_POPULATE_WRITE);
+}
+
+/* With what says of them which of their lines are free. */
 static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
-    (void)madvise(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES,
-                  MADV_POPULATE_WRITE);
+    populate_bytes(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES);
+    populate_bytes(&arena->room.bits[segment], count * sizeof arena->room.bits[0]);
+    populate_bytes((const void *)&arena->room.hints[segment], count);
 }
 
 void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms) {
@@ -238,11 +266,11 @@ static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
     return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
 }
 
-/* Takers have outrun the reserve. They fault in what they use, as they use it; but of each class's present segment the rest may
+/* Takers have outrun the reserve. They fault in what they use, as they use it; but of each size's present segment the rest may
  * be used long after. */
 static void catch_up(struct twi_arena *arena, uint32_t taken) {
-    for (uint32_t i = 0; i < TWI_ARENA_SMALL_CLASSES; i++) {
-        uint32_t segment = HIGH32(twi_load_relaxed(&arena->classes[i].carve));
+    for (uint32_t i = 0; i < TWI_SIZES; i++) {
+        uint32_t segment = HIGH32(twi_load_relaxed(&arena->carves[i].word)) / TWI_SEGMENT_LINES;
         if (segment > arena->segments_touched) populate(arena, segment, 1);
     }
     arena->segments_touched = taken;
@@ -278,4 +306,36 @@ int64_t twi_arena_bytes_high(const struct twi_arena *arena) {
 }
 int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
     return (int64_t)twi_load_relaxed(&arena->segments_taken) * TWI_SEGMENT_BYTES;
+}
+
+/* ---- what is left ---- */
+
+/* Lines that are free and not in the room: untouched, and in the runs of sizes. */
+static uint64_t lines_elsewhere(const struct twi_arena *arena) {
+    uint64_t lines = (uint64_t)(arena->segments_max - twi_load_relaxed(&arena->segments_taken)) * TWI_SEGMENT_LINES;
+    for (uint32_t number = 0; number < TWI_SIZES; number++) {
+        lines += (uint64_t)LOW32(twi_load_relaxed(&arena->carves[number].word)) * twi_sizes[number];
+    }
+    return lines;
+}
+
+struct twi_arena_room twi_arena_room(const struct twi_arena *arena) {
+    struct twi_room_look look = twi_room_look(&arena->room);
+    uint64_t elsewhere = lines_elsewhere(arena);
+    uint64_t fresh = arena->segments_max - twi_load_relaxed(&arena->segments_taken);
+    if (fresh * TWI_SEGMENT_LINES > look.longest) look.longest = fresh * TWI_SEGMENT_LINES;
+    return (struct twi_arena_room){.free_bytes = (int64_t)((look.free + elsewhere) * TWI_LINE_BYTES),
+                                   .usable_bytes = (int64_t)((look.usable + elsewhere) * TWI_LINE_BYTES),
+                                   .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
+}
+
+#define ROUND_SEGMENTS 64u /* that one turn looks at: 4 MiB; a microsecond, or eight where all is in crumbs */
+
+int64_t twi_arena_usable(struct twi_arena *arena) {
+    twi_room_go_round(&arena->room, &arena->round, ROUND_SEGMENTS);
+    return (int64_t)((arena->round.usable + lines_elsewhere(arena)) * TWI_LINE_BYTES);
+}
+
+uint64_t twi_arena_refused(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->refused);
 }

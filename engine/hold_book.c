@@ -10,7 +10,6 @@
 #define INDEX_LOG2_FIRST 6u
 
 struct entry {
-    _Atomic uint64_t reserved; /* the arena's link while free */
     tw_family *family;
     uint64_t statement;    /* the last that said it; 0: none */
     int64_t said_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */

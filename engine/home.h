@@ -33,9 +33,8 @@ struct twi_home_entry {
     uint64_t chunk, tags; /* bytes from the arena's base */
 };
 struct twi_home {
-    _Atomic uint64_t reserved; /* the arena's link while free */
-    uint32_t planned;          /* chunks that the directory has room for */
-    uint32_t given;            /* chunks whose tags were given back */
+    uint32_t planned; /* chunks that the directory has room for */
+    uint32_t given;   /* chunks whose tags were given back */
     struct twi_home_entry entries[];
 };
 

@@ -13,7 +13,7 @@
 #include "engine/limit.h"
 
 struct twi_lease {
-    /* callers; the first word is also the arena's link while the piece is free */
+    /* callers */
     alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; below 0: never */
     _Atomic int64_t low;                          /* with less than this the turn is told: it draws ahead of need */
     _Atomic int64_t asked;                        /* the smallest n that waits for units; 0: nobody waits */

@@ -33,7 +33,6 @@ struct twi_packed_cursor {
 enum { TWI_TABLE_WHOLE, TWI_TABLE_GOING, TWI_TABLE_GONE };
 
 struct twi_packed {
-    _Atomic uint64_t reserved;        /* the arena's link while free */
     uint64_t stamp;                   /* history.c: epoch stamp of its publishing */
     uint32_t table;                   /* history.c: what has become of the table */
     struct twi_packed_cursor revived; /* restore.c: entries up to here have records again */
@@ -53,10 +52,8 @@ struct twi_packed {
 };
 
 struct twi_page {
-    _Atomic uint64_t reserved;
     uint32_t older, lines;
     uint32_t used; /* bytes, this head included */
-    uint32_t unused;
     unsigned char entries[];
 };
 

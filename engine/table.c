@@ -54,21 +54,22 @@ void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation,
     chunk->generation = twi_arena_line(arena, generation);
 }
 
-/* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. */
+/* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. Where no run of free
+ * lines is so long, half as many will do, and half of that. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {
     bool synced = generation->synced;
     uint64_t keys = twi_load_relaxed(&generation->keys);
     uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
-    uint32_t lines = 1 + record_lines(kind, synced, wanted);
-    uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
-    lines = twi_arena_round(lines > most ? most : lines);
-    uint32_t line = twi_piece_take(arena, generation, lines);
-    if (line == 0 && wanted > 1) { /* little is left: a chunk of one record may still fit */
-        lines = twi_arena_round(1 + record_lines(kind, synced, 1));
+    uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES, lines, line;
+    for (;; wanted /= 2) {
+        if (wanted == 0) return NULL;
+        lines = 1 + record_lines(kind, synced, wanted);
+        if (lines > most && wanted > 1 && 1 + record_lines(kind, synced, wanted / 2) >= most) continue;
+        lines = twi_arena_round(lines > most ? most : lines);
         line = twi_piece_take(arena, generation, lines);
+        if (line != 0) break;
     }
-    if (line == 0) return NULL;
     struct twi_chunk *chunk = twi_arena_at(arena, line);
     twi_chunk_begin(arena, generation, chunk, kind, lines);
     chunk->older = older;

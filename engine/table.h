@@ -60,7 +60,7 @@ struct twi_leaf {
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
 
 struct twi_node {
-    _Atomic uint64_t reserved; /* the arena's link while free */
+    uint64_t reserved; /* where a leaf has its `next` */
     uint32_t piece_link;
     uint16_t unused;
     uint8_t log2;
@@ -79,8 +79,7 @@ static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf,
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
 #define TWI_CHUNK_CROWDED (UINT32_C(1) << 31) /* in `used`: a home chunk without a free record (home.h) */
 struct twi_chunk {
-    _Atomic uint64_t
-        owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED. The arena's while free */
+    _Atomic uint64_t owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED */
     _Atomic uint32_t used; /* records handed out; may overshoot capacity */
     uint32_t capacity;
     uint32_t older;      /* line of the chunk before this one, of the same kind */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct map {
-    _Atomic uint64_t reserved; /* the arena's link while free; the retired list's before that */
+    _Atomic uint64_t next_retired; /* line, on the engine's list of maps that were replaced */
     uint32_t capacity;
     _Atomic uint32_t used;
     _Atomic uint64_t slots[];
@@ -122,7 +122,7 @@ void twi_engine_retire_map(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
     uint32_t head = twi_load_relaxed(&engine->retired_maps);
     do {
-        twi_store_relaxed(&map->reserved, head);
+        twi_store_relaxed(&map->next_retired, head);
     } while (!twi_cas_weak_acqrel(&engine->retired_maps, &head, line));
 }
 
@@ -263,7 +263,7 @@ void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys)
 /* For the turn: a retired map's successor in the list, and its size. */
 uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
-    return (uint32_t)twi_load_relaxed(&map->reserved);
+    return (uint32_t)twi_load_relaxed(&map->next_retired);
 }
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line) {
     return map_lines(twi_arena_at(&engine->arena, line));

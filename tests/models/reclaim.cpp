@@ -1,5 +1,5 @@
-// reclaim.cpp -- models of engine/reclaim.*, arena.c and history.c: sections and epochs, the stack of free pieces, a window packed.
-// Left out: registering and leaving threads, a fork; nested sections; carving and splitting of pieces.
+// reclaim.cpp -- models of engine/reclaim.* and history.c: sections and epochs, a window packed.
+// Left out: registering and leaving threads, a fork; nested sections.
 #include "tests/models/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
@@ -213,81 +213,6 @@ struct packing : rl::test_suite<packing, 3> {
     }
 };
 
-// ---- the stack of free pieces --------------------------------------------------------------------------------------------
-
-// Three threads take and give back pieces of one class; each writes to what it holds.
-struct free_stack : rl::test_suite<free_stack, 3> {
-    enum { PIECES = 3 };
-    rl::atomic<unsigned> free;              // count << 8 | piece; 0: none
-    rl::atomic<unsigned> links[PIECES + 1]; // the first word of each
-    rl::var<int> words[PIECES + 1];         // the rest, zeroed when it is given
-
-    static unsigned pair(unsigned count, unsigned piece) {
-        return count << 8 | (piece & 0xff);
-    }
-    static unsigned piece_of(unsigned word) {
-        return word & 0xff;
-    }
-    static unsigned count_of(unsigned word) {
-        return word >> 8;
-    }
-    unsigned rise(unsigned head) {
-        return is_weak(A1, STEP) ? count_of(head) : count_of(head) + 1;
-    } // A1 step: no count
-
-    void before() {
-        for (unsigned i = 1; i <= PIECES; i++) {
-            twi_store_relaxed(&links[i], i < PIECES ? i + 1 : 0u);
-            VAR(words[i]) = 0;
-        }
-        twi_store_relaxed(&free, pair(0, 1));
-    }
-
-    unsigned pop_free() {
-        unsigned head = twi_load_acquire(&free, A2);
-        while (piece_of(head) != 0) {
-            unsigned next = twi_load_relaxed(&links[piece_of(head)]);
-            if (twi_cas_weak_acqrel(&free, &head, pair(rise(head), next), A1)) {
-                twi_store_relaxed(&links[piece_of(head)], 0u);
-                return piece_of(head);
-            }
-        }
-        return 0;
-    }
-    void push_free(unsigned piece) {
-        unsigned head = twi_load_relaxed(&free);
-        do {
-            twi_store_relaxed(&links[piece], piece_of(head));
-        } while (!twi_cas_weak_acqrel(&free, &head, pair(rise(head), piece), A3));
-    }
-    unsigned take() {
-        unsigned piece = pop_free();
-        if (piece == 0) return 0;
-        RL_ASSERT(VAR(words[piece]) == 0); // handed out zeroed, and nobody else's
-        VAR(words[piece]) = 1;
-        return piece;
-    }
-    void give(unsigned piece) {
-        if (piece == 0) return;
-        RL_ASSERT(VAR(words[piece]) == 1);
-        VAR(words[piece]) = 0;
-        push_free(piece);
-    }
-
-    void thread(unsigned) {
-        unsigned one = take(), other = take();
-        give(one);
-        one = take();
-        give(other);
-        give(one);
-    }
-    void after() {
-        unsigned seen = 0;
-        for (unsigned piece; (piece = pop_free()) != 0; seen++) RL_ASSERT(VAR(words[piece]) == 0 && seen < PIECES);
-        RL_ASSERT(seen == PIECES);
-    }
-};
-
 int main() {
     const model_mutant full[] = {
         {R1, FENCE, NULL},
@@ -309,19 +234,9 @@ int main() {
         {R7, RELEASE, NULL},
         {R4, ACQUIRE, "the turn stamps what it has unlinked itself: it has nothing to learn from another turn's stamp"},
     };
-    const model_mutant stack[] = {
-        {A1, STEP, NULL},
-        {A2, ACQUIRE, NULL},
-        {A3, RELEASE, NULL},
-        {A1, ACQUIRE, NULL},
-        {A1, RELEASE,
-         "every change of the word is a read-modify-write, so the release of the push (A3) is still seen behind a pop"},
-        {A3, ACQUIRE, "a push stores the number of the next piece and never looks into it"},
-    };
     int wrong = MODEL_RUN(sections<FULL_FENCES>, "sections, fences", 40000, full);
     wrong += MODEL_RUN(sections<MEMBARRIER>, "sections, membarrier", 100000, cheap);
     const model_mutant pack[] = {{K1, RELEASE, NULL}, {K1, STEP, NULL}, {K2, ACQUIRE, NULL}, {K2, STEP, NULL}};
     wrong += MODEL_RUN(packing, "a window packed", 40000, pack);
-    wrong += MODEL_RUN(free_stack, "free pieces", 40000, stack);
     return wrong != 0;
 }
