@@ -63,5 +63,9 @@ static inline int64_t twi_time_add(int64_t a, int64_t b) {
     if (a == INT64_MAX || b == INT64_MAX) return INT64_MAX;
     return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
 }
+/* What lies `ms` before a moment: INT64_MIN where that is TW_UNBOUNDED. */
+static inline int64_t twi_time_before(int64_t moment_ms, int64_t ms) {
+    return ms == INT64_MAX ? INT64_MIN : twi_time_add(moment_ms, -ms);
+}
 
 #endif

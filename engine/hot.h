@@ -202,7 +202,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
         return twi_add_slow(family, key, delta, view);
     uint64_t hash = TWI_HOT_HASH(engine, key), before;
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window but endless ones */
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock);                   /* TWI_CLOCK_ASK lies in no window */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
     if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto afar;
     if (twi_unlikely(generation->home.directory == 0)) goto afar;

@@ -105,7 +105,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
         return add_anew(pin, delta, view);
     if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window but endless ones */
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window */
     struct twi_cell *cell = pin->cell;
     uint64_t before;
     if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||

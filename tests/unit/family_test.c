@@ -224,6 +224,27 @@ static void many_families_live_side_by_side(void **state) {
     for (int i = 1; i < 200; i += 2) assert_i64_equal(rig_add(families[i], "a", i), i);
 }
 
+/* Goal: policies set anew before 1970 end no window that is open, however far back lateness reaches. */
+static void policies_may_be_set_before_1970(void **state) {
+    (void)state;
+    struct rig early;
+    rig_init(&early);
+    fake_clock_init(&early.clock, -10 * TW_MINUTE);
+    rig_start(&early);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.lateness_ms = TW_UNBOUNDED;
+    tw_family *family = rig_family_of(&early, &options);
+    assert_status(tw_add_at(family, tw_str("a"), 1, -TW_DAY, NULL), TW_OK);
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_status(tw_add_at(family, tw_str("a"), 1, -TW_DAY, NULL), TW_OK);
+    assert_i64_equal(rig_add(family, "a", 1), 1);
+    options.lateness_ms = TW_MINUTE;
+    assert_status(tw_family_set(family, &options), TW_OK);
+    assert_status(tw_add_at(family, tw_str("a"), 1, -TW_DAY, NULL), TW_ERR_LATE);
+    assert_status(tw_add_at(family, tw_str("a"), 1, -11 * TW_MINUTE, NULL), TW_OK);
+    rig_close(&early);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
@@ -235,6 +256,7 @@ int main(void) {
         TEST(a_hook_is_not_called_for_a_family_that_was_closed),
         TEST(statistics_may_be_read_while_families_come_and_go),
         TEST(many_families_live_side_by_side),
+        TEST(policies_may_be_set_before_1970),
     };
     return cmocka_run_group_tests_name("family", tests, NULL, NULL);
 }

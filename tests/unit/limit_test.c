@@ -162,6 +162,33 @@ static void a_wall_clock_set_back_holds_no_limit(void **state) {
     }
 }
 
+/* Goal: before 1970 time is time, in each kind of window. */
+static void limits_and_counts_know_times_before_1970(void **state) {
+    (void)state;
+    const uint32_t windows[] = {TW_FOREVER, TW_ALIGNED, TW_FROM_FIRST, TW_CALENDAR_MONTH};
+    const int64_t starts_ms[] = {-1, -TW_MINUTE, -30 * 365 * TW_DAY};
+    for (size_t at = 0; at < sizeof starts_ms / sizeof *starts_ms; at++) {
+        struct rig early;
+        rig_init(&early);
+        fake_clock_init(&early.clock, starts_ms[at]);
+        rig_start(&early);
+        for (uint32_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+            char name[] = "family0";
+            name[6] += (char)i;
+            bool timed = windows[i] == TW_ALIGNED || windows[i] == TW_FROM_FIRST;
+            tw_family *family = rig_family(&early, name, windows[i], timed ? TW_MINUTE : 0);
+            assert_i64_equal(rig_add(family, "a", 2), 2);
+            assert_i64_equal(rig_add(family, "a", 1), 3);
+            (void)acquire(family, "a", 7, 10, TW_OK);
+            (void)acquire(family, "a", 1, 10, TW_DENIED);
+            (void)acquire(family, "b", 10, 10, TW_OK);
+            assert_i64_equal(rig_get(family, "a"), 10);
+            rig_turn(&early);
+        }
+        rig_close(&early);
+    }
+}
+
 static void a_shadow_decides_and_lets_everything_through(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
@@ -372,6 +399,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
         TEST(a_wall_clock_set_back_holds_no_limit),
+        TEST(limits_and_counts_know_times_before_1970),
         TEST(a_shadow_decides_and_lets_everything_through),
         TEST(what_limits_do_is_in_the_figures),
         TEST(a_verdict_has_its_promised_size),
