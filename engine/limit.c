@@ -147,10 +147,21 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
 
 #define SOME_TRIES 8 /* after that less and less, whatever is said to be left: who tries comes to an end */
 
+/* The most that can be there: below zero a count leaves room for more than the limit. */
+static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
+    if (n_max <= limit) return n_max;
+    int64_t most = limit > 0 ? limit : 1;
+    if (family->limit != &twi_limit_counted) return most; /* its count is Redis's, or none */
+    verdict->remaining = 0;
+    (void)twi_load_relaxed (&family->hot_acquire)(family, key, 0, limit, verdict); /* only looks */
+    if (verdict->remaining > most) most = verdict->remaining;
+    return most < n_max ? most : n_max;
+}
+
 /* All of it, then what is said to be left, then half of that: a lease, or the share of an engine, may give less than that. */
 static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                            tw_verdict *verdict) {
-    int64_t n = n_max < limit ? n_max : limit > 0 ? limit : 1;
+    int64_t n = most_of(family, key, n_max, limit, verdict);
     for (uint32_t tries = 0;; tries++) {
         tw_status status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
         *taken = status == TW_OK ? n : 0;

@@ -189,6 +189,29 @@ static void limits_and_counts_know_times_before_1970(void **state) {
     }
 }
 
+/* Goal: a count below zero leaves room for more than the limit. */
+static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict;
+    int64_t taken;
+    rig_add(family, "a", -5);
+    assert_status(tw_acquire_some(family, tw_str("a"), 20, 10, &taken, &verdict), TW_OK);
+    assert_i64_equal(taken, 15);
+    assert_i64_equal(verdict.used, 10);
+    assert_i64_equal(rig_get(family, "a"), 10);
+    assert_status(tw_acquire_some(family, tw_str("a"), 20, 10, &taken, &verdict), TW_DENIED);
+    assert_i64_equal(taken, 0);
+    rig_add(family, "b", -5);
+    assert_status(tw_acquire_some(family, tw_str("b"), 12, 10, &taken, NULL), TW_OK);
+    assert_i64_equal(taken, 12);
+    assert_status(tw_acquire_some(family, tw_str("new"), 20, 10, &taken, NULL), TW_OK);
+    assert_i64_equal(taken, 10);
+    rig_add(family, "c", -5);
+    assert_status(tw_acquire_some(family, tw_str("c"), 7, 0, &taken, NULL), TW_OK);
+    assert_i64_equal(taken, 5);
+}
+
 static void a_shadow_decides_and_lets_everything_through(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
@@ -400,6 +423,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_wall_clock_set_back_holds_no_limit),
         TEST(limits_and_counts_know_times_before_1970),
+        TEST(some_of_a_count_below_zero_is_all_that_is_there),
         TEST(a_shadow_decides_and_lets_everything_through),
         TEST(what_limits_do_is_in_the_figures),
         TEST(a_verdict_has_its_promised_size),
