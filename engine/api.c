@@ -374,9 +374,10 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     int64_t others = twi_load_relaxed(&each->generation->asks_totals) ? twi_load_relaxed(&spill->base) : 0;
-    if (twi_cell_local(spill, meta) != 0 || others != 0) {
-        tw_count count = {.view = twi_saturated_sum(twi_cell_local(spill, meta), others),
-                          .local = twi_cell_local(spill, meta),
+    int64_t local = twi_cell_local(spill, meta); /* once: adds go on meanwhile */
+    if (local != 0 || others != 0) {
+        tw_count count = {.view = twi_saturated_sum(local, others),
+                          .local = local,
                           .start_ms = twi_generation_start_ms(each->generation),
                           .end_ms = twi_generation_end_ms(each->generation)};
         more = visit(ctx, &count) && twi_thread_self == self;

@@ -473,6 +473,34 @@ static void a_window_that_is_over_is_late_for_readers(void **state) {
 
 /* ---- full ------------------------------------------------------------------------------------------------------------------------ */
 
+static _Atomic bool walks_are_over;
+static void *overflow_until_told(void *ctx) {
+    tw_family *family = ctx;
+    while (!atomic_load(&walks_are_over)) (void)tw_add(family, tw_str("stranger"), 1, NULL);
+    return NULL;
+}
+static bool check_spill(void *ctx, const tw_count *count) {
+    if (count->key.size == 0 && count->view != count->local) *(bool *)ctx = false;
+    return true;
+}
+
+/* Goal: without Redis, view and local of the overflow counter are one number, while others add to it. */
+static void the_overflow_counter_is_shown_as_it_was_at_one_moment(void **state) {
+    (void)state;
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.keys_max = 1;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "known", 1);
+    pthread_t thread;
+    bool is_one = true;
+    atomic_store(&walks_are_over, false);
+    assert_int_equal(pthread_create(&thread, NULL, overflow_until_told, family), 0);
+    for (int i = 0; i < 300000; i++) assert_status(tw_each(family, TW_NOW, check_spill, &is_one), TW_OK);
+    atomic_store(&walks_are_over, true);
+    pthread_join(thread, NULL);
+    assert_true(is_one);
+}
+
 static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void **state) {
     (void)state;
     for (uint32_t on_full = TW_FULL_OVERFLOW; on_full <= TW_FULL_REJECT; on_full++) {
@@ -682,6 +710,7 @@ int main(void) {
         TEST(a_count_names_its_window),
         TEST(a_walk_over_keys_of_the_longest_kind_sees_all),
         TEST(a_window_that_is_over_is_late_for_readers),
+        TEST(the_overflow_counter_is_shown_as_it_was_at_one_moment),
         TEST(a_full_family_overflows_or_rejects_and_known_keys_still_count),
         TEST(an_engine_without_memory_counts_on_and_loses_nothing),
         TEST(a_family_keeps_to_its_share_of_memory),
