@@ -128,8 +128,7 @@ struct twi_thread *twi_thread_register(void) {
         self->depth = 0;
         self->in_hook = false;
         self->process = twi_load_relaxed(&process_number);
-        self->spare_line = 0;
-        pthread_setspecific(exit_key, self);
+        if (twi_load_relaxed(&exit_key_made)) pthread_setspecific(exit_key, self);
         twi_thread_self = self;
     }
     pthread_mutex_unlock(&process_lock);

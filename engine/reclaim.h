@@ -32,10 +32,6 @@ struct twi_thread {
     uint32_t process;                                   /* twi_reclaim_process() of its registration; wiped with it */
     uint32_t depth;                                     /* nested sections */
     uint32_t shard;                                     /* of statistics: its own, or TWI_SHARD_SHARED */
-    uint32_t spare_lines;                               /* a record that lost a race to be published, and its home: */
-    uint32_t spare_line;                                /* kept for the next insert into the same generation */
-    uint32_t spare_kind;
-    uint64_t spare_generation;
     bool inserts;       /* its last add away from home was of a new key: so may be the next (hot.h) */
     bool in_hook;       /* inside a user's hook: some calls answer TW_ERR_MODE */
     _Atomic bool taken; /* belongs to a living thread */

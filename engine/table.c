@@ -1,14 +1,12 @@
 /* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
  *
  * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot
- * uses the winner's cell and keeps its record for its next insert. A record is in a walker's sight once PUBLISHED is
+ * uses the winner's cell and leaves its record to the generation, for the next insert of anybody. A record is in a walker's sight once PUBLISHED is
  * set, by the inserter or by whoever finds the cell first: so an add that has returned is never missed by a walk,
  * although the inserter may still stand between its swap and its mark (T9). */
 #include "engine/table.h"
 
 #include "engine/reclaim.h"
-
-static _Atomic uint64_t stamps = 1; /* generations of all engines, ever: a spare record finds its own again */
 
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced) {
@@ -20,7 +18,6 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     (void)twi_add_relaxed(&generation->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     generation->quota = quota;
     generation->synced = synced;
-    generation->stamp = twi_add_relaxed(&stamps, 1);
     twi_store_relaxed(&generation->overflow.meta,
                       TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
@@ -122,20 +119,49 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
     return (at_edge ? TWI_META_EDGE : 0) | (from->is_heir ? TWI_META_HEIR : 0);
 }
 
+/* ---- records that lost a race to be published: the generation keeps them for inserts to come ---- */
+
+static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
+    uint32_t head = twi_load_relaxed(&insert->generation->spares), line = twi_arena_line(insert->arena, first);
+    do {
+        twi_store_relaxed(&last->end_ms, head);
+    } while (!twi_cas_weak_acqrel(&insert->generation->spares, &head, line)); /* D7 */
+}
+
+/* Takes the whole list, so that nobody's link can change under it, and puts back what it does not need. */
+static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
+    struct twi_cell *found = NULL, *first = NULL, *last = NULL;
+    uint32_t line = twi_swap_acqrel(&insert->generation->spares, 0); /* D8 */
+    while (line != 0) {
+        struct twi_cell *cell = twi_arena_at(insert->arena, line);
+        line = (uint32_t)twi_load_relaxed(&cell->end_ms);
+        if (found == NULL && twi_cell_kind(twi_load_relaxed(&cell->meta)) == kind) {
+            found = cell;
+            continue;
+        }
+        if (last != NULL) twi_store_relaxed(&last->end_ms, twi_arena_line(insert->arena, cell));
+        if (first == NULL) first = cell;
+        last = cell;
+    }
+    if (first != NULL) keep_chain(insert, first, last);
+    return found;
+}
+
+static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
+    if (!twi_home_give(insert->arena, insert->generation, &insert->wanted, cell)) keep_chain(insert, cell, cell);
+}
+
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
-    struct twi_thread *self = insert->self;
     uint32_t kind = twi_kind_for(insert->wanted.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
     bool at_home = kind == 0 && (insert->wanted.meta & TWI_META_LIFE) == 0;
     if (at_home && (cell = twi_home_take(insert->arena, insert->generation, &insert->wanted, &meta)) != NULL) {
         /* most keys of a window whose size was forecast */
-    } else if (self->spare_line != 0 && self->spare_generation == insert->generation->stamp &&
-               self->spare_kind == kind) {
-        cell = twi_arena_at(insert->arena, self->spare_line);
+    } else if (twi_unlikely(twi_load_relaxed(&insert->generation->spares) != 0) &&
+               (cell = take_spare(insert, kind)) != NULL) {
         meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE | TWI_META_EDGE | TWI_META_HEIR);
-        self->spare_line = 0;
     } else {
         cell = take_record(insert->arena, insert->generation, kind, &meta);
         if (cell == NULL) return NULL;
@@ -145,15 +171,6 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
     twi_store_relaxed(&cell->meta, meta | insert->wanted.meta); /* seen with the slot, T6 */
     return cell;
-}
-
-/* A record that was not needed after all: back to its home, or kept for this thread's next insert. */
-static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
-    struct twi_thread *self = insert->self;
-    if (twi_home_give(insert->arena, insert->generation, &insert->wanted, cell)) return;
-    self->spare_line = twi_arena_line(insert->arena, cell);
-    self->spare_generation = insert->generation->stamp;
-    self->spare_kind = twi_cell_kind(twi_load_relaxed(&cell->meta));
 }
 
 /* ---- inserting ---- */

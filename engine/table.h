@@ -115,13 +115,13 @@ struct twi_generation {
     struct tw_family *family;
     struct twi_home_at home; /* the short way to its cells (home.h); set before sharing */
     struct twi_quota *quota;
-    uint64_t stamp; /* unique among all generations of the process */
     _Atomic uint32_t phase;
     bool synced;
-    _Atomic uint32_t chunks[TWI_KINDS];            /* newest chunk of each kind */
-    _Atomic uint32_t leases;                       /* newest lease (lease.h) */
-    _Atomic uint64_t pieces;                       /* entry of the newest index piece */
-    _Atomic uint64_t heirs;                        /* ageing families: keys that went on in the next generation */
+    _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
+    _Atomic uint32_t leases;            /* newest lease (lease.h) */
+    _Atomic uint32_t spares; /* records that lost a race to be published, by their `end_ms`: for inserts to come */
+    _Atomic uint64_t pieces; /* entry of the newest index piece */
+    _Atomic uint64_t heirs;  /* ageing families: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
     _Atomic uint64_t long_keys;                    /* those of them that no home takes (home.h) */
     _Atomic int64_t bytes;                         /* of pieces that belong to this generation */

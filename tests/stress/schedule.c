@@ -343,6 +343,45 @@ static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
+static tw_family *racing;
+static uint32_t raced_key;
+
+static void win_the_race(void) {
+    assert_status(tw_add(racing, fake_key(&raced_key), 1, NULL), TW_OK);
+}
+
+/* Adds a new key, whose record somebody else publishes first. */
+static void lose_a_race(tw_family *family, uint32_t key) {
+    racing = family;
+    raced_key = key;
+    gate = NULL;
+    call_at = win_the_race;
+    stop_at = "record_ready_not_claimed";
+    assert_status(tw_add(family, fake_key(&key), 1, NULL), TW_OK);
+    assert_null(stop_at);
+}
+
+/* Goal: a record that lost a race to be published is used by a later insert, whatever its thread has lost elsewhere since.
+ * Method: two families take turns to lose; both then hold what one holds that has never lost. */
+static void records_that_lost_a_race_are_used_again(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, false);
+    tw_family *peaceful = rig_family(&rig, "peaceful", false);
+    for (uint32_t key = 0; key < 5000; key++) {
+        lose_a_race(rig.family, key);
+        lose_a_race(rig.other, key);
+        assert_status(tw_add(peaceful, fake_key(&key), 1, NULL), TW_OK);
+    }
+    int64_t bytes = atomic_load(&peaceful->quota.bytes);
+    assert_true(atomic_load(&rig.family->quota.bytes) <= bytes + bytes / 4);
+    assert_true(atomic_load(&rig.other->quota.bytes) <= bytes + bytes / 4);
+    int64_t sum = 0;
+    assert_status(tw_each(rig.other, START_MS, add_count, &sum), TW_OK);
+    assert_i64_equal(sum, 10000);
+    assert_status(tw_close(rig.engine, 0), TW_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_that_was_found_and_then_dropped_is_not_opened_again),
@@ -354,6 +393,7 @@ int main(void) {
         cmocka_unit_test(a_flush_does_not_rely_on_marks_of_who_came_after_it),
         cmocka_unit_test(an_opener_that_stalls_delays_no_window),
         cmocka_unit_test(a_walk_that_stalls_in_its_choice_keeps_the_table),
+        cmocka_unit_test(records_that_lost_a_race_are_used_again),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }
