@@ -32,7 +32,7 @@ static _Atomic uint32_t threads_made;
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
 static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
-static bool exit_key_made;
+static _Atomic bool exit_key_made;
 static void (*on_fork)(void);
 static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
 
@@ -55,6 +55,12 @@ static void thread_exits(void *record) {
     twi_store_release(&self->taken, false);
 }
 
+/* The shared library stays when it is closed (meson.build). A module that the static one was linked into may be unloaded:
+ * threads that end after that must not come to where thread_exits() was; their records are not used again. */
+__attribute__((destructor)) static void forget_threads(void) {
+    if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
+}
+
 /* The page with the word. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child. Of two
  * threads that make it at once the later one's page is left alone. */
 static struct process_mark *mark_page(void) {
@@ -66,8 +72,8 @@ static struct process_mark *mark_page(void) {
 }
 
 static bool begin_process(void) {
-    if (!exit_key_made && pthread_key_create(&exit_key, thread_exits) != 0) return false;
-    exit_key_made = true;
+    if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
+    twi_store_relaxed(&exit_key_made, true);
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)

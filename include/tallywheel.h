@@ -27,6 +27,9 @@
  *
  * Threads: unless a call says otherwise, any thread may make it, along with every other call but tw_close() and
  * tw_family_close(). Threads need not register; what is kept for one is released when it exits.
+ * dlclose: close the engines first, as with any library that has threads. The shared library then stays in the process, for
+ * threads that have counted come back to it when they end. A module that the static library is linked into may be unloaded
+ * once its engines are closed and none of its calls, and no thread that has counted and is just ending, is inside of it.
  * Fork: a child's engine starts as a new instance with no counts (the parent still has them); calls work as before.
  * After vfork() or in a signal handler no call may be made.
  * Time: windows go by ENGINE TIME, which is the wall clock as long as that goes with the monotonic clock, and never goes
