@@ -51,6 +51,15 @@ static void watch_sections(tw_engine *engine) {
                      "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
 }
 
+/* One line, and another where it has worked again in between: nothing changes for as long as it is so. */
+static void watch_barriers(tw_engine *engine) {
+    int refusal = twi_reclaim_refusal();
+    if (refusal != 0 && !engine->refusal_told)
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_BARRIER,
+                     "membarrier(2) is refused (error %d): no memory of windows that are over is used again", refusal);
+    engine->refusal_told = refusal != 0;
+}
+
 static void watch_memory(tw_engine *engine) {
     int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
     if (used >= most - most / 5)
@@ -116,6 +125,7 @@ void twi_engine_turn(tw_engine *engine) {
     uint32_t work = TWI_WORK_AHEAD;
     twi_arena_keep_ahead(&engine->arena, &work);
     watch_sections(engine);
+    watch_barriers(engine);
     watch_memory(engine);
     watch_clock(engine);
     plan_next(engine);

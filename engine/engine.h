@@ -105,7 +105,8 @@ struct tw_engine {
     uint32_t retired;   /* unlinked generations, by next_all */
     uint32_t maps;      /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
-    bool reclaimed;  /* this turn gave something back: there may be more */
+    bool reclaimed; /* this turn gave something back: there may be more */
+    bool refusal_told;
     int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;
     int64_t clock_told_ms,

@@ -8,6 +8,7 @@
 
 #include "engine/arena.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
@@ -154,12 +155,27 @@ uint64_t twi_reclaim_oldest(void) {
     return oldest;
 }
 
+static _Atomic int refusal;
+
+int twi_reclaim_refusal(void) {
+    return twi_load_relaxed(&refusal);
+}
+
+/* R2, pairs with R1. It worked when the process began; a sandbox that was entered since, or a kernel without memory, may
+ * refuse it. Threads then may be inside without our seeing it, and cannot be told to say so at full price. */
+static bool barrier(void) {
+    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) {
+        twi_fence_seqcst(); /* R2 at full price */
+        return true;
+    }
+    int status = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ? 0 : errno;
+    if (status != twi_load_relaxed(&refusal)) twi_store_relaxed(&refusal, status);
+    return status == 0;
+}
+
 uint64_t twi_reclaim_reached(void) {
     uint64_t now = twi_load_seqcst(&twi_reclaim_epoch);
-    if (TWI_RECLAIM_SEES_FENCES && twi_reclaim_asymmetric)
-        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); /* R2, pairs with R1 */
-    else
-        twi_fence_seqcst(); /* R2 at full price */
+    if (!barrier()) return 0;
     uint64_t oldest = twi_reclaim_oldest();
     return oldest < now ? oldest : now;
 }

@@ -120,8 +120,11 @@ TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost)
 
 /* The stamp of what has just been unlinked; raises the epoch. */
 uint64_t twi_reclaim_stamp(void);
-/* Every stamp below the answer is free: no section that began at or before it is still open. Costs a membarrier. */
+/* Every stamp below the answer is free: no section that began at or before it is still open. Costs a membarrier; where the
+ * kernel refuses that, nothing is free: 0. */
 uint64_t twi_reclaim_reached(void);
+/* Why the last membarrier was refused (an errno); 0: it was not. Any thread. */
+int twi_reclaim_refusal(void);
 /* The oldest epoch that an open section shows; UINT64_MAX: none. No barrier: for the stall gauge. */
 uint64_t twi_reclaim_oldest(void);
 

@@ -156,9 +156,11 @@ enum {
 
 /** Log events. Fixed for ever; new ones get new numbers. */
 enum {
-    TW_EVENT_MEMORY = 1,     /* 80 % of memory_bytes_max is in use */
-    TW_EVENT_CLOCK = 2,      /* the wall clock leapt, or was set back */
-    TW_EVENT_STALL = 3,      /* a thread holds up reclamation */
+    TW_EVENT_MEMORY = 1, /* 80 % of memory_bytes_max is in use */
+    TW_EVENT_CLOCK = 2,  /* the wall clock leapt, or was set back */
+    TW_EVENT_STALL = 3,  /* a thread holds up reclamation */
+    TW_EVENT_BARRIER =
+        4, /* membarrier(2) is refused, as by a sandbox entered after tw_open(): memory is not used again */
     TW_EVENT_CONNECTED = 10, /* Redis answers */
     TW_EVENT_LOST_CONNECTION = 11,
     TW_EVENT_REFUSED = 12,    /* Redis refuses (authentication, permission, read-only, out of memory ...) */

@@ -1,9 +1,14 @@
 /* reclaim_test.c -- sections and epochs: what a section could hold is not reached before it ends; nobody waits; records come back. */
 #include "tests/support/support.h"
 
-#include "engine/reclaim.h"
+#include "engine/family.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 struct player {
     pthread_t thread;
@@ -47,6 +52,81 @@ static void without_sections_every_stamp_is_reached_at_once(void **state) {
         assert_true(stamp < twi_reclaim_reached());
     }
     assert_true(twi_reclaim_oldest() == UINT64_MAX);
+}
+
+/* From here on membarrier(2) answers ENOMEM in this thread. */
+static bool refuse_barriers(void) {
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+struct refused {
+    bool works; /* there is seccomp here */
+    bool reached;
+    int error;
+    int lines;
+    int64_t windows;
+};
+
+static void count_line(void *ctx, int level, int event, const char *text) {
+    struct refused *refused = ctx;
+    if (event == TW_EVENT_BARRIER && level == TW_LOG_ERROR && strstr(text, "membarrier") != NULL) refused->lines++;
+}
+
+static void *live_without_barriers(void *ctx) {
+    struct refused *refused = ctx;
+    struct fake_clock clock;
+    tw_options options;
+    tw_engine *engine;
+    tw_family *family;
+    tw_family_options family_options;
+    fake_clock_init(&clock, INT64_C(1700000000000));
+    tw_options_init(&options);
+    options.threads = TW_HOST_DRIVEN;
+    options.log_write = count_line;
+    options.log_ctx = refused;
+    fake_clock_install(&clock, &options);
+    tw_family_options_init(&family_options);
+    family_options.name = "f";
+    family_options.window_ms = TW_SECOND;
+    family_options.history_ms = TW_NONE;
+    if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &family) != TW_OK) return NULL;
+    refused->works = refuse_barriers();
+    uint64_t stamp = twi_reclaim_stamp();
+    refused->reached = stamp < twi_reclaim_reached();
+    refused->error = twi_reclaim_refusal();
+    for (int second = 0; second < 20; second++) {
+        (void)tw_add(family, tw_str("a"), 1, NULL);
+        fake_clock_advance_ms(&clock, 1000);
+        for (int turn = 0; turn < 5; turn++) (void)tw_turn(engine);
+    }
+    for (uint32_t line = engine->retired; line != 0; refused->windows++)
+        line = ((struct twi_generation *)twi_arena_at(&engine->arena, line))->next_all;
+    (void)tw_close(engine, 0);
+    return NULL;
+}
+
+/* Goal: a barrier that the kernel refuses reaches nothing, so no memory is used again under a reader; one line says so. */
+static void a_barrier_that_is_refused_reaches_nothing(void **state) {
+    (void)state;
+    struct refused refused = {0};
+    pthread_t thread;
+    assert_non_null(twi_thread_here());
+    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) return;
+    assert_int_equal(pthread_create(&thread, NULL, live_without_barriers, &refused), 0);
+    pthread_join(thread, NULL);
+    if (!refused.works) return;
+    assert_false(refused.reached);
+    assert_int_equal(refused.error, ENOMEM);
+    assert_int_equal(refused.lines, 1);
+    assert_true(refused.windows >= 18);
+    uint64_t stamp = twi_reclaim_stamp(); /* this thread's work */
+    assert_true(stamp < twi_reclaim_reached());
+    assert_int_equal(twi_reclaim_refusal(), 0);
 }
 
 static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **state) {
@@ -182,6 +262,7 @@ static void no_section_sees_memory_that_was_reused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_sections_every_stamp_is_reached_at_once),
+        cmocka_unit_test(a_barrier_that_is_refused_reaches_nothing),
         cmocka_unit_test(a_stamp_is_reached_when_the_sections_of_before_have_ended),
         cmocka_unit_test(a_section_entered_later_holds_up_nothing_older),
         cmocka_unit_test(sections_nest),
