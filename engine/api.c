@@ -45,7 +45,8 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
 }
 
 static tw_status refuse_late(void) {
-    return twi_refuse(TW_ERR_LATE, "unix_ms: its window has ended, and lateness_ms is over, too");
+    return twi_refuse(TW_ERR_LATE,
+                      "unix_ms: its window has ended, and lateness_ms is over, too, or tw_close_until() has passed it");
 }
 
 /* Whether the window of call->unix_ms takes counts at call->now_ms. */
@@ -59,6 +60,17 @@ static tw_status check_event_time(const struct twi_call *call) {
     return TW_OK;
 }
 
+/* Counted; and who has set no lateness, and no watermark, is told of it by a log line. */
+static void note_late(const struct twi_call *call) {
+    struct tw_family *family = call->family;
+    twi_port_count(call->engine, late_increments, 1);
+    if (!call->at || twi_load_relaxed(&family->lateness_ms) != 0 || twi_load_relaxed(&family->is_late) ||
+        twi_load_relaxed(&family->watermark_ms) != INT64_MIN)
+        return;
+    twi_store_relaxed(&family->is_late, true);
+    twi_store_release(&family->changed, true);
+}
+
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
     if (twi_unlikely(call->family->is_paced)) return twi_paced_refuse(); /* its words are times */
     for (;;) {
@@ -69,14 +81,14 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
             (void)twi_count_increments(call->engine, call->self, 1);
             return status;
         }
-        if (status == TW_ERR_LATE) twi_port_count(call->engine, late_increments, 1);
+        if (status == TW_ERR_LATE) note_late(call);
         if (status != TW_PENDING) return status;
         /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even
          * if the clock we read is a little behind the turn's. */
         if (call->at) {
             struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, false);
             if (generation != NULL && twi_load_acquire(&generation->phase) >= TWI_SEALING) {
-                twi_port_count(call->engine, late_increments, 1);
+                note_late(call);
                 return refuse_late();
             }
         }

@@ -49,9 +49,9 @@ static struct twi_closer *make_closer(tw_engine *engine, struct twi_generation *
     if (closer == NULL) return NULL;
     closer->generation = generation;
     closer->start_ms = generation->start_ms;
-    closer->lists_only = twi_load_relaxed(&family->close_asked) || !has_hook(family);
-    closer->partial = engine->turn_ms < generation->end_ms;
-    /* Who leaves in mid-window, or has no hook, cannot know whether others will want the names. */
+    closer->lists_only = !has_hook(family);
+    closer->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
+    /* Who leaves before its time, or has no hook, cannot know whether others will want the names. */
     enter(closer, closer->lists_only || closer->partial ? TWI_CLOSER_LIST : TWI_CLOSER_ASK, engine->turn_mono_ms);
     closer->next = family->closing.closers;
     family->closing.closers = closer;
@@ -90,11 +90,59 @@ static void end_closed(struct twi_closer *closer) {
     end(closer);
 }
 
-void twi_closing_again(struct twi_generation *generation) {
-    struct twi_closer *closer = twi_closer_of(generation);
-    if (closer == NULL || closer->state == TWI_CLOSER_DONE) return;
+static void begin_again(struct twi_closer *closer) {
     closer->listed = closer->through = false;
     enter(closer, closer->lists_only || closer->partial ? TWI_CLOSER_LIST : TWI_CLOSER_ASK, closer->at_ms);
+}
+
+void twi_closing_again(struct twi_generation *generation) {
+    struct twi_closer *closer = twi_closer_of(generation);
+    if (closer == NULL || closer->state == TWI_CLOSER_DONE || closer->state == TWI_CLOSER_PART ||
+        closer->state == TWI_CLOSER_OWES)
+        return;
+    begin_again(closer);
+}
+
+bool twi_closing_is_again(const struct twi_generation *generation) {
+    const struct twi_closer *closer = twi_closer_of(generation);
+    return closer != NULL && closer->again;
+}
+
+void twi_closing_note_untold(struct twi_generation *generation, const char *why) {
+    struct tw_family *family = generation->family;
+    twi_port_count(family->engine, windows_untold, 1);
+    twi_port_log(family->engine, TW_LOG_WARNING, TW_EVENT_CLOSED, "no hook was told of a window of family \"%s\": %s",
+                 family->options.name, why);
+}
+
+/* Another has closed it without what is counted here, and there is no hook to tell of that. */
+static void note_late(struct twi_closer *closer) {
+    if (closer->is_noted) return;
+    closer->is_noted = true;
+    twi_closing_note_untold(closer->generation,
+                            "counts came after another engine had closed it, and there is none here");
+}
+
+/* Others have closed it, or go on with it. What it still owes comes too late for them, and is told again when it is there. */
+static void end_by_others(struct twi_closer *closer) {
+    if (twi_generation_is_drained(closer->generation)) {
+        end_closed(closer);
+        return;
+    }
+    closer->acked_units = closer->generation->acked_units;
+    closer->through = true;
+    enter(closer, TWI_CLOSER_OWES, 0);
+}
+
+/* Nothing is owed any more. True: and nothing of it has come since it was closed. */
+static bool is_paid(struct twi_closer *closer) {
+    if (closer->generation->acked_units == closer->acked_units) {
+        end_closed(closer);
+        return true;
+    }
+    closer->at_ms = closer->generation->family->engine->turn_mono_ms;
+    begin_again(closer);
+    return false;
 }
 
 void twi_closing_free(struct tw_family *family) {
@@ -239,6 +287,10 @@ enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *gene
     struct twi_closer *closer = twi_closer_of(generation);
     if (closer == NULL && generation->hook_done) return TWI_CLOSING_OVER;
     if (closer == NULL && (closer = make_closer(engine, generation)) == NULL) return TWI_CLOSING_WAIT;
+    if (closer->state == TWI_CLOSER_OWES) {
+        if (engine->hooks_partial) return give_up(closer, true);
+        return drained && is_paid(closer) ? TWI_CLOSING_OVER : TWI_CLOSING_WAIT;
+    }
     if (engine->hooks_partial) return give_up(closer, closer->left_to_others);
     if (is_away(engine, generation)) return give_up(closer, false);
     if (closer->state == TWI_CLOSER_TOTALS) return await_totals(engine, closer, drained, work);
@@ -250,13 +302,35 @@ void twi_closing_was_told(tw_engine *engine, struct twi_generation *generation, 
     bool claimed = closer->state == TWI_CLOSER_TELL && !closer->partial;
     if (told) {
         generation->hook_done = true;
-        if (claimed)
-            enter(closer, TWI_CLOSER_DONE, engine->turn_mono_ms);
+        if (claimed || (closer->state == TWI_CLOSER_TELL && !engine->hooks_partial))
+            enter(closer, claimed ? TWI_CLOSER_DONE : TWI_CLOSER_PART, engine->turn_mono_ms);
         else
             end(closer);
     } else if (claimed && engine->turn_mono_ms - closer->chosen_ms >= twi_load_relaxed(&twi_close_wait_ms)) {
         enter(closer, TWI_CLOSER_PASS, engine->turn_mono_ms);
     }
+}
+
+void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_closer *closer = twi_closer_of(generation);
+    if (closer->state == TWI_CLOSER_TELL && !closer->partial && !is_away(engine, generation)) {
+        enter(closer, TWI_CLOSER_PASS, engine->turn_mono_ms);
+        return;
+    }
+    twi_closing_note_untold(generation, "its hook answered false until the family had to go");
+    generation->hook_done = true;
+    end(closer);
+}
+
+/* It is claimed no more. */
+static void told_pass(struct twi_closer *closer, int64_t now_ms) {
+    struct twi_generation *generation = closer->generation;
+    enter(closer, TWI_CLOSER_ASK, now_ms + PASSED_MS);
+    if (!twi_load_relaxed(&generation->family->close_asked)) return;
+    twi_closing_note_untold(generation,
+                            "its hook answered false until the family had to go; another engine's may do better");
+    generation->hook_done = true;
+    end(closer);
 }
 
 /* ---- what is said ---- */
@@ -291,12 +365,11 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     ends->at_ms[at] = end_ms;
 }
 
-/* A window that somebody may yet open ends after the floor; and who opened one before time came to the floor is seen here, for he
- * looks at the clock again before he counts in it (count.c). */
+/* A window that somebody may yet open ends after the floor; and who opened one before time, or the watermark, came to the floor is seen
+ * here, for he looks at both again before he counts in it (count.c). */
 static void fill_word(struct tw_family *family, struct twi_closing_say *say) {
     tw_engine *engine = family->engine;
-    int64_t open_for_ms = twi_family_open_for_ms(family);
-    struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : engine->turn_ms - open_for_ms};
+    struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : twi_family_over_by(family, engine->turn_ms)};
     if (ends.floor_ms < 0) ends.floor_ms = 0;
     twi_fence_seqcst(); /* N5, pairs with N2: see above */
     twi_window_visit(family, note_end, &ends);
@@ -341,7 +414,10 @@ static void end_list(struct twi_closer *closer) {
         return;
     }
     closer->generation->hook_done = true;
-    end(closer);
+    if (twi_generation_is_drained(closer->generation))
+        end(closer);
+    else
+        end_by_others(closer);
 }
 
 /* False: there is no page to be sent now. */
@@ -359,15 +435,20 @@ static enum twi_closing_verb verb_of(const struct twi_closer *closer) {
     case TWI_CLOSER_LIST: return TWI_CLOSING_SAY_LIST;
     case TWI_CLOSER_READ: return TWI_CLOSING_SAY_READ;
     case TWI_CLOSER_PASS: return TWI_CLOSING_SAY_PASS;
+    case TWI_CLOSER_PART: return TWI_CLOSING_SAY_PART;
     case TWI_CLOSER_DONE: return TWI_CLOSING_SAY_DONE;
     default: return closer->partial ? TWI_CLOSING_SAY_LAST : TWI_CLOSING_SAY_ASK;
     }
 }
 
 /* Of a partial window nothing is claimed that would have to be renewed. */
+static bool is_silent(const struct twi_closer *closer) {
+    bool holds = closer->state == TWI_CLOSER_TOTALS || closer->state == TWI_CLOSER_TELL;
+    return (holds && closer->partial) || closer->state == TWI_CLOSER_OWES;
+}
+
 static bool is_due(const tw_engine *engine, const struct twi_closer *closer) {
-    bool told = closer->state == TWI_CLOSER_TOTALS || closer->state == TWI_CLOSER_TELL;
-    return !closer->in_flight && closer->at_ms <= engine->turn_mono_ms && !(told && closer->partial);
+    return !closer->in_flight && closer->at_ms <= engine->turn_mono_ms && !is_silent(closer);
 }
 
 static bool say_of(tw_engine *engine, struct twi_closer *closer, struct twi_closing_say *say) {
@@ -380,6 +461,7 @@ static bool say_of(tw_engine *engine, struct twi_closer *closer, struct twi_clos
     say->end_ms = generation->end_ms;
     say->expiry_ms = generation->expiry_ms;
     say->flag = say->verb == TWI_CLOSING_SAY_READ ? !closer->partial : closer->listed;
+    say->through = closer->through;
     memcpy(say->scan, closer->scan, sizeof say->scan);
     fill_word(generation->family, say);
     closer->in_flight = true;
@@ -455,7 +537,7 @@ int64_t twi_port_closing_due(tw_engine *engine) {
         if (!family->closes_once) continue;
         if (!closing->in_flight && !closing->left && closing->at_ms < due_ms) due_ms = closing->at_ms;
         for (const struct twi_closer *closer = closing->closers; closer != NULL; closer = closer->next)
-            if (!closer->in_flight && closer->at_ms < due_ms) due_ms = closer->at_ms;
+            if (!closer->in_flight && !is_silent(closer) && closer->at_ms < due_ms) due_ms = closer->at_ms;
     }
     return due_ms;
 }
@@ -538,26 +620,44 @@ static void told_read(struct twi_closer *closer, const struct twi_closing_answer
 
 /* The states that say such a thing. */
 static bool has_said(const struct twi_closer *closer, const struct twi_closing_say *say) {
-    bool holds = closer->state == TWI_CLOSER_TOTALS || closer->state == TWI_CLOSER_TELL;
-    return verb_of(closer) == say->verb && !(holds && closer->partial);
+    return verb_of(closer) == say->verb && !is_silent(closer);
+}
+
+/* Redis knows that it was told. Unless something came meanwhile: then it is told again, by whoever is chosen. */
+static void told_done(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {
+    if (kind != TWI_CLOSING_TOLD_LATE) {
+        end_closed(closer);
+        return;
+    }
+    closer->generation->hook_done = false;
+    enter(closer, TWI_CLOSER_ASK, now_ms);
+}
+
+static void told_list(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {
+    closer->at_ms = now_ms; /* the next page */
+    if (kind == TWI_CLOSING_TOLD_LATE && closer->lists_only) note_late(closer);
+    if (closer->cursor.done) end_list(closer);
 }
 
 static void told_closer(struct twi_closer *closer, const struct twi_closing_say *say,
                         const struct twi_closing_answer *answer, int64_t now_ms) {
     if (!has_said(closer, say) || answer->kind == TWI_CLOSING_TOLD_NEW) return;
-    if (answer->kind == TWI_CLOSING_TOLD_DONE) {
-        end_closed(closer);
+    if (say->verb == TWI_CLOSING_SAY_DONE) {
+        told_done(closer, answer->kind, now_ms);
         return;
     }
+    if (answer->kind == TWI_CLOSING_TOLD_DONE) {
+        end_by_others(closer);
+        return;
+    }
+    if (answer->kind == TWI_CLOSING_TOLD_YOU && say->verb != TWI_CLOSING_SAY_READ) closer->again = answer->again;
     switch (say->verb) {
     case TWI_CLOSING_SAY_ASK: told_ask(closer, say, answer->kind, now_ms); break;
     case TWI_CLOSING_SAY_LAST: told_last(closer, answer->kind, now_ms); break;
     case TWI_CLOSING_SAY_READ: told_read(closer, answer, now_ms); break;
-    case TWI_CLOSING_SAY_LIST:
-        closer->at_ms = now_ms; /* the next page */
-        if (closer->cursor.done) end_list(closer);
-        break;
-    case TWI_CLOSING_SAY_PASS: enter(closer, TWI_CLOSER_ASK, now_ms + PASSED_MS); break;
+    case TWI_CLOSING_SAY_LIST: told_list(closer, answer->kind, now_ms); break;
+    case TWI_CLOSING_SAY_PART: end(closer); break;
+    case TWI_CLOSING_SAY_PASS: told_pass(closer, now_ms); break;
     default: break;
     }
 }

@@ -3,6 +3,8 @@
  *   drained ─▶ ASK ◀─wait─▶ Redis ─list▶ LIST: the names of its keys ─▶ ASK ─you▶ READ: the names of others' keys ─▶ TOTALS: all are
  *   asked for ─▶ TELL: the hook ─true▶ DONE: Redis is told ─▶ OVER            ASK ─it is closed▶ OVER
  *   no answer for a minute: the hook gets what is known here (TW_CLOSED_LOCAL)                     script: sync/script/closers.lua
+ *   TELL, before its time ─true▶ PART: Redis is told ─▶ OVER      DONE ─what came too late is not in it▶ ASK      it is closed, and this
+ *   engine still owes of it ─▶ OWES ─drained▶ ASK: it is closed again, with all (TW_CLOSED_AGAIN)
  *
  * Every second, and with all that is said of a window, an engine says which windows it holds up: all that it may still count in, and those
  * that it has counted in and that Redis has not acknowledged, or whose names it has not listed. A window that nobody holds up may be
@@ -22,7 +24,9 @@ enum twi_closer_state {
     TWI_CLOSER_TOTALS,
     TWI_CLOSER_TELL,
     TWI_CLOSER_PASS, /* the hook has refused it for a minute: another's may not */
+    TWI_CLOSER_PART, /* it was told before its time */
     TWI_CLOSER_DONE,
+    TWI_CLOSER_OWES, /* it was closed without what this engine still owes of it */
     TWI_CLOSER_OVER
 };
 
@@ -32,17 +36,20 @@ struct twi_closer {
     int64_t start_ms;
     enum twi_closer_state state;
     bool in_flight;
-    bool partial;        /* the engine is being closed in the middle of it: others go on with it, if there are any */
-    bool lists_only;     /* it has no hook here, or its family is being closed */
-    bool listed;         /* its names are */
-    bool through;        /* it holds nobody up */
+    bool partial;    /* it is given up here while it takes counts elsewhere: others go on with it, if there are any */
+    bool lists_only; /* it has no hook here */
+    bool listed;     /* its names are */
+    bool through;    /* it holds nobody up */
+    bool again;      /* it was told before */
     bool left_to_others; /* another engine has claimed it, as last told */
+    bool is_noted;       /* that nobody will be told of what came too late */
     bool is_short;       /* the hook will not get all: no memory for others' keys, or totals that did not come */
     struct twi_cursor cursor, page; /* a walk; where the page that is under way began */
     char scan[24];                  /* how far others' names are read */
     int64_t at_ms;                  /* monotonic, as all here: there is something to say */
     int64_t claim_ms;               /* the claim holds until then */
     int64_t chosen_ms, totals_ms;   /* since when */
+    uint64_t acked_units;           /* OWES: what Redis had acknowledged when it was closed */
     /* Records of keys that only others counted: lines, by hash; read by the hook as well (twi_closing_find). */
     uint32_t *foreign;
     uint32_t foreign_count, foreign_room;
@@ -62,8 +69,14 @@ enum twi_closing {
 };
 /* Goes on with a window that takes no more counts and has counted something. `drained`: it owes Redis nothing. */
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
+/* Whether it was told before, here or elsewhere. */
+bool twi_closing_is_again(const struct twi_generation *generation);
 /* The hook has answered true, or false. */
 void twi_closing_was_told(tw_engine *engine, struct twi_generation *generation, bool told);
+/* It has answered false until its family had to go: another engine's may have the window. */
+void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
+/* No hook was told of it, or of all of it: counted and logged. */
+void twi_closing_note_untold(struct twi_generation *generation, const char *why);
 /* Something that is sealed and still owes has held others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
 /* Redis has lost what it had: nothing that was said of the window counts any more. */

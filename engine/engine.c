@@ -229,7 +229,7 @@ static void empty_family(struct tw_family *family) {
     twi_store_relaxed(&family->map, 0);
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->quota.bytes, 0);
-    family->generations = 0;
+    family->generations = family->unsorted = 0;
     family->era_begun = false;
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;

@@ -72,9 +72,8 @@ static struct tw_family *find_open(tw_engine *engine, const char *name) {
 static void note_what_is_over(struct tw_family *family) {
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
     int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->history_ms));
-    int64_t over_ms = twi_time_before(now_ms, open_ms), gone_ms = twi_time_before(now_ms, more_ms);
-    if (over_ms > twi_load_relaxed(&family->over_ms)) twi_store_relaxed(&family->over_ms, over_ms);
-    if (gone_ms > twi_load_relaxed(&family->gone_ms)) twi_store_relaxed(&family->gone_ms, gone_ms);
+    (void)twi_family_raise(&family->over_ms, twi_time_before(now_ms, open_ms));
+    (void)twi_family_raise(&family->gone_ms, twi_time_before(now_ms, more_ms));
 }
 
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
@@ -154,6 +153,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->prepared_start_ms = INT64_MIN;
     twi_store_relaxed(&family->over_ms, INT64_MIN);
     twi_store_relaxed(&family->gone_ms, INT64_MIN);
+    twi_store_relaxed(&family->watermark_ms, INT64_MIN);
     family->opened = 1;
     family->template = *template;
     family->options = *options;

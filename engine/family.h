@@ -61,6 +61,8 @@ struct tw_family {
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
     /* Windows that end there or before take nothing more, or are gone, whatever longer times were set since. */
     _Atomic int64_t over_ms, gone_ms;
+    _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
+    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: to be logged, once */
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic int64_t silent_since_ms; /* monotonic: no question of its calls was answered since (ask.c); 0: they are */
@@ -80,9 +82,12 @@ struct tw_family {
     /* the turn's own */
     int64_t era_begun_ms; /* monotonic */
     bool era_begun;
-    uint32_t generations;            /* by next_all */
+    uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
+    uint32_t unsorted;
+    bool is_late_logged;
     int64_t map_seen_ms;             /* monotonic: when the map was last looked through for unannounced windows */
     int64_t due_ms;                  /* engine time at which the wheel has something to do */
+    int64_t close_mono_ms;           /* monotonic: since when it is being closed */
     int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
     uint64_t keys_last;              /* how many keys the last closed window had: the forecast */
     struct twi_generation *prepared; /* the next window, being built; not yet reachable */
@@ -142,23 +147,45 @@ void twi_window_unlink_dropped(struct tw_family *family);
 /* Gives the map of a family back that holds no generation and that nobody can find any more. */
 void twi_window_give_map(struct tw_family *family);
 
-/* How long after its end a window may still be counted in, or asked about (sliding.c). */
+/* How long after its end a window is kept open to be asked about (sliding.c). */
+TWI_INLINE int64_t twi_family_asked_for_ms(const struct tw_family *family) {
+    return family->slides && family->synced ? twi_calendar_longest_ms(&family->rule) : 0;
+}
+/* How long after its end a window may still be counted in, or asked about. */
 TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
     /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
-    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms);
-    if (!family->slides || !family->synced) return lateness_ms;
-    int64_t window_ms = twi_calendar_longest_ms(&family->rule);
-    return lateness_ms > window_ms ? lateness_ms : window_ms;
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms), asked_for_ms = twi_family_asked_for_ms(family);
+    return lateness_ms > asked_for_ms ? lateness_ms : asked_for_ms;
 }
 /* Until when that is for a window that ends then. */
 TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family);
-    return end_ms <= twi_load_relaxed(&family->over_ms) ? end_ms : twi_time_add(end_ms, open_for_ms);
+    if (end_ms <= twi_load_relaxed(&family->over_ms)) return end_ms;
+    bool passed = end_ms <= twi_load_relaxed(&family->watermark_ms);
+    return twi_time_add(end_ms, passed ? twi_family_asked_for_ms(family) : open_for_ms);
 }
 /* Until when callers may count in it. */
 TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
     int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
-    return end_ms <= twi_load_relaxed(&family->over_ms) ? end_ms : twi_time_add(end_ms, lateness_ms);
+    bool over = end_ms <= twi_load_relaxed(&family->over_ms) || end_ms <= twi_load_relaxed(&family->watermark_ms);
+    return over ? end_ms : twi_time_add(end_ms, lateness_ms);
+}
+/* At that moment, windows are over that end there or before, and no others: the same from the other side. */
+TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
+    int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_asked_for_ms(family);
+    int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
+    int64_t over_ms = twi_load_relaxed(&family->over_ms), mark_ms = twi_load_relaxed(&family->watermark_ms);
+    if (over_ms > now_ms) over_ms = now_ms;
+    if (mark_ms > asked_ms) mark_ms = asked_ms;
+    if (over_ms > by_ms) by_ms = over_ms;
+    return mark_ms > by_ms ? mark_ms : by_ms;
+}
+/* Raises it to that, if it is lower. */
+TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
+    int64_t found = twi_load_relaxed(mark_ms);
+    while (found < to_ms)
+        if (twi_cas_weak_acqrel(mark_ms, &found, to_ms)) return true;
+    return false;
 }
 
 /* Shows the windows that the map holds and that are not dropped. By the turn. */

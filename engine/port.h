@@ -186,6 +186,7 @@ enum twi_closing_verb {
     TWI_CLOSING_SAY_LAST,
     TWI_CLOSING_SAY_READ,
     TWI_CLOSING_SAY_PASS,
+    TWI_CLOSING_SAY_PART, /* it was told before its time */
     TWI_CLOSING_SAY_DONE
 };
 #define TWI_CLOSING_ENDS_MAX 16u
@@ -202,6 +203,7 @@ struct twi_closing_say {
     uint32_t end_count;
     bool known;    /* Redis was told of us before */
     bool flag;     /* ASK: the names are listed; READ: under a claim */
+    bool through;  /* LIST, ASK: it has been said before that the window is not held up */
     char scan[24]; /* READ */
     int64_t life_ms, said_ms;
     uint32_t name_count;
@@ -214,12 +216,14 @@ enum twi_closing_kind {
     TWI_CLOSING_TOLD_OTHER,
     TWI_CLOSING_TOLD_YOU,
     TWI_CLOSING_TOLD_DONE,
+    TWI_CLOSING_TOLD_LATE,  /* LIST, DONE: it was closed without something that was counted */
     TWI_CLOSING_TOLD_NEW,   /* Redis does not know us any more */
     TWI_CLOSING_TOLD_AGAIN, /* of unknown outcome, or refused: say it again */
     TWI_CLOSING_TOLD_REFUSED
 };
 struct twi_closing_answer {
     enum twi_closing_kind kind;
+    bool again;       /* YOU: it was told before */
     const char *scan; /* READ: "0": all was read */
 };
 /* The next thing to say. False: none. Each is answered exactly once, at the latest when the connection is lost. */

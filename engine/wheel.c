@@ -28,6 +28,10 @@ struct wheel {
     int64_t due_ms;  /* engine time */
     int64_t look_ms; /* monotonic */
     bool dropped;
+    int64_t over_ms;      /* windows that end there or before are over: what this turn does rests on nothing later */
+    bool arrives;         /* what is looked at has not come to its place in the list yet */
+    bool held_up;         /* an earlier window is to be told before */
+    bool swept, is_whole; /* the map was looked through for windows that the list lacks; and it had none */
 };
 
 static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
@@ -55,9 +59,16 @@ static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation 
     int64_t more = family->from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
+/* A window that a watermark has closed stays readable as long as any other, from then on. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     if (family->ages) return INT64_MIN;
-    return twi_time_add(seal_at_ms(family, generation), family->from_first ? 0 : twi_load_relaxed(&family->history_ms));
+    int64_t history_ms = family->from_first ? 0 : twi_load_relaxed(&family->history_ms);
+    int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
+    if (generation->end_ms > twi_load_relaxed(&family->watermark_ms) || family->from_first) return at_ms;
+    const tw_engine *engine = family->engine;
+    int64_t sealed_ms = engine->turn_ms - (engine->turn_mono_ms - generation->sealed_mono_ms);
+    int64_t early_ms = twi_time_add(sealed_ms > generation->end_ms ? sealed_ms : generation->end_ms, history_ms);
+    return early_ms < at_ms ? early_ms : at_ms;
 }
 
 /* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
@@ -76,6 +87,16 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
         twi_ageing_frozen(wheel->family, generation, cell, &wheel->work);
 }
 
+/* It is closed because its engine or its family is, and others may go on counting in it: in Redis, or a family opened anew, for as long
+ * as it takes late counts. */
+static bool is_before_its_time(const struct wheel *wheel, const struct twi_generation *generation) {
+    const struct tw_family *family = wheel->family;
+    int64_t now_ms = wheel->engine->turn_ms;
+    if (now_ms < generation->end_ms) return true;
+    bool ends_with_us = !family->synced && !twi_load_relaxed(&family->close_asked);
+    return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
+}
+
 /* Calls the user's hook; true: it need not be called again. */
 static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
     tw_engine *engine = wheel->engine;
@@ -83,12 +104,10 @@ static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_
     pthread_mutex_lock(&engine->lock);
     tw_family_options options = wheel->family->options;
     pthread_mutex_unlock(&engine->lock);
-    if (options.on_window_closed == NULL || !twi_generation_has_counted(generation) ||
-        twi_load_relaxed(&wheel->family->close_asked))
-        return true;
+    if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
     /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
     if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
-    if (engine->turn_ms < generation->end_ms) flags |= TW_CLOSED_PARTIAL;
+    if (is_before_its_time(wheel, generation)) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
     if (self != NULL) self->in_hook = true;
     twi_store_relaxed(&engine->telling, self);
@@ -103,6 +122,47 @@ static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_
         twi_port_count(engine, hooks_again, 1);
     }
     return told;
+}
+
+/* Its family is being closed, and the hook has answered false for long enough. */
+static bool is_refused_for_good(const struct wheel *wheel) {
+    const struct tw_family *family = wheel->family;
+    return twi_load_relaxed(&family->close_asked) &&
+           wheel->engine->turn_mono_ms - family->close_mono_ms >= twi_load_relaxed(&twi_close_wait_ms);
+}
+
+static void get_to_know(void *ctx, struct twi_generation *generation);
+
+/* Hooks are told in order of time. Who opens a window looks at clock and watermark again before he counts in it (count.c); so what the
+ * map does not hold after the fence, and is over by this turn's over_ms, will never have counted anything. */
+static bool is_its_turn(struct wheel *wheel) {
+    if (wheel->arrives) look(wheel, 0);
+    if (wheel->arrives || wheel->held_up) return false;
+    if (!wheel->swept) {
+        uint32_t held = wheel->family->held;
+        twi_fence_seqcst(); /* N5, pairs with N2 */
+        twi_window_visit(wheel->family, get_to_know, wheel);
+        wheel->swept = true;
+        wheel->is_whole = wheel->family->held == held;
+        if (!wheel->is_whole) look(wheel, 0);
+    }
+    return wheel->is_whole;
+}
+
+/* Those after it have to wait. Out of time, only until it is sealed: what a hook refuses then, it is not asked again. */
+static bool holds_others_up(const struct wheel *wheel, struct twi_generation *generation) {
+    uint32_t phase = twi_load_relaxed(&generation->phase);
+    if (phase < TWI_SEALED) return true;
+    return phase < TWI_HISTORY && !generation->hook_done && !wheel->engine->hooks_partial &&
+           twi_generation_has_counted(generation);
+}
+
+static bool tell_or_give_up(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
+    if (twi_generation_has_counted(generation) && !is_its_turn(wheel)) return false;
+    if (tell(wheel, generation, flags)) return true;
+    if (!is_refused_for_good(wheel)) return false;
+    twi_closing_note_untold(generation, "its hook answered false until the family had to go");
+    return true;
 }
 
 static void seal(struct wheel *wheel, struct twi_generation *generation) {
@@ -123,9 +183,15 @@ static bool close_by_one(struct wheel *wheel, struct twi_generation *generation)
     enum twi_closing next =
         twi_closing_step(wheel->engine, generation, twi_generation_is_drained(generation), &wheel->work);
     if (next == TWI_CLOSING_OVER) return true;
-    if (next == TWI_CLOSING_WAIT) return false;
-    bool told = tell(wheel, generation, next == TWI_CLOSING_LOCAL ? TW_CLOSED_LOCAL : 0);
-    twi_closing_was_told(wheel->engine, generation, told);
+    if (next == TWI_CLOSING_WAIT || !is_its_turn(wheel)) return false;
+    bool again = twi_closing_is_again(generation);
+    uint32_t flags = (next == TWI_CLOSING_LOCAL ? TW_CLOSED_LOCAL : 0) | (again ? TW_CLOSED_AGAIN : 0);
+    bool told = tell(wheel, generation, flags);
+    if (told && again) twi_port_count(wheel->engine, windows_again, 1);
+    if (told || !is_refused_for_good(wheel))
+        twi_closing_was_told(wheel->engine, generation, told);
+    else
+        twi_closing_refused(wheel->engine, generation);
     return generation->hook_done && twi_closer_of(generation) == NULL;
 }
 
@@ -140,7 +206,7 @@ static void drain(struct wheel *wheel, struct twi_generation *generation) {
         if (wheel->engine->hooks_partial || twi_closing_gives_up(wheel->engine, generation))
             (void)close_by_one(wheel, generation);
     } else if (!generation->hook_done && away) {
-        generation->hook_done = tell(wheel, generation, TW_CLOSED_LOCAL);
+        generation->hook_done = tell_or_give_up(wheel, generation, TW_CLOSED_LOCAL);
     }
     look(wheel, DRAIN_LOOK_MS);
 }
@@ -149,7 +215,7 @@ static void finish(struct wheel *wheel, struct twi_generation *generation) {
     if (wheel->family->closes_once) {
         if (!close_by_one(wheel, generation)) return look(wheel, DRAIN_LOOK_MS);
     } else if (!generation->hook_done) {
-        generation->hook_done = tell(wheel, generation, 0);
+        generation->hook_done = tell_or_give_up(wheel, generation, 0);
     }
     if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
     if (!twi_overshoot_measure(wheel->engine, generation, is_ending(wheel))) return look(wheel, DRAIN_LOOK_MS);
@@ -163,6 +229,8 @@ static void drop(struct wheel *wheel, struct twi_generation *generation) {
     if (wheel->engine->closing) return; /* the arena goes as a whole */
     if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
         if (wheel->family->ages && !is_ending(wheel)) twi_ageing_dropped(wheel->family, generation);
+        if (generation->end_ms <= twi_load_relaxed(&wheel->family->watermark_ms)) /* it may be gone before its time */
+            (void)twi_family_raise(&wheel->family->gone_ms, generation->end_ms);
         enter_phase(generation, TWI_DROPPED);
         twi_restore_note_dropped(wheel->engine, generation);
         wheel->dropped = true;
@@ -184,9 +252,10 @@ static bool stays_closed(struct wheel *wheel, struct twi_generation *generation)
     struct tw_family *family = wheel->family;
     if (is_ending(wheel)) return false;
     if (family->ages) return !twi_ageing_is_due(family, generation);
+    if (family->has_starts && generation->end_ms <= wheel->over_ms) return false;
     int64_t at_ms =
         family->has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
-    if (wheel->engine->turn_ms >= at_ms) return false;
+    if (!family->has_starts && wheel->engine->turn_ms >= at_ms) return false;
     due(wheel, at_ms);
     return true;
 }
@@ -213,8 +282,12 @@ static void get_to_know(void *ctx, struct twi_generation *generation) {
     generation->known = true;
     generation->next_all = wheel->family->generations;
     wheel->family->generations = twi_arena_line(&wheel->engine->arena, generation);
+    wheel->family->unsorted++;
     wheel->family->held++;
+    bool arrives = wheel->arrives;
+    wheel->arrives = true;
     step(wheel, generation);
+    wheel->arrives = arrives;
 }
 
 /* New generations join the family's list and are looked at once: their number must not make the wheel look at all
@@ -243,11 +316,52 @@ static bool find_unannounced(struct wheel *wheel) {
     return family->held != held;
 }
 
+/* ---- in order of time ---- */
+
+static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
+    uint32_t first = 0, *link = &first;
+    while (a != 0 && b != 0) {
+        bool takes_b = generation_at(engine, b)->start_ms < generation_at(engine, a)->start_ms;
+        uint32_t line = takes_b ? b : a;
+        *link = line;
+        link = &generation_at(engine, line)->next_all;
+        if (takes_b)
+            b = *link;
+        else
+            a = *link;
+    }
+    *link = a != 0 ? a : b;
+    return first;
+}
+
+/* Takes so many off the list of *rest, and answers them in order. */
+static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
+    if (count == 1) {
+        uint32_t line = *rest;
+        *rest = generation_at(engine, line)->next_all;
+        generation_at(engine, line)->next_all = 0;
+        return line;
+    }
+    uint32_t half = sorted(engine, rest, count / 2);
+    return merge(engine, half, sorted(engine, rest, count - count / 2));
+}
+
+static void put_in_order(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (family->unsorted == 0) return;
+    uint32_t rest = family->generations, newer = sorted(wheel->engine, &rest, family->unsorted);
+    family->generations = merge(wheel->engine, rest, newer);
+    family->unsorted = 0;
+}
+
 static void look_at_all(struct wheel *wheel) {
+    put_in_order(wheel);
+    wheel->held_up = false;
     for (uint32_t line = wheel->family->generations; line != 0;) {
         struct twi_generation *generation = generation_at(wheel->engine, line);
         line = generation->next_all;
         step(wheel, generation);
+        wheel->held_up = wheel->held_up || holds_others_up(wheel, generation);
     }
 }
 
@@ -258,8 +372,8 @@ static void retire_dropped(struct wheel *wheel) {
     twi_window_unlink_dropped(family);
     twi_history_forget_dropped(engine, family);
     uint64_t stamp = twi_reclaim_stamp();
-    uint32_t *link = &family->generations;
-    while (*link != 0) {
+    uint32_t *link = &family->generations, unsorted = family->unsorted;
+    for (uint32_t i = 0; *link != 0; i++) {
         struct twi_generation *generation = generation_at(engine, *link);
         uint32_t line = *link;
         if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
@@ -267,6 +381,7 @@ static void retire_dropped(struct wheel *wheel) {
             continue;
         }
         *link = generation->next_all;
+        if (i < unsorted) family->unsorted--;
         generation->retired = stamp;
         generation->next_all = engine->retired;
         engine->retired = line;
@@ -361,15 +476,30 @@ static void prepare(struct wheel *wheel) {
 
 /* ---- a family's turn ---- */
 
+/* Who counts by event time, and has not said how late counts may come, is told once that some came too late. */
+static void log_late(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (!twi_load_relaxed(&family->is_late) || family->is_late_logged) return;
+    family->is_late_logged = true;
+    twi_port_log(
+        wheel->engine, TW_LOG_WARNING, TW_EVENT_LATE,
+        "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were refused "
+        "(TW_ERR_LATE; tw_stats.late_increments counts them)",
+        family->options.name);
+}
+
 static void family_turn(tw_engine *engine, struct tw_family *family) {
-    struct wheel wheel = {engine, family, TWI_WORK_TURN, INT64_MAX, INT64_MAX, false};
+    struct wheel wheel = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
+    bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
+    wheel.over_ms = twi_family_over_by(family, engine->turn_ms);
+    if (is_ending(&wheel) && !twi_load_relaxed(&family->close_seen)) family->close_mono_ms = engine->turn_mono_ms;
     bool arrived = take_arrivals(&wheel);
     arrived = find_unannounced(&wheel) || arrived;
-    bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
     if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
         is_ending(&wheel) || family->ages) {
         wheel.due_ms = wheel.look_ms = INT64_MAX;
         look_at_all(&wheel);
+        if (changed) log_late(&wheel);
     } else if (arrived) {
         due(&wheel, family->due_ms);
         if (family->look_mono_ms < wheel.look_ms) wheel.look_ms = family->look_mono_ms;

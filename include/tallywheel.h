@@ -173,7 +173,9 @@ enum {
     TW_EVENT_REGRESSION = 19, /* a key holds less than Redis had acknowledged, and nothing explains it */
     TW_EVENT_UNCERTAIN = 20,  /* counts were sent again that may have been counted: other merges than the script's */
     TW_EVENT_REPLICAS = 21,   /* fewer replicas than wait_replicas have what Redis acknowledged */
-    TW_EVENT_AUDIT = 22       /* what an audit found (audit_interval_ms) */
+    TW_EVENT_AUDIT = 22,      /* what an audit found (audit_interval_ms) */
+    TW_EVENT_CLOSED = 23,     /* a window, or what came late into one, that no hook was told of */
+    TW_EVENT_LATE = 24        /* counts by event time came too late, and no lateness_ms is set */
 };
 
 /** How an engine is made. Fill with tw_options_init(), then set what you need; zero always means the default.
@@ -307,7 +309,7 @@ enum {
 
 enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1, TW_FULL_EVICT_IDLE = 2 }; /* tw_family_options.on_full */
 enum { TW_ADMIT = 0, TW_DENY = 1 };                                        /* tw_family_options.on_full_limit */
-enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2 };                       /* flags of on_window_closed */
+enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2, TW_CLOSED_AGAIN = 4 };  /* flags of on_window_closed */
 enum { TW_CLOSED_BY_EACH = 0, TW_CLOSED_BY_ONE = 1 };                      /* tw_family_options.closed_by */
 enum { TW_COUNTER = 0, TW_GAUGE = 1, TW_DISTINCT = 2 };                    /* tw_family_options.kind */
 enum { TW_LIMIT_SOFT = 0, TW_LIMIT_HARD = 1, TW_LIMIT_STRICT = 2 };        /* tw_family_options.limit_mode */
@@ -331,7 +333,10 @@ typedef struct tw_family_options {
     uint32_t week_start;   /* first day of a calendar week: 0 = Monday ... 6 = Sunday */
 
     /* Aligned and calendar windows only. */
-    int64_t lateness_ms;  /* how long after its end a window still takes tw_add_at(); default 0; TW_UNBOUNDED */
+    /* How long after its end a window still takes tw_add_at(); TW_UNBOUNDED: until tw_close_until(). Default 0: a window that is counted
+     * by the clock has all when it ends, and its hook should not wait. Who counts by event time sets it, or a watermark: what comes too
+     * late is answered TW_ERR_LATE, counted (late_increments) and, where this is 0, logged once. */
+    int64_t lateness_ms;
     int64_t earliness_ms; /* how far ahead tw_add_at() may open windows; default one window */
     int64_t history_ms;   /* how long a closed window stays readable here, packed; default one window; TW_NONE */
 
@@ -353,11 +358,16 @@ typedef struct tw_family_options {
                                with Redis only): keys that were not used for idle_ms make room, see there */
     uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
 
-    /* Aligned and calendar windows: called once for each window that counted something, when it takes no more counts
-     * and Redis has acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL); in each engine or in one, see closed_by. tw_each(family, start_ms, ...) inside
-     * lists the final counts. False: call me again later. Called from a turn or from tw_close(). Inside, tw_each,
-     * tw_get, tw_get_at, tw_read, tw_add may be called; tw_turn, tw_flush, tw_close, tw_family_close answer
-     * TW_ERR_MODE. */
+    /* Aligned and calendar windows: called for each window that counted something, when it takes no more counts and Redis has
+     * acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL); in each engine or in one, see closed_by. Once; a second time with
+     * TW_CLOSED_AGAIN alone. In each engine a family's windows are told in order of time. tw_each(family, start_ms, ...) inside lists
+     * the final counts. False: call me again later; the windows after it wait as well. Called from a turn or from tw_close(). Inside,
+     * tw_each, tw_get, tw_get_at, tw_read, tw_add, tw_close_until may be called; tw_turn, tw_flush, tw_close, tw_family_close answer
+     * TW_ERR_MODE.
+     * TW_CLOSED_PARTIAL: it is closed before its time, because its engine or family is: it has not ended, or (with Redis, or in a family
+     * opened anew) others may count in it until its lateness_ms is over.
+     * TW_CLOSED_AGAIN, with TW_CLOSED_BY_ONE: it was told before, and that was not all: counts came since, or it was told before its
+     * time. What tw_each() shows takes the place of what you wrote for the same keys; what you wrote for others stands. */
     bool (*on_window_closed)(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags);
     void *closed_ctx;
 
@@ -387,12 +397,12 @@ typedef struct tw_family_options {
      * that counted something there one is chosen; some may have no hook; all must say TW_CLOSED_BY_ONE. (family, start_ms) is the key for
      * what you write: it is written once, unless the chosen engine stands still in its hook for longer than 30 s, or dies between your
      * writing and its word to Redis: then another is called. A hook that needs longer, or fails, answers false: it is called again, and
-     * after a minute of that another engine's is. An engine that was not heard of for 30 s is taken for dead and not waited for: what it
-     * sends later is in Redis, not in that call, and keys that it alone had counted are not listed. One that has not drained a minute
-     * after Redis answers is not waited for either. TW_CLOSED_LOCAL: not everything could be had. Redis has not answered for a minute:
-     * each engine is called with what it knows; or totals or memory for others' keys were short. tw_close() in mid-window leaves the window
-     * to the others, silently; the last engine is called with TW_CLOSED_PARTIAL, and whoever opens the family before the end calls
-     * again, with all. Aligned and calendar windows, TW_MERGE_SCRIPT. Without Redis as TW_CLOSED_BY_EACH. Cost: at its end each engine
+     * after a minute of that another engine's is. An engine that was not heard of for 30 s is taken for dead and not waited for, and one
+     * that has not drained a minute after Redis answers neither: what they send later, and what an engine counts whose clock is behind,
+     * is told in another call, with TW_CLOSED_AGAIN (where no engine that has such counts has a hook: tw_stats.windows_untold). TW_CLOSED_LOCAL: not everything could be had. Redis has not answered for a minute:
+     * each engine is called with what it knows; or totals or memory for others' keys were short. tw_close() before a window's end and
+     * lateness_ms are over leaves the window to the others, silently; the last engine is called with TW_CLOSED_PARTIAL, and whoever opens
+     * the family before that and counts in it calls again, with all (TW_CLOSED_AGAIN). Aligned and calendar windows, TW_MERGE_SCRIPT. Without Redis as TW_CLOSED_BY_EACH. Cost: at its end each engine
      * sends the names of a window's keys, which Redis keeps until it is closed, and the chosen one asks for all totals. */
     uint32_t closed_by;
 
@@ -466,8 +476,10 @@ TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
  *  and limit_shape must be the same as at opening (and on_full as far as it is TW_FULL_EVICT_IDLE or not). A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
  *  sealed or never opened; so does what a longer history_ms comes too late for. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
-/** Lets the family go: what it owes is sent, then it is freed, in the background. No call with this handle may be
- *  running or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
+/** Lets the family go: what it owes is sent, its windows are told to on_window_closed as in tw_close(), then it is freed, in the
+ *  background. No call with this handle may be running or follow, but in its hook; closed_ctx must last until tw_close() (or take the
+ *  hook away with tw_family_set() before). A hook that answers false is asked for a minute; then the window is given up, logged and
+ *  in tw_stats.windows_untold. Answers: TW_OK; TW_ERR_MODE (from inside a hook). */
 TW_API tw_status tw_family_close(tw_family *family);
 
 /* ---- counting and reading (out-parameters may be NULL) ----------------------------------------------------------- */
@@ -488,6 +500,15 @@ TW_API tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *v
 /** The same into the window of `unix_ms`: event time, for logs and queues. Aligned and calendar windows.
  *  Answers also: TW_ERR_LATE, TW_ERR_EARLY, TW_ERR_MODE, TW_ERR_RANGE (a time outside of the years 1000 to 9998). */
 TW_API tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_ms, int64_t *view);
+/** A watermark: by event time all is there up to `unix_ms`. From then on windows that end at or before it take no more counts
+ *  (TW_ERR_LATE), whatever lateness_ms is, and are told to on_window_closed without waiting for it, in order of time (by a turn, as
+ *  ever: with Redis when that has all of them; with TW_CLOSED_BY_ONE when all engines are as far, each by its own watermark or
+ *  lateness_ms). They stay readable for history_ms from then on. It only rises: an earlier one than before changes nothing. One that is
+ *  ahead of the clock holds for each window from the window's end on. For sliding limits with Redis the hook comes up to a window later.
+ *  Who counts by event time alone may set lateness_ms to TW_UNBOUNDED: then nothing but this closes windows. May be called from a hook.
+ *  Aligned and calendar windows. Cost: some nanoseconds. Answers: TW_OK; TW_ERR_EARLY (further ahead than earliness_ms: nothing was
+ *  changed); TW_ERR_MODE; TW_ERR_RANGE (outside of the years 1000 to 9998); TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
+TW_API tw_status tw_close_until(tw_family *family, int64_t unix_ms);
 /** Adds each item by itself. NULL deltas: all 1. `views` and `each` (one status an item) may be NULL.
  *  Answers: the lowest negative status of the items, else the highest positive one, else TW_OK. */
 TW_API tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
@@ -880,7 +901,11 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(live_engines, gauge, "engines that share this Redis, as it last told; 0: not known") \
     X(audits, counter, "audits done at their interval") \
     X(audit_findings, gauge, "what the last of them found; -1: it could not be done") \
-    X(clock_ahead_ms, gauge, "engine time minus the wall clock: beyond 5 s the wall clock was set back")
+    X(clock_ahead_ms, gauge, "engine time minus the wall clock: beyond 5 s the wall clock was set back") \
+    X(windows_again, counter, \
+      "windows that the hook was told of again, because counts came after they had been closed") \
+    X(windows_untold, counter, \
+      "windows, or late counts in one that others had closed, that no hook was told of: it answered false, or there is none")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1

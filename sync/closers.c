@@ -9,14 +9,14 @@
 #include "closers.lua.h"
 #include "closers.lua.sha1.h"
 
-#define WORDS_MAX (3 + 12 + TWI_CLOSING_NAMES_MAX)
+#define WORDS_MAX (3 + 12 + TWI_CLOSING_NAMES_MAX) /* keys, and what is said */
 
 static const struct twi_side_script script = {twi_script_closers, twi_script_closers_sha1};
 
 static const char *const verbs[] = {
     [TWI_CLOSING_SAY_WORD] = "word", [TWI_CLOSING_SAY_LEAVE] = "leave", [TWI_CLOSING_SAY_LIST] = "list",
     [TWI_CLOSING_SAY_ASK] = "ask",   [TWI_CLOSING_SAY_LAST] = "last",   [TWI_CLOSING_SAY_READ] = "read",
-    [TWI_CLOSING_SAY_PASS] = "pass", [TWI_CLOSING_SAY_DONE] = "done",
+    [TWI_CLOSING_SAY_PASS] = "pass", [TWI_CLOSING_SAY_PART] = "part",   [TWI_CLOSING_SAY_DONE] = "done",
 };
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -32,7 +32,8 @@ static enum twi_closing_kind kind_of(const struct twi_node *status) {
         enum twi_closing_kind kind;
     } kinds[] = {{"OK", TWI_CLOSING_TOLD_OK},       {"WAIT", TWI_CLOSING_TOLD_WAIT}, {"LIST", TWI_CLOSING_TOLD_LIST},
                  {"OTHER", TWI_CLOSING_TOLD_OTHER}, {"YOU", TWI_CLOSING_TOLD_YOU},   {"DONE", TWI_CLOSING_TOLD_DONE},
-                 {"NEW", TWI_CLOSING_TOLD_NEW},     {"OLD", TWI_CLOSING_TOLD_AGAIN}};
+                 {"AGAIN", TWI_CLOSING_TOLD_YOU},   {"LATE", TWI_CLOSING_TOLD_LATE}, {"NEW", TWI_CLOSING_TOLD_NEW},
+                 {"OLD", TWI_CLOSING_TOLD_AGAIN}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (twi_node_is(status, kinds[i].word)) return kinds[i].kind;
     return TWI_CLOSING_TOLD_REFUSED; /* engines of another version close them */
@@ -64,6 +65,7 @@ static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome
     }
     bool whole = nodes->type == TWI_NODE_ARRAY && count >= 4;
     if (whole) said.kind = kind_of(&nodes[1]);
+    said.again = whole && twi_node_is(&nodes[1], "AGAIN");
     bool reads = slot->say.verb == TWI_CLOSING_SAY_READ && said.kind == TWI_CLOSING_TOLD_YOU;
     if (!whole || (reads && (count < 5 || nodes[4].type != TWI_NODE_STRING))) {
         said.kind = TWI_CLOSING_TOLD_AGAIN;
@@ -123,8 +125,10 @@ static void put_say(struct twi_sync *sync, struct words *words, const struct twi
     put_ends(words, say, sync->closers.doubts);
     put_i64(words, say->end_ms);
     put_i64(words, say->expiry_ms + sync->offset_ms);
-    if (say->verb == TWI_CLOSING_SAY_READ) put_text(words, say->scan);
-    if (say->verb == TWI_CLOSING_SAY_READ || say->verb == TWI_CLOSING_SAY_ASK) put_text(words, say->flag ? "1" : "0");
+    bool reads = say->verb == TWI_CLOSING_SAY_READ, asks = say->verb == TWI_CLOSING_SAY_ASK;
+    if (reads) put_text(words, say->scan);
+    if (reads || asks) put_text(words, say->flag ? "1" : "0");
+    if (asks || say->verb == TWI_CLOSING_SAY_LIST) put_text(words, say->through ? "1" : "0");
     for (uint32_t i = 0; i < say->name_count; i++) put(words, say->names[i].data, say->names[i].size);
 }
 

@@ -4,23 +4,28 @@
 -- KEYS[1]  the family's engines (a hash): i:INSTANCE, "until number floor ends": when (ms) it is taken for dead, the number of its
 --          last word, and which windows it holds up: all that end after `floor`, and those of the list; h, when any engine was last
 --          heard; f, until then nobody is chosen
--- KEYS[2]  the window (a string): "c INSTANCE until", claimed; "p 0", claimed no more; "d INSTANCE", closed
+-- KEYS[2]  the window (a string): "c INSTANCE until", claimed; "p 0", claimed no more; "d INSTANCE", closed; "t INSTANCE", told before its
+--          time; behind that " a": it was told before, and " +": an engine came when it was claimed or closed, and holds it up
 -- KEYS[3]  the names of its keys (a set), until it is closed
 -- ARGV     1 version, 2 verb, 3 instance, 4 number, rising with each word, 5 "1": it has been here before, 6 life (ms) of a word and of
 --          a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when its keys die, 11.. by verb
 --            word   nothing more; it is all that a window is not needed for
 --            leave  it holds nothing up any more, and goes
---            list   11.. names
---            ask    11 "1": its names are listed. Claims the window, and renews the claim
+--            list   11 "1": it has been through: it has held the window up and does so no more; 12.. names
+--            ask    11 "1": its names are listed, 12 "1": it has been through. Claims the window, and renews the claim
 --            last   is anybody else there?
 --            read   11 cursor, 12 "1": only who has claimed it may
 --            pass   it is claimed no more: its hook will not have it, another engine's may
+--            part   it was told before its time
 --            done   it was closed, surely
 -- Answers  {status, ms of TIME, how many others live, of read: the next cursor, names ...}
---          OK; WAIT others hold it up; LIST the names first; OTHER somebody else does it; YOU; DONE it is closed already
+--          OK; WAIT others hold it up; LIST the names first; OTHER somebody else does it; YOU; AGAIN the same, and it was told before;
+--          DONE it is closed already; LATE it is, without what one that came too late has counted
 --          NEW  it was here before and is not known any more: its word counts from the next one on. Nothing else was done
 --          OLD  a word of before its last; CLASH another version. Nothing was done
 --
+-- Who asks, or lists, holds the window up from then on. Where he has not been through, and it is claimed or closed at that moment, the
+-- figures of that closing lack what he has counted: it is closed once more, by him or by whoever else asks.
 -- Always true: the first write goes by redis.call, so that Redis refuses all or nothing; saying it again changes nothing but times;
 -- time in which nobody at all was heard ends nobody's life: Redis was away, not they.
 local GAP_MS = 2500                      -- each engine says a word a second
@@ -79,8 +84,15 @@ redis.pcall('PEXPIRE', KEYS[1], text(4 * life))
 if forgotten then return {'NEW', now, others} end
 if verb == 'word' then return {'OK', now, others} end
 
+local kind, who, till, marks = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*) ?([a+]*)$')
+local is_mine = kind == 'c' and who == ARGV[3]
+local again = kind == 'd' or kind == 't' or kind and string.find(marks, 'a', 1, true)
+local late = kind and string.find(marks, '+', 1, true)
 local function put(state)
   redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * life)))
+end
+local function mark(told, more)
+  return (told or more) and ' ' .. (told and 'a' or '') .. (more and '+' or '') or ''
 end
 local function drained_by_others()
   local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
@@ -90,39 +102,57 @@ local function drained_by_others()
   return true
 end
 
-local kind, who, till = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*)$')
-local is_mine = who == ARGV[3]
-if verb == 'done' then
-  if kind ~= 'd' then put('d ' .. ARGV[3]) end
-  redis.pcall('UNLINK', KEYS[3])
-  return {'DONE', now, others}
+-- A claim outlives its time while its engine lives: Redis may have been away when it was to be renewed, or the window closed. Not for
+-- ever: it may have closed it with local figures instead
+local function is_anothers()
+  if kind ~= 'c' or is_mine then return false end
+  local ends = tonumber(till)
+  return ends > now or members['i:' .. who] ~= nil and ends + 4 * life > now
 end
-if kind == 'd' then return {'DONE', now, others} end
-if verb == 'list' then
-  redis.call('SADD', KEYS[3], unpack(ARGV, 11))
-  redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * life)))
+
+if verb == 'done' then
+  if is_anothers() then
+    put('c ' .. who .. ' ' .. till .. mark(true, late)) -- which tells it again
+    return {'DONE', now, others}
+  end
+  if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
+  if not late then redis.pcall('UNLINK', KEYS[3]) end
+  return {late and 'LATE' or 'DONE', now, others}
+end
+if verb == 'part' then
+  if kind ~= 'd' and kind ~= 'c' then put('t ' .. ARGV[3]) end
   return {'OK', now, others}
 end
-if verb == 'last' then return {others == 0 and 'YOU' or 'OTHER', now, others} end
+local comes = verb == 'list' and ARGV[11] ~= '1' or verb == 'ask' and ARGV[12] ~= '1'
+if comes and not late and (kind == 'd' or kind == 'c' and not is_mine) then
+  late = true
+  put(kind .. ' ' .. who .. (till ~= '' and ' ' .. till or '') .. mark(again and kind == 'c', true))
+end
+if kind == 'd' and not late then return {'DONE', now, others} end
+if verb == 'list' then
+  redis.call('SADD', KEYS[3], unpack(ARGV, 12))
+  redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * life)))
+  return {kind == 'd' and 'LATE' or 'OK', now, others}
+end
+if verb == 'last' then
+  if others ~= 0 and kind ~= 'd' then return {'OTHER', now, others} end
+  return {again and 'AGAIN' or 'YOU', now, others}
+end
 if verb == 'read' then
   if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
-  if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + life)) end
+  if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + life) .. mark(again, late)) end
   local page = redis.call('SSCAN', KEYS[3], ARGV[11], 'COUNT', '100')
   local out = {'YOU', now, others, page[1]}
   for i = 1, #page[2] do out[4 + i] = page[2][i] end
   return out
 end
 if verb == 'pass' then
-  if is_mine then put('p 0') end
+  if is_mine then put('p 0' .. mark(again)) end
   return {'OK', now, others}
 end
--- ask. A claim outlives its time while its engine lives: Redis may have been away when it was to be renewed, or the window
--- closed. Not for ever: it may have closed it with local figures instead
+-- ask
 if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then return {'LIST', now, others} end
-if kind == 'c' and not is_mine then
-  local ends = tonumber(till)
-  if ends > now or members['i:' .. who] and ends + 4 * life > now then return {'OTHER', now, others} end
-end
-if not (kind == 'c' and is_mine) and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
-put('c ' .. ARGV[3] .. ' ' .. text(now + life))
-return {'YOU', now, others}
+if is_anothers() then return {'OTHER', now, others} end
+if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
+put('c ' .. ARGV[3] .. ' ' .. text(now + life) .. mark(again, is_mine and late))
+return {again and 'AGAIN' or 'YOU', now, others}

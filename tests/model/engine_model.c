@@ -15,7 +15,10 @@ struct member {
     tw_family *family;
     struct twin twin;
     char name[24];
+    int64_t told_ms; /* the start of the window whose hook was called last */
+    bool is_gone;    /* its family was closed: what is left of it is told */
 };
+#define GONE_MAX 256u
 
 struct model {
     struct test_prng prng;
@@ -23,6 +26,8 @@ struct model {
     tw_engine *engine;
     struct member members[FAMILIES_MAX];
     uint32_t member_count;
+    struct member gone[GONE_MAX];
+    uint32_t gone_count;
     bool tight; /* memory may run out at any insert */
     bool stopped;
     bool closing;
@@ -146,17 +151,28 @@ static void check_visit(struct visit *visit, struct twin_window *window) {
 
 /* ---- the hook ------------------------------------------------------------------------------------------------------------ */
 
+/* The member it was opened by, or what is left of that one; the latest, where memory was used again. */
+static struct member *member_of(struct model *model, struct member *member, tw_family *family) {
+    if (member->family == family) return member;
+    for (uint32_t i = model->gone_count; i != 0; i--)
+        if (model->gone[i - 1].family == family) return &model->gone[i - 1];
+    return NULL;
+}
+
 static bool window_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     struct model *model = running;
-    struct member *member = ctx;
-    check_that(member->family == family);
+    struct member *member = member_of(model, ctx, family);
+    check_that(member != NULL);
     struct twin_window *window = twin_window_at(&member->twin, start_ms);
     check_that(window != NULL && twin_has_counted(window));
     check_i64(end_ms, window->end_ms);
     check_i64(window->told, 0);
     model->now_ms = twi_clock_read(&model->engine->clock);
-    check_i64(flags, model->closing && model->now_ms < end_ms ? TW_CLOSED_PARTIAL : 0);
-    if (!model->closing) check_that(end_ms + member->twin.options.lateness_ms <= model->now_ms);
+    bool over = twin_is_over(&member->twin, end_ms, model->now_ms);
+    check_i64(flags, model->now_ms < end_ms || (member->is_gone && !over) ? TW_CLOSED_PARTIAL : 0);
+    check_that(over || model->closing || member->is_gone);
+    check_that(start_ms >= member->told_ms); /* in order of time */
+    member->told_ms = start_ms;
     struct visit visit = {.model = model, .twin = &member->twin};
     check_i64(tw_each(family, start_ms, visit_one, &visit), TW_OK);
     check_visit(&visit, window);
@@ -164,7 +180,7 @@ static bool window_closed(void *ctx, tw_family *family, int64_t start_ms, int64_
     check_i64(tw_flush(model->engine, 0), TW_ERR_MODE);
     check_i64(tw_close(model->engine, 0), TW_ERR_MODE);
     check_i64(tw_family_close(family), TW_ERR_MODE);
-    if (!model->closing && chance(model, 30)) return false;
+    if (!model->closing && !member->is_gone && chance(model, 30)) return false;
     window->told++;
     return true;
 }
@@ -204,11 +220,17 @@ static void open_member(struct model *model, struct member *member) {
     check_i64(tw_family_open(model->engine, &options, &member->family), TW_OK);
     twin_make(&member->twin, &options);
     options.name = member->name;
+    member->told_ms = INT64_MIN;
 }
 
-static void close_member(struct member *member) {
+static void close_member(struct model *model, struct member *member) {
+    check_that(model->gone_count < GONE_MAX);
+    struct member *gone = &model->gone[model->gone_count++];
+    *gone = *member; /* its windows, too */
+    gone->is_gone = true;
     check_i64(tw_family_close(member->family), TW_OK);
-    twin_free(&member->twin);
+    memset(&member->twin, 0, sizeof member->twin);
+    member->family = NULL;
 }
 
 /* ---- adding ------------------------------------------------------------------------------------------------------------- */
@@ -416,7 +438,8 @@ static enum readable is_readable(struct model *model, struct twin *twin, int64_t
     int64_t start_ms, end_ms;
     twin_span(twin, unix_ms, &start_ms, &end_ms);
     int64_t until_ms = twin_readable_until(twin, end_ms);
-    if (model->now_ms < until_ms) return READABLE;
+    if (model->now_ms < twin_readable_at_least(twin, end_ms)) return READABLE;
+    if (model->now_ms < until_ms) return EITHER;
     struct twin_window *window = twin_window_at(twin, start_ms);
     bool waits =
         window != NULL && twin_has_counted(window) && twin->options.on_window_closed != NULL && window->told == 0;
@@ -623,15 +646,33 @@ static void do_clock(struct model *model) {
     model->now_ms = twi_clock_read(&model->engine->clock);
 }
 
+/* A watermark, as often as not one that is behind, or ahead of the clock. */
+static void do_close_until(struct model *model) {
+    struct member *member = draw_member(model);
+    struct twin *twin = &member->twin;
+    int64_t unix_ms = draw_moment(model, twin), start_ms, end_ms;
+    tw_status status = tw_close_until(member->family, unix_ms);
+    if (!twin_has_starts(twin)) return check_i64(status, TW_ERR_MODE);
+    if (!calendar_knows(unix_ms)) return check_i64(status, TW_ERR_RANGE);
+    if (model->stopped) return check_i64(status, TW_ERR_CLOSED);
+    twin_span(twin, unix_ms, &start_ms, &end_ms);
+    struct twin ahead = *twin;
+    ahead.watermark_ms = INT64_MIN;
+    ahead.options.lateness_ms = TW_UNBOUNDED;
+    check_i64(status, twin_may_add_at(&ahead, unix_ms, model->now_ms)); /* as far ahead as counts may be */
+    if (status == TW_OK && unix_ms > twin->watermark_ms) twin->watermark_ms = unix_ms;
+    if (chance(model, 60)) settle(model);
+}
+
 static void do_reopen(struct model *model) {
-    if (model->stopped || !chance(model, 30)) return;
+    if (model->stopped || model->gone_count == GONE_MAX || !chance(model, 30)) return;
     struct member *member = draw_member(model);
     tw_family *again;
     check_i64(tw_family_open(model->engine, &member->twin.options, &again), TW_OK);
     check_that(again == member->family);
     check_i64(tw_family_close(member->family), TW_OK);
     check_that(tw_family_find(model->engine, member->name) == member->family);
-    close_member(member);
+    close_member(model, member);
     open_member(model, member);
 }
 
@@ -643,9 +684,19 @@ struct operation {
     uint32_t weight;
 };
 static const struct operation operations[] = {
-    {"add", do_add, 30},      {"add_at", do_add_at, 20}, {"many", do_many, 3},       {"get", do_get, 8},
-    {"get_at", do_get_at, 8}, {"each", do_each, 4},      {"acquire", do_acquire, 8}, {"once", do_once, 4},
-    {"reset", do_reset, 2},   {"clock", do_clock, 10},   {"turn", do_turn, 4},       {"reopen", do_reopen, 1},
+    {"add", do_add, 30},
+    {"add_at", do_add_at, 20},
+    {"many", do_many, 3},
+    {"get", do_get, 8},
+    {"get_at", do_get_at, 8},
+    {"each", do_each, 4},
+    {"acquire", do_acquire, 8},
+    {"once", do_once, 4},
+    {"reset", do_reset, 2},
+    {"clock", do_clock, 10},
+    {"turn", do_turn, 4},
+    {"reopen", do_reopen, 1},
+    {"close_until", do_close_until, 2},
 };
 
 static void step(struct model *model) {
@@ -699,8 +750,9 @@ static void end_run(struct model *model) {
     }
     model->closing = true;
     check_i64(tw_close(model->engine, 0), TW_OK);
-    for (uint32_t i = 0; i < model->member_count; i++) {
-        struct twin *twin = &model->members[i].twin;
+    for (uint32_t i = 0; i < model->member_count + model->gone_count; i++) {
+        bool gone = i >= model->member_count;
+        struct twin *twin = gone ? &model->gone[i - model->member_count].twin : &model->members[i].twin;
         for (size_t w = 0; w < twin->window_count && twin->options.on_window_closed != NULL; w++)
             check_i64(twin->windows[w]->told, twin_has_counted(twin->windows[w]));
         twin_free(twin);

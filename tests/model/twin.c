@@ -8,6 +8,7 @@ void twin_make(struct twin *twin, const tw_family_options *options) {
     twin->options = *options;
     twin->windows = calloc(TWIN_WINDOWS_MAX, sizeof *twin->windows);
     assert_non_null(twin->windows);
+    twin->watermark_ms = INT64_MIN;
 }
 
 void twin_free(struct twin *twin) {
@@ -109,20 +110,31 @@ static int64_t longest_ms(const struct twin *twin) {
     }
 }
 
+bool twin_is_over(const struct twin *twin, int64_t end_ms, int64_t now_ms) {
+    if (end_ms <= twin->watermark_ms) return end_ms <= now_ms;
+    return plus(end_ms, twin->options.lateness_ms) <= now_ms;
+}
+
 tw_status twin_may_add_at(const struct twin *twin, int64_t unix_ms, int64_t now_ms) {
     int64_t start_ms, end_ms;
     twin_span(twin, unix_ms, &start_ms, &end_ms);
-    if (plus(end_ms, twin->options.lateness_ms) <= now_ms) return TW_ERR_LATE;
+    if (twin_is_over(twin, end_ms, now_ms)) return TW_ERR_LATE;
     int64_t ahead_ms = twin->options.earliness_ms != 0 ? twin->options.earliness_ms : longest_ms(twin);
     if (start_ms > now_ms && unix_ms > plus(now_ms, ahead_ms)) return TW_ERR_EARLY;
     return TW_OK;
 }
 
+static int64_t history_ms(const struct twin *twin) {
+    if (twin->options.history_ms == 0) return longest_ms(twin);
+    return twin->options.history_ms == TW_NONE ? 0 : twin->options.history_ms;
+}
+
 int64_t twin_readable_until(const struct twin *twin, int64_t end_ms) {
-    int64_t history_ms = twin->options.history_ms;
-    if (history_ms == 0) history_ms = longest_ms(twin);
-    if (history_ms == TW_NONE) history_ms = 0;
-    return plus(plus(end_ms, twin->options.lateness_ms), history_ms);
+    return plus(plus(end_ms, twin->options.lateness_ms), history_ms(twin));
+}
+
+int64_t twin_readable_at_least(const struct twin *twin, int64_t end_ms) {
+    return end_ms <= twin->watermark_ms ? plus(end_ms, history_ms(twin)) : twin_readable_until(twin, end_ms);
 }
 
 bool twin_has_counted(const struct twin_window *window) {

@@ -24,6 +24,7 @@ struct twin {
     tw_family_options options; /* as given: zeros are defaults */
     struct twin_window **windows;
     size_t window_count;
+    int64_t watermark_ms; /* tw_close_until() */
 };
 
 void twin_make(struct twin *twin, const tw_family_options *options);
@@ -40,8 +41,11 @@ struct twin_window *twin_window_of_key(struct twin *twin, uint32_t key, int64_t 
 
 /* May counts land in the window of that moment? TW_OK, TW_ERR_LATE, TW_ERR_EARLY. */
 tw_status twin_may_add_at(const struct twin *twin, int64_t unix_ms, int64_t now_ms);
-/* The moment at which the window of that start is no longer readable. */
+/* A window that ends then takes no more counts. */
+bool twin_is_over(const struct twin *twin, int64_t end_ms, int64_t now_ms);
+/* The moment at which the window that ends then is no longer readable; and the earliest that can be, where a watermark has closed it. */
 int64_t twin_readable_until(const struct twin *twin, int64_t end_ms);
+int64_t twin_readable_at_least(const struct twin *twin, int64_t end_ms);
 bool twin_has_counted(const struct twin_window *window);
 
 #endif

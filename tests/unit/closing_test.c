@@ -53,6 +53,11 @@ static tw_family *open_family(void) {
     return rig_family_of(&rig, &options);
 }
 
+static void answer_again(void) {
+    twi_port_closing_told(rig.engine, &say,
+                          &(struct twi_closing_answer){.kind = TWI_CLOSING_TOLD_YOU, .again = true, .scan = "0"});
+}
+
 static void answer(enum twi_closing_kind kind) {
     twi_port_closing_told(rig.engine, &say, &(struct twi_closing_answer){.kind = kind, .scan = "0"});
 }
@@ -361,7 +366,13 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
         }
         for (int i = 0; i < 4; i++) twi_engine_turn(rig.engine);
         assert_i64_equal(told.calls, last);
-        if (last) assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+        if (last) {
+            assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+            assert_true(next_say()); /* so that whoever closes it later knows that it was told before */
+            assert_int_equal(say.verb, TWI_CLOSING_SAY_PART);
+            answer(TWI_CLOSING_TOLD_OK);
+            twi_engine_turn(rig.engine);
+        }
         assert_false(twi_closing_is_over(rig.engine));
         assert_true(next_say());
         assert_int_equal(say.verb, TWI_CLOSING_SAY_LEAVE);
@@ -391,27 +402,230 @@ static void out_of_time_the_hook_gets_local_figures(void **state) {
     }
 }
 
-/* Goal: a family that is closed lists what it has, says that it is gone, and goes. */
+/* Goal: a family that is closed in mid-window lists what it has, leaves it to others or tells it as cut short, says that it is gone,
+ * and goes. */
 static void a_family_that_goes_leaves_its_names(void **state) {
     (void)state;
-    tw_family *family = open_family();
-    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    for (int last = 0; last < 2; last++) {
+        tw_family *family = open_family();
+        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+        rig_add(family, "a", 5);
+        (void)next_say();
+        assert_status(tw_family_close(family), TW_OK);
+        rig_pass(&rig, 30);
+        acknowledge_all(5);
+        expect(TWI_CLOSING_SAY_LIST);
+        answer(TWI_CLOSING_TOLD_OK);
+        expect(TWI_CLOSING_SAY_LAST);
+        answer(last ? TWI_CLOSING_TOLD_YOU : TWI_CLOSING_TOLD_OTHER);
+        if (last) {
+            expect(TWI_CLOSING_SAY_READ);
+            answer(TWI_CLOSING_TOLD_YOU);
+            rig_pass(&rig, 30);
+            acknowledge_all(5);
+            expect(TWI_CLOSING_SAY_PART);
+            answer(TWI_CLOSING_TOLD_OK);
+        }
+        rig_pass(&rig, 30);
+        expect(TWI_CLOSING_SAY_LEAVE);
+        assert_non_null(twi_load_relaxed(&rig.engine->families));
+        answer(TWI_CLOSING_TOLD_OK);
+        rig_pass(&rig, 1000);
+        rig_pass(&rig, 1000);
+        assert_null(twi_load_relaxed(&rig.engine->families));
+        assert_i64_equal(told.calls, last);
+        if (last) assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+        close_rig();
+    }
+}
+
+/* Goal: a family that is closed tells windows that are over as ever, and one that is claimed is not lost for a hook that will not have it:
+ * after a minute another may. */
+static void a_family_that_goes_tells_what_is_over(void **state) {
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        tw_family *family = open_family();
+        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+        told.answers = !refuses;
+        drain_window(family);
+        assert_status(tw_family_close(family), TW_OK);
+        rig_pass(&rig, 30);
+        expect(TWI_CLOSING_SAY_ASK);
+        answer(TWI_CLOSING_TOLD_YOU);
+        expect(TWI_CLOSING_SAY_READ);
+        answer(TWI_CLOSING_TOLD_YOU);
+        rig_pass(&rig, 30);
+        acknowledge_all(5);
+        rig_pass(&rig, 30);
+        assert_i64_equal(told.calls, 1);
+        assert_i64_equal(told.flags, 0);
+        for (int i = 0; refuses && i < 700; i++) {
+            rig_pass(&rig, 100);
+            if (!next_say()) continue;
+            if (say.verb == TWI_CLOSING_SAY_PASS) break;
+            answer(TWI_CLOSING_TOLD_YOU);
+        }
+        if (!refuses) expect(TWI_CLOSING_SAY_DONE);
+        answer(refuses ? TWI_CLOSING_TOLD_OK : TWI_CLOSING_TOLD_DONE);
+        rig_pass(&rig, 30);
+        expect(TWI_CLOSING_SAY_LEAVE);
+        answer(TWI_CLOSING_TOLD_OK);
+        rig_pass(&rig, 1000);
+        rig_pass(&rig, 1000);
+        assert_null(twi_load_relaxed(&rig.engine->families));
+        assert_i64_equal(test_stat_of(rig.engine, windows_untold), refuses);
+        close_rig();
+    }
+}
+
+/* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else goes on with it. */
+static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) {
+    (void)state;
+    memset(&told, 0, sizeof told);
+    told.answers = true;
+    hand_open(&rig);
+    tw_family_options options = options_of();
+    options.lateness_ms = 20000;
+    tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 5);
-    (void)next_say();
-    assert_status(tw_family_close(family), TW_OK);
+    rig_pass(&rig, TW_MINUTE + 10000);
+    acknowledge_all(5);
+    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    rig.engine->closing = true;
+    twi_engine_turn(rig.engine);
+    twi_engine_turn(rig.engine);
+    assert_true(next_say());
+    assert_int_equal(say.verb, TWI_CLOSING_SAY_LIST);
+    answer(TWI_CLOSING_TOLD_OK);
+    assert_true(next_say());
+    assert_int_equal(say.verb, TWI_CLOSING_SAY_LAST);
+    answer(TWI_CLOSING_TOLD_YOU);
+    assert_true(next_say());
+    answer(TWI_CLOSING_TOLD_YOU);
+    twi_engine_turn(rig.engine);
+    acknowledge_all(5);
+    twi_engine_turn(rig.engine);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+    close_rig();
+}
+
+/* Goal: a window that was told before, here or elsewhere, is told with TW_CLOSED_AGAIN; also where what made it so came while it was
+ * being told. */
+static void what_was_told_before_is_told_as_such(void **state) {
+    (void)state;
+    tw_family *family = open_family();
+    drain_window(family);
+    expect(TWI_CLOSING_SAY_ASK);
+    assert_false(say.through);
+    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SAY_READ);
+    answer(TWI_CLOSING_TOLD_YOU);
     rig_pass(&rig, 30);
     acknowledge_all(5);
-    expect(TWI_CLOSING_SAY_LIST);
-    answer(TWI_CLOSING_TOLD_OK);
+    expect(TWI_CLOSING_SAY_DONE);
+    assert_i64_equal(told.calls, 1);
+    assert_i64_equal(told.flags, 0);
+    answer(TWI_CLOSING_TOLD_LATE);
+    expect(TWI_CLOSING_SAY_ASK);
+    assert_true(say.through);
+    answer_again();
+    expect(TWI_CLOSING_SAY_READ);
+    twi_port_closing_name(rig.engine, &say, tw_str("late"));
+    answer(TWI_CLOSING_TOLD_YOU);
     rig_pass(&rig, 30);
-    expect(TWI_CLOSING_SAY_LEAVE);
-    assert_non_null(twi_load_relaxed(&rig.engine->families));
-    answer(TWI_CLOSING_TOLD_OK);
+    acknowledge_all(9);
+    expect(TWI_CLOSING_SAY_DONE);
+    assert_i64_equal(told.calls, 2);
+    assert_i64_equal(told.flags, TW_CLOSED_AGAIN);
+    assert_i64_equal(told.sum, 27); /* the overflow counter, too */
+    assert_i64_equal(test_stat_of(rig.engine, windows_again), 1);
+    answer(TWI_CLOSING_TOLD_DONE);
     rig_pass(&rig, 1000);
-    rig_pass(&rig, 1000);
-    assert_null(twi_load_relaxed(&rig.engine->families));
-    assert_i64_equal(told.calls, 0);
+    assert_false(next_say());
     close_rig();
+}
+
+/* Goal: who still owes of a window when another has closed it asks for it again when Redis has all, as one that comes too late; and does
+ * not where nothing more has come. */
+static void what_is_sent_after_the_closing_is_told_again(void **state) {
+    (void)state;
+    for (int comes = 0; comes < 2; comes++) {
+        tw_family *family = open_family();
+        rig_add(family, "a", 5);
+        rig_add(family, "b", 5);
+        rig_pass(&rig, TW_MINUTE);
+        while (hand_collect(100) != 0) {}
+        for (int i = 0; i < 70; i++) { /* Redis answers, and b is not acknowledged */
+            rig_pass(&rig, 1000);
+            if (next_say()) break;
+        }
+        assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+        answer(TWI_CLOSING_TOLD_DONE);
+        rig_pass(&rig, 1000);
+        assert_false(next_say());
+        while (hand->count != 0) {
+            struct twi_item item = hand_pop();
+            if (comes)
+                twi_port_acknowledge(&item, &(struct twi_answer){.total = 5, .has_total = true});
+            else
+                twi_port_give_up(&item, TW_LOST_POISON);
+        }
+        rig_pass(&rig, 1000);
+        assert_int_equal(next_say(), comes);
+        if (comes) {
+            assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+            assert_false(say.through);
+            answer(TWI_CLOSING_TOLD_AGAIN);
+        }
+        assert_i64_equal(told.calls, 0);
+        close_rig();
+    }
+}
+
+/* Goal: an engine without a hook that comes too late says so by its figures. */
+static void without_a_hook_late_counts_are_counted(void **state) {
+    (void)state;
+    memset(&told, 0, sizeof told);
+    hand_open(&rig);
+    tw_family_options options = options_of();
+    options.on_window_closed = NULL;
+    tw_family *family = rig_family_of(&rig, &options);
+    for (int late = 0; late < 2; late++) {
+        drain_window(family);
+        expect(TWI_CLOSING_SAY_LIST);
+        answer(late ? TWI_CLOSING_TOLD_LATE : TWI_CLOSING_TOLD_OK);
+        rig_pass(&rig, 1000);
+        assert_false(next_say());
+        assert_i64_equal(test_stat_of(rig.engine, windows_untold), late);
+    }
+    close_rig();
+}
+
+/* Goal: without Redis, too, a family that is closed tells its windows, those that are not over as cut short; a hook that answers false is
+ * asked for a minute, and what it did not take is counted. */
+static void a_family_that_goes_without_redis_tells_its_windows(void **state) {
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        memset(&told, 0, sizeof told);
+        told.answers = !refuses;
+        rig_open(&rig);
+        tw_family_options options = options_of();
+        tw_family *family = rig_family_of(&rig, &options);
+        rig_add(family, "a", 5);
+        fake_clock_advance_ms(&rig.clock, TW_MINUTE);
+        rig_add(family, "a", 7);
+        assert_status(tw_family_close(family), TW_OK);
+        rig_settle(&rig);
+        for (int i = 0; i < 620; i++) rig_pass(&rig, 100);
+        assert_null(twi_load_relaxed(&rig.engine->families));
+        if (refuses) assert_in_range(told.calls, 100, 1000);
+        if (!refuses) assert_i64_equal(told.calls, 2);
+        if (!refuses) assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
+        if (!refuses) assert_i64_equal(told.sum, 7);
+        assert_i64_equal(test_stat_of(rig.engine, windows_untold), refuses ? 2 : 0);
+        rig_close(&rig);
+    }
 }
 
 /* Goal: without Redis it is as TW_CLOSED_BY_EACH. */
@@ -442,6 +656,12 @@ int main(void) {
         cmocka_unit_test(who_leaves_in_mid_window_asks_whether_it_is_the_last),
         cmocka_unit_test(out_of_time_the_hook_gets_local_figures),
         cmocka_unit_test(a_family_that_goes_leaves_its_names),
+        cmocka_unit_test(a_family_that_goes_tells_what_is_over),
+        cmocka_unit_test(who_leaves_within_the_lateness_does_not_call_it_final),
+        cmocka_unit_test(what_was_told_before_is_told_as_such),
+        cmocka_unit_test(what_is_sent_after_the_closing_is_told_again),
+        cmocka_unit_test(without_a_hook_late_counts_are_counted),
+        cmocka_unit_test(a_family_that_goes_without_redis_tells_its_windows),
         cmocka_unit_test(without_a_redis_url_it_is_as_by_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

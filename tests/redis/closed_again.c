@@ -1,0 +1,268 @@
+/* closed_again.c -- counts that come into a window after it was told: flagged, or told again, never in silence (TW_CLOSED_BY_ONE).
+ * Method: engines of one process, each with a wall clock of its own that the test sets; the monotonic clock is the real one. One test
+ * goes to the script itself, with words that live as long as it says. */
+#include "tests/redis/sync_support.h"
+#include "tests/support/side_by_side.h"
+
+#include "engine/closing.h"
+
+#include "closers.lua.h"
+
+#include <time.h>
+
+#define HOUR_MS INT64_C(1700002800000) /* 2023-11-14T23:00:00Z */
+#define LATE_MS INT64_C(60000)
+#define WAIT_MS 30000
+
+struct seen {
+    int calls;
+    uint32_t flags, keys;
+    int64_t sum;
+};
+
+struct worker {
+    _Atomic int64_t ahead_ms; /* its wall clock minus the real one */
+    tw_engine *engine;
+    tw_family *family;
+    _Atomic bool refuses;
+    _Atomic int refusals, calls;
+    struct seen seen[8];
+};
+
+static int64_t real_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t clock_of(void *ctx, int kind) {
+    struct worker *worker = ctx;
+    if (kind == TW_CLOCK_MONOTONIC) return real_ns(CLOCK_MONOTONIC);
+    return real_ns(CLOCK_REALTIME) + atomic_load(&worker->ahead_ms) * 1000000;
+}
+
+static void set_clock(struct worker *worker, int64_t wall_ms) {
+    atomic_store(&worker->ahead_ms, wall_ms - real_ns(CLOCK_REALTIME) / 1000000);
+}
+
+static bool see(void *ctx, const tw_count *count) {
+    struct seen *seen = ctx;
+    seen->sum += count->view;
+    seen->keys++;
+    return true;
+}
+
+static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    struct worker *worker = ctx;
+    struct seen seen = {.flags = flags};
+    (void)end_ms;
+    if (atomic_load(&worker->refuses)) {
+        atomic_fetch_add(&worker->refusals, 1);
+        return false;
+    }
+    if (start_ms != HOUR_MS) return true;
+    if (tw_each(family, start_ms, see, &seen) != TW_OK) seen.sum = -1;
+    int at = atomic_load(&worker->calls);
+    if (at < 8) worker->seen[at] = seen;
+    atomic_store(&worker->calls, at + 1);
+    return true;
+}
+
+static void open_worker(struct worker *worker, struct redis_server *server, int64_t wall_ms, bool hooked, uint32_t by) {
+    tw_options options;
+    tw_family_options family;
+    set_clock(worker, wall_ms);
+    quick_options(&options, server->url);
+    options.clock_now_ns = clock_of;
+    options.clock_ctx = worker;
+    assert_status(tw_open(&options, &worker->engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "stat";
+    family.window_ms = TW_HOUR;
+    family.lateness_ms = LATE_MS;
+    family.retention_ms = 10 * 365 * TW_DAY;
+    family.closed_by = by;
+    family.on_window_closed = hooked ? on_closed : NULL;
+    family.closed_ctx = worker;
+    assert_status(tw_family_open(worker->engine, &family, &worker->family), TW_OK);
+}
+
+static void count_in(struct worker *worker, const char *key, int64_t delta) {
+    assert_status(tw_add_at(worker->family, tw_str(key), delta, HOUR_MS + 5, NULL), TW_OK);
+    assert_status(tw_flush(worker->engine, 10000), TW_OK);
+}
+
+static bool was_called(void *ctx) {
+    return atomic_load((_Atomic int *)ctx) != 0;
+}
+
+static void close_worker(struct worker *worker) {
+    assert_status(tw_close(worker->engine, 10000), TW_OK);
+}
+
+/* Goal: a rolling restart shortly after the hour. The old process tells what it knows as cut short; the new one takes what comes late, and
+ * tells it all again. */
+static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    static struct worker before, after;
+    open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+    count_in(&before, "a", 5);
+    count_in(&before, "b", 2);
+    set_clock(&before, HOUR_MS + TW_HOUR + 10000);
+    close_worker(&before);
+    assert_int_equal(atomic_load(&before.calls), 1);
+    assert_i64_equal(before.seen[0].flags, TW_CLOSED_PARTIAL);
+    assert_i64_equal(before.seen[0].sum, 7);
+    open_worker(&after, &server, HOUR_MS + TW_HOUR + 20000, true, TW_CLOSED_BY_ONE);
+    count_in(&after, "a", 3);
+    set_clock(&after, HOUR_MS + TW_HOUR + LATE_MS);
+    assert_true(test_wait(was_called, &after.calls, WAIT_MS));
+    assert_i64_equal(after.seen[0].flags, TW_CLOSED_AGAIN);
+    assert_i64_equal(after.seen[0].keys, 2);
+    assert_i64_equal(after.seen[0].sum, 10);
+    assert_i64_equal(test_stat_of(after.engine, windows_again), 1);
+    close_worker(&after);
+    assert_int_equal(atomic_load(&after.calls), 1);
+    redis_server_destroy(&server);
+}
+
+/* Goal: the same where each engine tells for itself: what is told while others may still count says so. */
+static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    static struct worker worker;
+    open_worker(&worker, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_EACH);
+    count_in(&worker, "a", 5);
+    set_clock(&worker, HOUR_MS + TW_HOUR + 10000);
+    close_worker(&worker);
+    assert_int_equal(atomic_load(&worker.calls), 1);
+    assert_i64_equal(worker.seen[0].flags, TW_CLOSED_PARTIAL);
+    redis_server_destroy(&server);
+}
+
+/* Goal: an engine whose clock is behind comes when the window has long been told as final: what it counts is told again. One without a hook
+ * says so by its figures. */
+static void who_comes_after_the_closing_tells_it_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int hooked = 1; hooked >= 0; hooked--) {
+        static struct worker before, behind;
+        memset(&before, 0, sizeof before);
+        memset(&behind, 0, sizeof behind);
+        open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        count_in(&before, "a", 5);
+        set_clock(&before, HOUR_MS + TW_HOUR + LATE_MS);
+        assert_true(test_wait(was_called, &before.calls, WAIT_MS));
+        assert_i64_equal(before.seen[0].flags, 0);
+        close_worker(&before);
+        open_worker(&behind, &server, HOUR_MS + TW_HOUR + 30000, hooked, TW_CLOSED_BY_ONE);
+        count_in(&behind, "a", 3);
+        set_clock(&behind, HOUR_MS + TW_HOUR + LATE_MS);
+        if (hooked) {
+            assert_true(test_wait(was_called, &behind.calls, WAIT_MS));
+            assert_i64_equal(behind.seen[0].flags, TW_CLOSED_AGAIN);
+            assert_i64_equal(behind.seen[0].sum, 8);
+        }
+        for (int i = 0; i < WAIT_MS && !hooked && test_stat_of(behind.engine, windows_untold) == 0; i++)
+            test_sleep_ms(1);
+        assert_i64_equal(test_stat_of(behind.engine, windows_untold), !hooked);
+        close_worker(&behind);
+        redis_server_ask(&server, "FLUSHALL", NULL);
+    }
+    redis_server_destroy(&server);
+}
+
+/* Goal: what comes while the window is claimed, and may come after its figures were read, is told in a second call, with all keys. */
+static void what_comes_while_it_is_being_told_is_told_again(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    static struct worker first, behind;
+    open_worker(&first, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+    count_in(&first, "a", 5);
+    atomic_store(&first.refuses, true);
+    set_clock(&first, HOUR_MS + TW_HOUR + LATE_MS);
+    assert_true(test_wait(was_called, &first.refusals, WAIT_MS));
+    open_worker(&behind, &server, HOUR_MS + TW_HOUR + 30000, true, TW_CLOSED_BY_ONE);
+    count_in(&behind, "b", 3);
+    set_clock(&behind, HOUR_MS + TW_HOUR + LATE_MS);
+    while (strchr(redis_server_ask(&server, "GET", "tw:closed:stat::2023111423", NULL), '+') == NULL) test_sleep_ms(1);
+    atomic_store(&first.refuses, false);
+    struct worker *last = &first;
+    for (int i = 0; i < WAIT_MS; i++) {
+        if (atomic_load(&first.calls) + atomic_load(&behind.calls) == 2) break;
+        test_sleep_ms(1);
+    }
+    assert_int_equal(atomic_load(&first.calls) + atomic_load(&behind.calls), 2);
+    assert_i64_equal(first.seen[0].flags, 0);
+    if (atomic_load(&first.calls) == 1) last = &behind;
+    int at = last == &first ? 1 : 0;
+    assert_i64_equal(last->seen[at].flags, TW_CLOSED_AGAIN);
+    assert_i64_equal(last->seen[at].sum, 8);
+    close_worker(&behind);
+    close_worker(&first);
+    assert_int_equal(atomic_load(&first.calls) + atomic_load(&behind.calls), 2);
+    redis_server_destroy(&server);
+}
+
+/* ---- the script itself ---- */
+
+static int number;
+
+/* One word to the script; its status. */
+static const char *say(struct redis_server *server, const char *verb, const char *who, const char *life_ms, bool holds,
+                       const char *more, const char *more_yet) {
+    static char status[16];
+    char said[16];
+    snprintf(said, sizeof said, "%d", ++number);
+    const char *reply = redis_server_ask(server, "EVAL", twi_script_closers, "3", "tw:closers:f", "tw:closed:f",
+                                         "tw:names:f", "1", verb, who, said, "0", life_ms, holds ? "0" : "1000", ",",
+                                         "1000", "9999999999999", more, more_yet, NULL);
+    snprintf(status, sizeof status, "%.*s", (int)strcspn(reply, "\n"), reply);
+    return status;
+}
+
+/* Goal: a claim whose time is over is not another's while its engine lives, and is when it does not. */
+static void a_claim_lasts_as_long_as_its_engine_lives(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int dies = 0; dies < 2; dies++) {
+        redis_server_ask(&server, "FLUSHALL", NULL);
+        say(&server, "word", "a", "60000", true, NULL, NULL);
+        say(&server, "word", "b", "60000", true, NULL, NULL);
+        redis_server_ask(&server, "HSET", "tw:closers:f", "f", "0", NULL); /* engines have had their time to come */
+        say(&server, "word", "b", "60000", false, NULL, NULL);
+        assert_string_equal(say(&server, "ask", "a", "300", false, "1", "1"), "YOU");
+        assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), "OTHER");
+        if (!dies) say(&server, "word", "a", "60000", false, NULL, NULL);
+        test_sleep_ms(320);
+        assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), dies ? "YOU" : "OTHER");
+    }
+    /* Not for ever: it may have closed it with local figures instead. */
+    say(&server, "word", "a", "60000", false, NULL, NULL);
+    assert_string_equal(say(&server, "ask", "b", "60000", false, "1", "1"), "YOU");
+    assert_string_equal(say(&server, "ask", "a", "60000", false, "1", "1"), "OTHER");
+    assert_string_equal(say(&server, "pass", "b", "60000", false, NULL, NULL), "OK");
+    assert_string_equal(say(&server, "ask", "a", "50", false, "1", "1"), "YOU");
+    say(&server, "word", "a", "60000", false, NULL, NULL);
+    test_sleep_ms(300); /* 50 of its own, and four lives of who asks */
+    assert_string_equal(say(&server, "ask", "b", "50", false, "1", "1"), "YOU");
+    redis_server_destroy(&server);
+}
+
+int main(void) {
+    redis_server_require();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_restart_shortly_after_the_hour_is_told_again),
+        cmocka_unit_test(by_each_what_still_takes_counts_is_told_as_cut_short),
+        cmocka_unit_test(who_comes_after_the_closing_tells_it_again),
+        cmocka_unit_test(what_comes_while_it_is_being_told_is_told_again),
+        cmocka_unit_test(a_claim_lasts_as_long_as_its_engine_lives),
+    };
+    return test_run_side_by_side(tests);
+}
