@@ -248,6 +248,37 @@ struct told : rl::test_suite<told, 2> {
     }
 };
 
+// wheel.c, closing.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
+struct passed : rl::test_suite<passed, 3> {
+    family f;
+    rl::atomic<unsigned> watermark;
+    bool counted, said_over;
+
+    void before() {
+        f.begin(2);
+        twi_store_relaxed(&watermark, 0u);
+        counted = said_over = false;
+    }
+    void thread(unsigned index) {
+        if (index == 0) { // tw_close_until()
+            unsigned found = 0;
+            (void)twi_cas_acqrel(&watermark, &found, 1u, NONE);
+        } else if (index == 1) { // is_its_turn(), fill_word()
+            bool looked_first = is_weak(N5, STEP) && f.find(1) == 0;
+            bool over = twi_load_relaxed(&watermark) != 0;
+            twi_fence_seqcst(N5);
+            said_over = over && (looked_first || f.find(1) == 0);
+        } else { // twi_place_make(), by event time
+            (void)f.open(1);
+            twi_fence_seqcst(N2);
+            if (twi_load_relaxed(&watermark) == 0) counted = true;
+        }
+    }
+    void after() {
+        RL_ASSERT(!(counted && said_over));
+    }
+};
+
 // gcra.c: who finds the bucket's word of the window before closed finds the clock past that window; what was charged there is
 // carried over, each charge once. E22, E23.
 struct buckets : rl::test_suite<buckets, 3> {
@@ -378,6 +409,7 @@ int main() {
     wrong += MODEL_RUN(shortcut, "the current window", 30000, cut);
     wrong += MODEL_RUN(lives, "one key, one life", 100000, life);
     wrong += MODEL_RUN(told, "a window told to be over", 100000, over);
+    wrong += MODEL_RUN(passed, "a window that a watermark has passed", 100000, over);
     wrong += MODEL_RUN(buckets, "buckets", 30000, bucket);
     wrong += MODEL_RUN(lateness, "a longer lateness", 30000, late);
     wrong += MODEL_RUN(turns, "the owner of the turn", 30000, turn);
