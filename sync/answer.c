@@ -37,6 +37,14 @@ static void inner_code(const struct twi_node *error, const char **code, size_t *
     if (space) *size = (size_t)(space - *code);
 }
 
+bool twi_answer_is_replicas(const struct twi_node *error) {
+    static const char *const theirs[] = {"READONLY", "MASTERDOWN", NULL};
+    const char *code;
+    size_t size;
+    inner_code(error, &code, &size);
+    return on_list(code, size, theirs);
+}
+
 enum twi_answer_kind twi_answer_error(const struct twi_node *error) {
     const char *code;
     size_t size;

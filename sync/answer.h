@@ -41,6 +41,8 @@ struct twi_answer_head {
 bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head);
 /* The meaning of an error reply to any command. */
 enum twi_answer_kind twi_answer_error(const struct twi_node *error);
+/* A replica's refusal, TURNED_AWAY: whatever was asked, another server is to be asked. */
+bool twi_answer_is_replicas(const struct twi_node *error);
 
 enum twi_item_kind { TWI_ITEM_TOTAL, TWI_ITEM_NO_TOTAL, TWI_ITEM_LATE, TWI_ITEM_FAILED };
 

@@ -1,8 +1,8 @@
 /* talk.c -- see talk.h.
  *
  *   CLOSED --dial--> DIALLING --connected--> greeting (AUTH, SELECT, INFO) --answered--> UP --any error--> CLOSED
- * A replica is no Redis to ask: what it knows may be old, and if it takes writes they are lost. It is turned away from here; one that
- * becomes a replica later answers READONLY (the scripts see to that).
+ * A replica is no Redis to ask: what it knows may be old, and if it takes writes they are lost. It is left here; one that becomes a
+ * replica later answers READONLY (the scripts see to that). Both times nothing was done, and the call goes on with a new connection.
  * Dialling goes on over several calls, each of which waits for its part only. A connection that is readable while nobody
  * asks was closed by Redis, or babbles: it is not used again. */
 #include "sync/talk.h"
@@ -154,7 +154,7 @@ static enum twi_talked greet(struct twi_talk *talk, struct twi_wait *wait) {
         done = hear(talk, wait, &nodes, &count);
         if (done != TWI_TALK_DONE) continue;
         if (answers == 1) {
-            if (is_replica(nodes)) done = turned_away(talk, "this Redis is a replica");
+            if (is_replica(nodes)) done = unsent(talk, "this Redis is a replica: nothing is asked of it");
         } else if (nodes->type == TWI_NODE_ERROR) {
             done = turned_away(talk, "Redis refuses the login or the database");
         }
@@ -212,7 +212,9 @@ static enum twi_talked refused(struct twi_talk *talk, const struct twi_node *err
     if (kind == TWI_ANSWER_NOSCRIPT) return TWI_TALK_REFUSED;
     twi_port_last_error(talk->rules->engine, text);
     if (kind == TWI_ANSWER_REFUSED) return TWI_TALK_REFUSED;
+    bool elsewhere = twi_answer_is_replicas(error); /* perhaps its address shows the master by now */
     twi_talk_close(talk);
+    if (elsewhere) return TWI_TALK_UNSENT;
     return kind == TWI_ANSWER_TURNED_AWAY ? TWI_TALK_TURNED_AWAY : TWI_TALK_BROKEN;
 }
 
