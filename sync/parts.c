@@ -205,7 +205,7 @@ static bool tell_gauges(struct twi_sync *sync, const struct twi_statement *said,
     return true;
 }
 
-/* An error instead of an answer. False: perhaps done; that is for a new connection to say again. */
+/* An error instead of an answer. False: perhaps done, or a replica's: that is for a new connection to say again. */
 static bool take_error(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *error) {
     static const char *const words[TWI_SAYS] = {"gauges", "what is held", "to take back what is over"};
     enum twi_answer_kind kind = twi_answer_error(error);
@@ -217,7 +217,7 @@ static bool take_error(struct twi_sync *sync, const struct twi_statement *said, 
     }
     twi_refused(sync, words[said->what], error);
     give_back(sync, said, REFUSED_MS);
-    return kind != TWI_ANSWER_UNKNOWN;
+    return kind != TWI_ANSWER_UNKNOWN && !twi_answer_is_replicas(error);
 }
 
 /* False: the reply is not one of the script's. */
@@ -233,7 +233,7 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *said,
 
 bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
     struct twi_statement said = take_first(sync);
-    bool well = true;
+    bool well = true, is_replicas = nodes->type == TWI_NODE_ERROR && twi_answer_is_replicas(nodes);
     if (nodes->type == TWI_NODE_ERROR) {
         well = take_error(sync, &said, nodes);
     } else if (!take_answer(sync, &said, nodes, count, now_ms)) {
@@ -241,7 +241,8 @@ bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
         well = false;
     }
     free(said.items);
-    if (!well) twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
+    if (is_replicas) sync->lost_logged = true; /* the outage has its line */
+    if (!well) twi_connect_drop(sync, now_ms, is_replicas, is_replicas ? NULL : "a reply that is not understood");
     return well;
 }
 

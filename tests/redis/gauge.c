@@ -271,6 +271,37 @@ static void many_gauges_are_said_in_parts(void **state) {
     assert_string_equal(redis_server_ask(&server, "EXISTS", "online:k1", "online:k2999", NULL), "0");
 }
 
+static bool is_connected(void *ctx) {
+    return test_stat_of(ctx, redis_connected) == 1;
+}
+
+static bool is_not_connected(void *ctx) {
+    return !is_connected(ctx);
+}
+
+/* Goal: a server that says READONLY to gauges is left, though nothing else is asked there, and is used again when it takes writes; what a
+ * replica knows of others is not believed. */
+static void gauges_leave_a_replica(void **state) {
+    (void)state;
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = gauge_of(engine);
+    for (int units = 1; units >= 0;
+         units--) { /* present, and no longer: there is something to write, and there is nothing */
+        assert_status(tw_add(family, tw_str("desk"), units == 1 ? 1 : -1, NULL), TW_OK);
+        assert_true(test_wait(is_connected, engine, 20000));
+        assert_status(tw_flush(engine, 5000), TW_OK);
+        redis_server_ask(&server, "REPLICAOF", "127.0.0.1", "1", NULL);
+        assert_status(tw_add(family, tw_str("desk"), 0, NULL), TW_OK);
+        assert_status(tw_add(family, tw_str("seat"), 0, NULL), TW_OK);
+        (void)tw_flush(engine, 1);
+        if (!test_wait(is_not_connected, engine, 10000)) fail_msg("%d units are said to a replica for ever", units);
+        redis_server_ask(&server, "REPLICAOF", "NO", "ONE", NULL);
+        for (int i = 0; i < 100 && tw_flush(engine, 100) != TW_OK; i++) continue;
+        assert_i64_equal(redis_server_get(&server, "online:desk"), units);
+    }
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sum_is_that_of_all_engines),
@@ -280,6 +311,7 @@ int main(void) {
         cmocka_unit_test(no_fault_leaves_a_wrong_sum),
         cmocka_unit_test(a_key_of_another_kind_is_reported),
         cmocka_unit_test(many_gauges_are_said_in_parts),
+        cmocka_unit_test(gauges_leave_a_replica),
     };
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     redis_server_require();
