@@ -213,7 +213,8 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_UP && !sync->rewind && sync->leases.count < TWI_LEASES_MAX &&
         breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
-    if (sync->phase == TWI_UP && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED) return now_ms;
+    if (sync->phase == TWI_UP && !sync->rewind && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED)
+        return now_ms;
     if (sync->phase == TWI_UP && !sync->rewind && breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(earlier(wake_ms, twi_live_due_ms(sync)), twi_closers_due_ms(sync));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);

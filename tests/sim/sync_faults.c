@@ -150,8 +150,38 @@ static void without_memory_nothing_is_lost_or_doubled(void **state) {
     if (CAN_FAIL) assert_true(failed_allocations > 0);
 }
 
+/* Goal: gauges that wait until answers of before a rewind are there ask for no turn meanwhile. */
+static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
+    (void)state;
+    static const struct world_faults none = {0};
+    sim_make(test_seed(), &none, "noeviction", 1000);
+    struct twi_sync *sync = sim.engines[0].sync;
+    for (int i = 0; i < STEPS && (sync->phase != TWI_UP || sync->pending_count != 0); i++) {
+        world_step(&sim.world);
+        turn_node(0);
+    }
+    assert_int_equal(sync->phase, TWI_UP);
+    struct twi_item gauge = {.family = &sim.engines[0].family};
+    assert_true(twi_parts_take(sync, &gauge, 1));
+    fake_add(&sim.engines[0], 1, 1);
+    sync->collect_at_ms = 0;
+    sync->parts.end = 0; /* not before a batch is on its way */
+    turn_node(0);
+    assert_int_equal(sync->pending_count, 1);
+    sync->parts.end = 1;
+    sync->rewind = true;
+    turn_node(0);
+    assert_true(twi_parts_wait(&sync->parts) && sync->rewind && sync->pending_count == 1);
+    assert_true(twi_driver_find()->wake_ms(sync) > sim.world.now_ms);
+    sync->parts.end = 0;
+    live();
+    check_books();
+    sim_free();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gauges_that_wait_for_a_rewind_ask_for_no_turn),
         cmocka_unit_test(without_memory_nothing_is_lost_or_doubled),
         cmocka_unit_test(on_a_kind_network_each_batch_is_sent_once),
         cmocka_unit_test(no_delta_is_lost_or_doubled_on_a_lying_network),
