@@ -183,7 +183,7 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
         status = twi_load_relaxed(&family->hot_acquire)(family, key, n_max, limit, verdict);
     else if (family->limit->some != NULL && !twi_load_relaxed(&family->shadow))
-        status = family->limit->some(family, key, n_max, limit, &took, verdict);
+        status = twi_acquire_some_watched(family, key, n_max, limit, &took, verdict);
     else
         status = take_some(family, key, n_max, limit, &took, verdict);
     if (taken != NULL) *taken = took;

@@ -109,6 +109,9 @@ const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
 twi_hot_acquire twi_acquire_slow;
 /* watch.c: family->limit_acquire with its figures, and what `shadow` makes of it. */
 twi_hot_acquire twi_acquire_watched;
+/* watch.c: the same of a kind's `some`, which is there; none of it in the shadow. */
+tw_status twi_acquire_some_watched(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                   tw_verdict *verdict);
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
 }

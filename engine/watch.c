@@ -1,5 +1,5 @@
-/* watch.c -- tw_acquire() of limits that count no figures themselves, and of those in the shadow: a family that is to be limited
- * one day lets every call through, and says what it would have answered.
+/* watch.c -- tw_acquire() and tw_acquire_some() of limits that count no figures themselves, and of those in the shadow: a family that
+ * is to be limited one day lets every call through, and says what it would have answered.
  * Always true: in the shadow only an error keeps a call from TW_OK; what would have been denied is not counted as used, since a
  * limit in force would not have counted it either. */
 #include "engine/limit.h"
@@ -29,4 +29,12 @@ tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t 
     if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->shadow)) return status;
     twi_count_shard(self, &family->limits[self->shard].shadow_denied);
     return TW_OK;
+}
+
+tw_status twi_acquire_some_watched(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                   tw_verdict *verdict) {
+    tw_status status = family->limit->some(family, key, n_max, limit, taken, verdict);
+    struct twi_thread *self = twi_thread_self;
+    if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
+    return status;
 }

@@ -69,6 +69,28 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
     strict_end(&strict);
 }
 
+/* Goal: what is taken, and what is not, when as many as there are will do, shows in the figures as any call does. */
+static void some_that_are_taken_are_counted(void **state) {
+    (void)state;
+    struct strict strict;
+    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    tw_family_options log = strict_options("log"), bucket = strict_options("bucket");
+    log.window = bucket.window = TW_ALIGNED;
+    log.window_ms = bucket.window_ms = TW_DAY;
+    log.limit_shape = TW_SHAPE_SLIDING;
+    bucket.limit_shape = TW_SHAPE_GCRA;
+    tw_family *families[] = {strict.family, strict_family(strict.engine, &log), strict_family(strict.engine, &bucket)};
+    for (int i = 0; i < 3; i++) {
+        static const tw_status wanted[] = {TW_OK, TW_OK, TW_DENIED};
+        for (int call = 0; call < 3; call++)
+            assert_status(tw_acquire_some(families[i], tw_str("k"), 7, 10, NULL, NULL), wanted[call]);
+        assert_i64_equal(test_stat_of(strict.engine, limit_admitted), 2 * (i + 1));
+        assert_i64_equal(test_stat_of(strict.engine, limit_denied), i + 1);
+        assert_i64_equal(test_stat_of(strict.engine, limit_near), i + 1);
+    }
+    strict_end(&strict);
+}
+
 /* Goal: as many as there are; and what is given back may be had again, once it has been sent. */
 static void some_are_taken_and_some_given_back(void **state) {
     (void)state;
@@ -320,6 +342,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redis_admits_exactly_the_limit),
         cmocka_unit_test(a_key_ends_in_redis_as_others_do),
+        cmocka_unit_test(some_that_are_taken_are_counted),
         cmocka_unit_test(some_are_taken_and_some_given_back),
         cmocka_unit_test(nobody_waits_for_what_is_used_up),
         cmocka_unit_test(threads_together_admit_exactly_the_limit),
