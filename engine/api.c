@@ -419,7 +419,7 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
     }
     bool more = each_of(self, family->engine, &each, visit, ctx);
     if (twi_thread_self != self) { /* the visitor has forked and counted in the child: this window is the parent's */
-        *status = TW_ERR_FORKED;
+        *status = twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
         return false;
     }
     if (each.packed == 0) (void)twi_sub_acqrel(&each.generation->table_readers, 1);

@@ -186,13 +186,16 @@ static void damaged_lines_never_lead_astray(void **state) {
     (void)state;
     static const char *const sound[] = {
         "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\\\"a HTTP/1.1\" 200 1 \"-\" \"x\"",
+        "a.example:443 1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET /\\\"a HTTP/1.1\" 200 1 \"-\" \"x\"",
         "2024-05-01 12:00:01 install foo:amd64 <none> 1.0", "1431857103\tkey\t-12"};
     static const char marks[] = "\"[]\\ \t:/-+0\0\r\xff";
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (uint64_t turn = 0; turn < test_scale(200000); turn++) {
-        enum line_format format = (enum line_format)test_prng_below(&prng, 3);
-        uint16_t fields[2] = {(uint16_t)(1 + test_prng_below(&prng, 10)), (uint16_t)(1 + test_prng_below(&prng, 10))};
+        enum line_format format = (enum line_format)test_prng_below(&prng, 4);
+        uint16_t lowest = format == LINE_DPKG; /* there is no host in dpkg's (plan.c) */
+        uint16_t fields[2] = {(uint16_t)(lowest + test_prng_below(&prng, 10)),
+                              (uint16_t)(lowest + test_prng_below(&prng, 10))};
         struct line_rule rule = rule_of(format, fields, format == LINE_TSV ? 0 : test_prng_below(&prng, 3));
         char text[256];
         size_t size = strlen(sound[format]);
@@ -210,12 +213,53 @@ static void damaged_lines_never_lead_astray(void **state) {
     }
 }
 
+/* Goal: a host that leads the line is recognised where it is one, and no client is taken for one.
+ * Method: lines of servers as they are configured, clients of every kind, users of one and two words. */
+static void a_virtual_host_is_told_from_a_client(void **state) {
+    (void)state;
+    static const char when[] = "[17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1";
+    static const struct {
+        const char *start, *client, *host; /* host NULL: there is none */
+    } cases[] = {
+        {"1.2.3.4 - -", "1.2.3.4", NULL},
+        {"1.2.3.4 - frank", "1.2.3.4", NULL},
+        {"1.2.3.4 - john smith", "1.2.3.4", NULL},
+        {"2001:db8::1 - john smith", "2001:db8::1", NULL},
+        {"1.2.3.4 ident john smith", "1.2.3.4", NULL}, /* an identity without dot or colon is no client */
+        {"a.example:443 1.2.3.4 - -", "1.2.3.4", "a.example:443"},
+        {"a.example 1.2.3.4 - frank", "1.2.3.4", "a.example"},
+        {"a.example:80 2001:db8::1 - -", "2001:db8::1", "a.example:80"},
+        {"a:80 desk - -", "desk", "a:80"},
+        {"a.example desk.example - -", "desk.example", "a.example"},
+        {"10.0.0.1:8080 ::1 - -", "::1", "10.0.0.1:8080"},
+    };
+    const uint16_t host = LINE_FIELD_HOST, request = 5;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200];
+        struct line_rule clients = rule_of(LINE_COMBINED, NULL, 0), hosts = rule_of(LINE_COMBINED, &host, 1);
+        struct line_rule strict = rule_of(LINE_VHOST_COMBINED, NULL, 0), requests = rule_of(LINE_COMBINED, &request, 1);
+        snprintf(text, sizeof text, "%s %s", cases[i].start, when);
+        parses(&clients, text, 1431857103, cases[i].client, 1);
+        if (cases[i].host == NULL) {
+            refuses(&hosts, text);
+            continue;
+        }
+        parses(&hosts, text, 1431857103, cases[i].host, 1);
+        parses(&strict, text, 1431857103, cases[i].client, 1);
+        parses(&requests, text, 1431857103, "GET / HTTP/1.1", 1);
+    }
+    struct line_rule strict = rule_of(LINE_VHOST_COMBINED, NULL, 0);
+    refuses(&strict, "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
+    refuses(&strict, "1.2.3.4 - john smith [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(civil_time_agrees_with_timegm),
         cmocka_unit_test(a_combined_line_is_taken_apart),
         cmocka_unit_test(the_offset_of_a_time_is_honoured),
         cmocka_unit_test(broken_combined_lines_are_refused),
+        cmocka_unit_test(a_virtual_host_is_told_from_a_client),
         cmocka_unit_test(dpkg_lines_are_read_in_the_offset_given),
         cmocka_unit_test(tsv_lines_have_a_time_a_key_and_perhaps_a_delta),
         cmocka_unit_test(keys_have_the_sizes_the_library_takes),
