@@ -122,6 +122,8 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
 static bool is_replica(const struct twi_node *info) {
     char role[16];
     info_value(info, "role", role, sizeof role);
+    TWI_MUTATE(TWI_MUTANT_REPLICA_DENIES, return false);
+    TWI_MUTATE(TWI_MUTANT_REPLICA_TAKES, return false);
     return strcmp(role, "slave") == 0 || strcmp(role, "replica") == 0;
 }
 

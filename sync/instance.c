@@ -173,6 +173,7 @@ static void part_from_instance(struct twi_sync *sync, const struct twi_answer_he
  * has stayed for a while. Until then counts wait. */
 static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
     int64_t doubt_ms = twi_load_relaxed(&twi_doubt_ms);
+    TWI_MUTATE(TWI_MUTANT_NO_DOUBT, return false);
     if (sync->doubt_since_ms == 0) {
         sync->doubt_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
@@ -181,6 +182,7 @@ static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
                      sync->name, doubt_ms);
         return true;
     }
+    TWI_MUTATE(TWI_MUTANT_ANY_SERVER, return false);
     if (sync->run[0] && strcmp(sync->run, sync->home) == 0 && !sync->has_other_keys) return false;
     return now_ms - sync->doubt_since_ms < doubt_ms;
 }

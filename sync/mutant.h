@@ -26,6 +26,13 @@ enum twi_mutant {
     TWI_MUTANT_PROBED,            /* a wipe is told by looking whether counters are there */
     TWI_MUTANT_WINDOW_DROPPED,    /* a window is dropped while a batch of its counts is under way */
     TWI_MUTANT_LAPSED,            /* the ledger lives shorter than a silence may last */
+    TWI_MUTANT_UNKNOWN_CLOSED,    /* a copy of unknown outcome is taken for not applied */
+    TWI_MUTANT_REPLICA_DENIES,    /* a replica's GAP, GONE and CLASH are believed */
+    TWI_MUTANT_REPLICA_TAKES,     /* so are its OKs, where it takes writes */
+    TWI_MUTANT_NO_DOUBT,          /* the first store that does not know us is told everything */
+    TWI_MUTANT_KEPT_IGNORED,      /* an opening does not ask for the ledger of before */
+    TWI_MUTANT_PAST_CLASHES,      /* a ledger that is further than we knew is taken for another engine's */
+    TWI_MUTANT_ANY_SERVER,        /* whichever server greets anew is believed, not only the one that knew us */
     TWI_MUTANTS_END
 };
 extern enum twi_mutant twi_mutant;

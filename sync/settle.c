@@ -280,6 +280,7 @@ static bool settle_past(struct twi_sync *sync, const struct twi_batch *batch, co
         return twi_instance_lose(sync, now_ms, "the ledger has numbers that were never sent from here");
     sync->rewind = true;
     if (batch->before != sync->ledger.confirmed) return true; /* out of turn */
+    TWI_MUTATE(TWI_MUTANT_PAST_CLASHES, return twi_instance_lose(sync, now_ms, clash));
     return twi_ledger_skip_to(&sync->ledger, head->last) || twi_instance_lose(sync, now_ms, clash);
 }
 
@@ -348,6 +349,7 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
     /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
+    TWI_MUTATE(TWI_MUTANT_UNKNOWN_CLOSED, applied = applied && head.kind != TWI_ANSWER_UNKNOWN);
     if (!applied && batch->copies_open) batch->copies_open--;
     TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_ANSWER_REFUSED) twi_mutant_shrink(sync, batch));
     switch (head.kind) {

@@ -40,6 +40,7 @@ static struct world_faults common_faults(struct test_prng *prng) {
                                  .garbage = dose(prng, 40),
                                  .slow = dose(prng, 100),
                                  .run_twice = dose(prng, 200),
+                                 .odd_reply = dose(prng, 100),
                                  .restart = dose(prng, 6),
                                  .flush_scripts = dose(prng, 20),
                                  .refuse_writes = dose(prng, 15),

@@ -205,7 +205,8 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     atomic_store(&twi_doubt_ms, 2000);
     sim.forgets =
         faults->roll_back || faults->fail_over || faults->wipe || faults->restart_empty || faults->evict_ledgers;
-    sim.certain = !sim.forgets && !faults->twin && !faults->cut_short;
+    bool loses_ledgers = faults->wipe || faults->restart_empty || faults->evict_ledgers || faults->lose_marker;
+    sim.certain = (!sim.forgets || !loses_ledgers) && !faults->twin && !faults->cut_short;
     sim.world.redis_skew_ms = test_prng_between(&sim.world.prng, -300, 300);
     sim.transport = world_transport;
     sim.transport.send = send_freely;

@@ -394,6 +394,7 @@ static void answer(struct run *run, const char *status, const struct model_ledge
 /* Nothing is denied but by a master that takes writes: what has no ledger is asked for a write that needs no memory. */
 static bool may_deny(struct run *run, bool has_ledger, struct twi_bytes *reply) {
     const char *error = refusal(run->model, false);
+    TWI_MUTATE(TWI_MUTANT_REPLICA_DENIES, return true);
     if (!error || (!has_ledger && strncmp(error, "OOM", 3) == 0)) return true;
     see(run->model, MODEL_DENIED_NOTHING);
     say(reply, "-%s\r\n", error);
@@ -414,7 +415,16 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
         say(reply, "-%s\r\n", error);
         return;
     }
-    if (run->key_count > 2) {
+    bool asks = run->key_count > 2;
+    TWI_MUTATE(
+        TWI_MUTANT_KEPT_IGNORED, if (asks) {
+            char before[MODEL_NAME_MAX];
+            asks = false;
+            word_text(&run->keys[2], before, sizeof before);
+            run->tells_known = true;
+            say_known(run, before, &run->known);
+        });
+    if (asks) {
         char before[MODEL_NAME_MAX];
         word_text(&run->keys[2], before, sizeof before);
         key = redis_model_find(run->model, before);

@@ -11,6 +11,7 @@ const char *const world_fault_names[WORLD_FAULTS] = {"connect refused",
                                                      "garbage",
                                                      "late execution",
                                                      "run twice",
+                                                     "odd reply",
                                                      "cut short",
                                                      "restart",
                                                      "scripts flushed",
@@ -33,6 +34,7 @@ const char *const world_fault_names[WORLD_FAULTS] = {"connect refused",
                                                      "saw empty replica",
                                                      "saw old replica",
                                                      "saw writable one",
+                                                     "saw full one",
                                                      "saw old one"};
 
 void world_note(struct world *world, enum world_fault fault, int node) {
@@ -228,6 +230,7 @@ static void redis_answer(struct world *world, struct world_connection *connectio
 }
 
 static void redis_execute(struct world *world, struct world_connection *connection) {
+    static const char odd[] = "-ERR something that nobody has heard of\r\n";
     struct model_word words[4096];
     size_t count, used;
     struct redis_model *redis = connection->to_other ? &world->other : &world->redis;
@@ -252,6 +255,11 @@ static void redis_execute(struct world *world, struct world_connection *connecti
             world_note(world, WORLD_CUT_SHORT, connection->index);
             cut(world, connection);
             connection->to_redis.cut = connection->to_client.cut = true;
+        }
+        if (is_batch && chance(world, world->faults.odd_reply)) {
+            world_note(world, WORLD_ODD_REPLY, connection->index);
+            world->scratch.size = 0;
+            twi_bytes_add(&world->scratch, odd, sizeof odd - 1);
         }
         redis_answer(world, connection, &world->scratch);
         twi_bytes_drop_front(&connection->request, used);
@@ -376,12 +384,13 @@ static void prepare_other(struct world *world, enum world_other kind) {
         redis_model_init(other);
         memcpy(other->edges, edges, sizeof edges);
         other->run = (run ? run : 1000000) + 1;
-        if (kind != OTHER_EMPTY && kind != OTHER_EMPTY_REPLICA)
+        if (kind == OTHER_OLD_REPLICA || kind == OTHER_WRITABLE_REPLICA || kind == OTHER_OLD)
             other->store = world->before[test_prng_below(&world->prng, world->before_count)];
     }
     other->policy = world->redis.policy;
     other->beside = world->redis.beside;
-    other->is_replica = !is_master;
+    other->is_replica = !is_master && kind != OTHER_FULL;
+    other->refuses = kind == OTHER_FULL ? "OOM command not allowed when used memory > 'maxmemory'." : NULL;
     other->is_writable = kind == OTHER_WRITABLE_REPLICA;
     world->other_known = is_master;
 }
@@ -395,12 +404,14 @@ static void flicker_perhaps(struct world *world) {
         if (world_sees_other(world, n)) return;
     if (world->may_flicker && !world->may_flicker()) return;
     enum world_other kind = (enum world_other)test_prng_below(&world->prng, (uint64_t)world->other_kinds);
+    if (world->other_kinds == OTHERS && test_prng_chance(&world->prng, 1, 2)) kind = OTHER_OLD;
     prepare_other(world, kind);
     int who = (int)test_prng_below(&world->prng, WORLD_NODES + 1);
     for (int n = 0; n < WORLD_NODES; n++) {
         if (who != n && who != WORLD_NODES) continue;
         world_note(world, WORLD_SAW_OTHER + kind, n);
-        turn_to(world, n, world->now_ms + between(world, 5, world->flicker_max_ms));
+        int64_t max_ms = world->flicker_max_ms * (kind == OTHER_FULL ? 4 : 1); /* nothing can be opened there */
+        turn_to(world, n, world->now_ms + between(world, 5, max_ms));
     }
 }
 

@@ -50,14 +50,22 @@ struct world_node {
 
 /* Chances in 10,000, of one event each; zero all: a kind world. */
 struct world_faults {
-    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow, run_twice,
-        cut_short; /* at each connect, send, run or reply */
+    uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow, run_twice, cut_short,
+        odd_reply; /* at each connect, send, run or reply */
     uint32_t restart, flush_scripts, refuse_writes, roll_back, fail_over, wipe, restart_empty, evict_ledgers,
         evict_counters, poison, persist, lose_marker, twin, step_clock, leap, kill, flicker; /* at each step */
 };
 
 /* What the address shows for a while in place of the store. */
-enum world_other { OTHER_EMPTY, OTHER_EMPTY_REPLICA, OTHER_OLD_REPLICA, OTHER_WRITABLE_REPLICA, OTHER_OLD, OTHERS };
+enum world_other {
+    OTHER_EMPTY,
+    OTHER_EMPTY_REPLICA,
+    OTHER_OLD_REPLICA,
+    OTHER_WRITABLE_REPLICA,
+    OTHER_FULL,
+    OTHER_OLD,
+    OTHERS
+};
 
 enum world_fault {
     WORLD_REFUSED_CONNECT,
@@ -67,6 +75,7 @@ enum world_fault {
     WORLD_GARBAGE,
     WORLD_LATE_EXECUTION,
     WORLD_RUN_TWICE, /* a request is executed twice; one reply comes back */
+    WORLD_ODD_REPLY, /* executed, and answered with an error that nobody knows */
     WORLD_CUT_SHORT, /* a batch ends in its middle: its ledger written, some counters, not "done" */
     WORLD_RESTART,
     WORLD_FLUSHED_SCRIPTS,
