@@ -212,11 +212,22 @@ static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answe
 
 /* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
+/* Whether this outage has had that line. */
+static bool was_said(struct twi_sync *sync, const char *line) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < TWI_REFUSALS_SAID; i++)
+        if (sync->refusals_said[i] == hash) return true;
+    sync->refusals_said[sync->refusals_next++ % TWI_REFUSALS_SAID] = hash;
+    return false;
+}
+
 static void report_refused(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
     char text[120], line[160];
     error_text(error, first_word, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
-    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
+    if (!was_said(sync, line))
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
     twi_port_last_error(sync->engine, line);
 }
 

@@ -175,6 +175,7 @@ void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
     sync->lost_logged = false;
+    memset(sync->refusals_said, 0, sizeof sync->refusals_said);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
     int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
     /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */

@@ -30,6 +30,7 @@
  * side scripts. */
 #define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX + TWI_SIDES_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_REFUSALS_SAID 8u  /* different refusals in one outage; more than that come again */
 #define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
@@ -119,8 +120,10 @@ struct twi_sync {
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
     uint32_t pending_first, pending_count;
-    int64_t reply_ms;       /* when the last reply came */
-    bool lost_logged;       /* this outage has had its line */
+    int64_t reply_ms;                          /* when the last reply came */
+    bool lost_logged;                          /* this outage has had its line */
+    uint64_t refusals_said[TWI_REFUSALS_SAID]; /* hashes of lines on what Redis refuses: each comes once an outage */
+    uint32_t refusals_next;
     bool checked;           /* the start-up checks have had their lines */
     bool may_restore;       /* the eviction policy is known not to drop ledgers and markers alike */
     bool is_seven;          /* Redis 7 or later, as far as it says */

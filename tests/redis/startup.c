@@ -73,8 +73,40 @@ static void each_finding_is_one_line_once(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: what Redis refuses is one line an outage, not one a try. Method: a wrong password, tried for longer than two lines of one
+ * event are kept apart, each flush trying anew; then it is right for a while, and wrong again. */
+static void what_is_refused_is_one_line_an_outage(void **state) {
+    (void)state;
+    struct redis_server server;
+    struct log_lines lines = {.text = ""};
+    tw_options options;
+    tw_engine *engine;
+    char url[256];
+    redis_server_start(&server, NULL);
+    redis_server_ask(&server, "ACL", "SETUSER", "tally", "reset", "on", ">right", "~*", "+@all", NULL);
+    snprintf(url, sizeof url, "unix://tally:pw@%s", server.socket);
+    quick_options(&options, url);
+    options.log_write = on_log;
+    options.log_ctx = &lines;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family *family = family_of(engine, "start", TW_FOREVER, 0);
+    for (int outage = 1; outage <= 2; outage++) {
+        assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
+        for (int i = 0; i < 5; i++) assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);
+        assert_true(atomic_load(&lines.count) > 0);
+        assert_int_equal(count_of(lines.text, "refuses the login"), outage); /* nobody writes: the next try is far */
+        redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">pw", NULL);
+        assert_status(tw_flush(engine, 10000), TW_OK);
+        redis_server_ask(&server, "ACL", "SETUSER", "tally", "resetpass", ">right", NULL);
+        redis_server_ask(&server, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes", NULL);
+    }
+    (void)tw_close(engine, 0);
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_finding_is_one_line_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_finding_is_one_line_once),
+                                       cmocka_unit_test(what_is_refused_is_one_line_an_outage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
