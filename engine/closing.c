@@ -214,6 +214,20 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say,
                  closer->generation->family->options.name);
 }
 
+/* Nobody is there any more who would close it in the end: we do. */
+void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say, int64_t start_ms) {
+    struct tw_family *family = say->family;
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL || !twi_calendar_holds(start_ms) || is_ending(family) || !has_hook(family)) return;
+    struct twi_span span = twi_calendar_span(&family->rule, start_ms);
+    if (span.start_ms != start_ms) return; /* of a family with other windows */
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_window_open(family, span, 0);
+    if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->is_adopted = true;
+    twi_section_leave(self);
+    (void)engine; /* its turn */
+}
+
 struct twi_cell *twi_closing_find(struct twi_generation *generation, tw_key key) {
     const struct twi_closer *closer = twi_closer_of(generation);
     tw_engine *engine = generation->family->engine;
@@ -496,7 +510,8 @@ static bool say_word(struct tw_family *family, struct twi_closing_say *say) {
     bool leaves = is_ending(family) && closing->known && all_is_over(family);
     if (closing->in_flight || closing->left) return false;
     if (!leaves && family->engine->turn_mono_ms < closing->at_ms) return false;
-    say->verb = leaves ? TWI_CLOSING_SAY_LEAVE : TWI_CLOSING_SAY_WORD;
+    bool comes = !closing->came && !is_ending(family);
+    say->verb = leaves ? TWI_CLOSING_SAY_LEAVE : comes ? TWI_CLOSING_SAY_COME : TWI_CLOSING_SAY_WORD;
     say->closer = NULL;
     say->start_ms = say->end_ms = say->expiry_ms = 0;
     fill_word(family, say);
@@ -566,6 +581,7 @@ static void told_family(struct tw_family *family, const struct twi_closing_say *
         return;
     }
     closing->in_flight = false;
+    closing->came = closing->came || (heard && say->verb == TWI_CLOSING_SAY_COME);
     closing->at_ms = now_ms + (heard ? WORD_MS : AGAIN_MS);
     if (say->verb == TWI_CLOSING_SAY_LEAVE && heard) {
         closing->left = true;

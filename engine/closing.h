@@ -10,7 +10,8 @@
  * that it has counted in and that Redis has not acknowledged, or whose names it has not listed. A window that nobody holds up may be
  * claimed. A claim ends by itself, and is renewed as long as the hook is to be called: should its engine die, another follows.
  * Always true: the hook is called only under a claim that holds for half of its life from then on, and, once that was had, after every
- * total was asked for anew; a window that was told is not told again, whatever Redis forgets. A closer goes with its window, or before;
+ * total was asked for anew; a window that was told is not told again, whatever Redis forgets, unless counts
+ * came after that. A window that the last engine told before its time, because it left, is closed by the next that comes. A closer goes with its window, or before;
  * one that is over touches nothing. By the turn alone. */
 #ifndef TWI_CLOSING_H
 #define TWI_CLOSING_H

@@ -27,6 +27,7 @@ struct twi_family_closing {
     struct twi_closer *closers;
     bool in_flight; /* a word that is of no window */
     bool known;     /* Redis has been told that we are there */
+    bool came;      /* and has told which windows were told before their time */
     bool left;
     int64_t at_ms;                   /* monotonic, as all here: the next word */
     int64_t heard_ms;                /* the last answer; 0: none yet */
@@ -210,7 +211,7 @@ TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
 }
 
 TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
-    return twi_load_relaxed(&generation->keys) != 0 ||
+    return twi_load_relaxed(&generation->keys) != 0 || generation->is_adopted ||
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 

@@ -180,6 +180,7 @@ void twi_port_lease_away(tw_engine *engine, int64_t since_ms);
 struct twi_closer;
 enum twi_closing_verb {
     TWI_CLOSING_SAY_WORD,
+    TWI_CLOSING_SAY_COME, /* the first word */
     TWI_CLOSING_SAY_LEAVE,
     TWI_CLOSING_SAY_LIST,
     TWI_CLOSING_SAY_ASK,
@@ -230,6 +231,8 @@ struct twi_closing_answer {
 bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say);
 void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
                            const struct twi_closing_answer *answer);
+/* Before the answer of a COME: a window that was told before its time, by its start. */
+void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say, int64_t start_ms);
 /* Before the answer of a READ: a name. */
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name);
 /* The keys in Redis: of the family's engines, of the window, of its names. Each has room for TWI_OWN_NAME_MAX bytes. */

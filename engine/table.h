@@ -149,7 +149,9 @@ struct twi_generation {
     _Atomic bool
         asks_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
     bool to_pack;    /* history.c has it in hand */
-    bool unpacking;  /* what was built of a packed form is being given back */
+    bool
+        is_adopted; /* counted elsewhere and told before its time: it is closed here, whether anything comes or not (closing.h) */
+    bool unpacking;        /* what was built of a packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
     bool listed_restore; /* it is to be walked */

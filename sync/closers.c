@@ -2,6 +2,7 @@
 #include "sync/closers.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sync/sync.h"
@@ -14,9 +15,10 @@
 static const struct twi_side_script script = {twi_script_closers, twi_script_closers_sha1};
 
 static const char *const verbs[] = {
-    [TWI_CLOSING_SAY_WORD] = "word", [TWI_CLOSING_SAY_LEAVE] = "leave", [TWI_CLOSING_SAY_LIST] = "list",
-    [TWI_CLOSING_SAY_ASK] = "ask",   [TWI_CLOSING_SAY_LAST] = "last",   [TWI_CLOSING_SAY_READ] = "read",
-    [TWI_CLOSING_SAY_PASS] = "pass", [TWI_CLOSING_SAY_PART] = "part",   [TWI_CLOSING_SAY_DONE] = "done",
+    [TWI_CLOSING_SAY_WORD] = "word", [TWI_CLOSING_SAY_COME] = "come", [TWI_CLOSING_SAY_LEAVE] = "leave",
+    [TWI_CLOSING_SAY_LIST] = "list", [TWI_CLOSING_SAY_ASK] = "ask",   [TWI_CLOSING_SAY_LAST] = "last",
+    [TWI_CLOSING_SAY_READ] = "read", [TWI_CLOSING_SAY_PASS] = "pass", [TWI_CLOSING_SAY_PART] = "part",
+    [TWI_CLOSING_SAY_DONE] = "done",
 };
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -78,6 +80,9 @@ static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome
     for (size_t i = 5; reads && i < count; i++)
         if (nodes[i].type == TWI_NODE_STRING)
             twi_port_closing_name(sync->engine, &slot->say, tw_bytes(nodes[i].text, nodes[i].size));
+    for (size_t i = 4; slot->say.verb == TWI_CLOSING_SAY_COME && said.kind == TWI_CLOSING_TOLD_OK && i < count; i++)
+        if (nodes[i].type == TWI_NODE_STRING)
+            twi_port_closing_part(sync->engine, &slot->say, strtoll(nodes[i].text, NULL, 10));
     answer(sync, slot, &said);
     return true;
 }
@@ -129,6 +134,7 @@ static void put_say(struct twi_sync *sync, struct words *words, const struct twi
     if (reads) put_text(words, say->scan);
     if (reads || asks) put_text(words, say->flag ? "1" : "0");
     if (asks || say->verb == TWI_CLOSING_SAY_LIST) put_text(words, say->through ? "1" : "0");
+    if (say->verb == TWI_CLOSING_SAY_PART || say->verb == TWI_CLOSING_SAY_DONE) put_i64(words, say->start_ms);
     for (uint32_t i = 0; i < say->name_count; i++) put(words, say->names[i].data, say->names[i].size);
 }
 

@@ -3,24 +3,26 @@
 --
 -- KEYS[1]  the family's engines (a hash): i:INSTANCE, "until number floor ends": when (ms) it is taken for dead, the number of its
 --          last word, and which windows it holds up: all that end after `floor`, and those of the list; h, when any engine was last
---          heard; f, until then nobody is chosen
+--          heard; f, until then nobody is chosen; o:START, a window that the last engine told before its time, and when its keys die
 -- KEYS[2]  the window (a string): "c INSTANCE until", claimed; "p 0", claimed no more; "d INSTANCE", closed; "t INSTANCE", told before its
 --          time; behind that " a": it was told before, and " +": an engine came when it was claimed or closed, and holds it up
 -- KEYS[3]  the names of its keys (a set), until it is closed
 -- ARGV     1 version, 2 verb, 3 instance, 4 number, rising with each word, 5 "1": it has been here before, 6 life (ms) of a word and of
 --          a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when its keys die, 11.. by verb
 --            word   nothing more; it is all that a window is not needed for
+--            come   the first word of an engine: it is told which windows the last one before it has told before their time
 --            leave  it holds nothing up any more, and goes
 --            list   11 "1": it has been through: it has held the window up and does so no more; 12.. names
 --            ask    11 "1": its names are listed, 12 "1": it has been through. Claims the window, and renews the claim
 --            last   is anybody else there?
 --            read   11 cursor, 12 "1": only who has claimed it may
 --            pass   it is claimed no more: its hook will not have it, another engine's may
---            part   it was told before its time
---            done   it was closed, surely
+--            part   it was told before its time; 11 its start
+--            done   it was closed, surely; 11 its start
 -- Answers  {status, ms of TIME, how many others live, of read: the next cursor, names ...}
 --          OK; WAIT others hold it up; LIST the names first; OTHER somebody else does it; YOU; AGAIN the same, and it was told before;
 --          DONE it is closed already; LATE it is, without what one that came too late has counted
+--          of come: START ... follow
 --          NEW  it was here before and is not known any more: its word counts from the next one on. Nothing else was done
 --          OLD  a word of before its last; CLASH another version. Nothing was done
 --
@@ -83,6 +85,15 @@ if #gone ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(gone)) end
 redis.pcall('PEXPIRE', KEYS[1], text(4 * life))
 if forgotten then return {'NEW', now, others} end
 if verb == 'word' then return {'OK', now, others} end
+if verb == 'come' then
+  local out, over = {'OK', now, others}, {}
+  for i = 1, #all, 2 do
+    local start = string.match(all[i], '^o:(%-?%d+)$')
+    if start and tonumber(all[i + 1]) > now then out[#out + 1] = start elseif start then over[#over + 1] = all[i] end
+  end
+  if #over ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(over)) end
+  return out
+end
 
 local kind, who, till, marks = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*) ?([a+]*)$')
 local is_mine = kind == 'c' and who == ARGV[3]
@@ -117,10 +128,15 @@ if verb == 'done' then
   end
   if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end
   if not late then redis.pcall('UNLINK', KEYS[3]) end
+  redis.pcall('HDEL', KEYS[1], 'o:' .. ARGV[11])
   return {late and 'LATE' or 'DONE', now, others}
 end
 if verb == 'part' then
-  if kind ~= 'd' and kind ~= 'c' then put('t ' .. ARGV[3]) end
+  if kind ~= 'd' and kind ~= 'c' then
+    put('t ' .. ARGV[3])
+    redis.pcall('HSET', KEYS[1], 'o:' .. ARGV[11], ARGV[10])
+    redis.pcall('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[10]) - now, 4 * life)))
+  end
   return {'OK', now, others}
 end
 local comes = verb == 'list' and ARGV[11] ~= '1' or verb == 'ask' and ARGV[12] ~= '1'

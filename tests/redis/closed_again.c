@@ -128,6 +128,38 @@ static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: the same where nothing more comes, from a leaving in mid-window and one after its end: the new process makes it final. */
+static void a_restart_without_late_counts_makes_it_final(void **state) {
+    (void)state;
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    for (int late = 0; late < 2; late++) {
+        static struct worker before, after;
+        memset(&before, 0, sizeof before);
+        memset(&after, 0, sizeof after);
+        int64_t left_ms = HOUR_MS + (late ? TW_HOUR + 10000 : 55 * TW_MINUTE);
+        open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        count_in(&before, "a", 5);
+        count_in(&before, "b", 2);
+        set_clock(&before, left_ms);
+        close_worker(&before);
+        assert_int_equal(atomic_load(&before.calls), 1);
+        assert_i64_equal(before.seen[0].flags, TW_CLOSED_PARTIAL);
+        open_worker(&after, &server, left_ms + 1000, true, TW_CLOSED_BY_ONE);
+        test_sleep_ms(100);
+        assert_int_equal(atomic_load(&after.calls), 0);
+        set_clock(&after, HOUR_MS + TW_HOUR + LATE_MS);
+        assert_true(test_wait(was_called, &after.calls, WAIT_MS));
+        assert_i64_equal(after.seen[0].flags, TW_CLOSED_AGAIN);
+        assert_i64_equal(after.seen[0].keys, 2);
+        assert_i64_equal(after.seen[0].sum, 7);
+        close_worker(&after);
+        assert_null(strstr(redis_server_ask(&server, "HKEYS", "tw:closers:stat::1970010100", NULL), "o:"));
+        redis_server_ask(&server, "FLUSHALL", NULL);
+    }
+    redis_server_destroy(&server);
+}
+
 /* Goal: the same where each engine tells for itself: what is told while others may still count says so. */
 static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
     (void)state;
@@ -259,6 +291,7 @@ int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_shortly_after_the_hour_is_told_again),
+        cmocka_unit_test(a_restart_without_late_counts_makes_it_final),
         cmocka_unit_test(by_each_what_still_takes_counts_is_told_as_cut_short),
         cmocka_unit_test(who_comes_after_the_closing_tells_it_again),
         cmocka_unit_test(what_comes_while_it_is_being_told_is_told_again),

@@ -250,6 +250,9 @@ void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
     (void)engine, (void)say, (void)answer;
 }
 
+void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say, int64_t start_ms) {
+    (void)engine, (void)say, (void)start_ms;
+}
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name) {
     (void)engine, (void)say, (void)name;
 }
