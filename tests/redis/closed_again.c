@@ -5,6 +5,7 @@
 #include "tests/support/side_by_side.h"
 
 #include "engine/closing.h"
+#include "engine/engine.h"
 
 #include "closers.lua.h"
 
@@ -41,8 +42,14 @@ static int64_t clock_of(void *ctx, int kind) {
     return real_ns(CLOCK_REALTIME) + atomic_load(&worker->ahead_ms) * 1000000;
 }
 
+/* In steps that its engine follows at once: larger ones it watches for a while. */
 static void set_clock(struct worker *worker, int64_t wall_ms) {
-    atomic_store(&worker->ahead_ms, wall_ms - real_ns(CLOCK_REALTIME) / 1000000);
+    int64_t at_ms = worker->engine != NULL ? twi_clock_now_ms(&worker->engine->clock) : wall_ms;
+    do {
+        at_ms = wall_ms - at_ms > 4000 ? at_ms + 4000 : wall_ms;
+        atomic_store(&worker->ahead_ms, at_ms - real_ns(CLOCK_REALTIME) / 1000000);
+        while (worker->engine != NULL && twi_clock_now_ms(&worker->engine->clock) < at_ms) test_sleep_ms(1);
+    } while (at_ms < wall_ms);
 }
 
 static bool see(void *ctx, const tw_count *count) {
@@ -107,7 +114,7 @@ static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker before, after;
-    open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+    open_worker(&before, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
     count_in(&before, "a", 5);
     count_in(&before, "b", 2);
     set_clock(&before, HOUR_MS + TW_HOUR + 10000);
@@ -137,8 +144,8 @@ static void a_restart_without_late_counts_makes_it_final(void **state) {
         static struct worker before, after;
         memset(&before, 0, sizeof before);
         memset(&after, 0, sizeof after);
-        int64_t left_ms = HOUR_MS + (late ? TW_HOUR + 10000 : 55 * TW_MINUTE);
-        open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        int64_t left_ms = HOUR_MS + (late ? TW_HOUR + 10000 : 59 * TW_MINUTE + 10000);
+        open_worker(&before, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
         count_in(&before, "a", 5);
         count_in(&before, "b", 2);
         set_clock(&before, left_ms);
@@ -166,7 +173,7 @@ static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker worker;
-    open_worker(&worker, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_EACH);
+    open_worker(&worker, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_EACH);
     count_in(&worker, "a", 5);
     set_clock(&worker, HOUR_MS + TW_HOUR + 10000);
     close_worker(&worker);
@@ -185,7 +192,7 @@ static void who_comes_after_the_closing_tells_it_again(void **state) {
         static struct worker before, behind;
         memset(&before, 0, sizeof before);
         memset(&behind, 0, sizeof behind);
-        open_worker(&before, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+        open_worker(&before, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
         count_in(&before, "a", 5);
         set_clock(&before, HOUR_MS + TW_HOUR + LATE_MS);
         assert_true(test_wait(was_called, &before.calls, WAIT_MS));
@@ -214,7 +221,7 @@ static void what_comes_while_it_is_being_told_is_told_again(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     static struct worker first, behind;
-    open_worker(&first, &server, HOUR_MS + 50 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
+    open_worker(&first, &server, HOUR_MS + 59 * TW_MINUTE, true, TW_CLOSED_BY_ONE);
     count_in(&first, "a", 5);
     atomic_store(&first.refuses, true);
     set_clock(&first, HOUR_MS + TW_HOUR + LATE_MS);
