@@ -399,12 +399,13 @@ typedef struct tw_family_options {
      * writing and its word to Redis: then another is called. A hook that needs longer, or fails, answers false: it is called again, and
      * after a minute of that another engine's is. An engine that was not heard of for 30 s is taken for dead and not waited for, and one
      * that has not drained a minute after Redis answers neither: what they send later, and what an engine counts whose clock is behind,
-     * is told in another call, with TW_CLOSED_AGAIN (where no engine that has such counts has a hook: tw_stats.windows_untold). TW_CLOSED_LOCAL: not everything could be had. Redis has not answered for a minute:
-     * each engine is called with what it knows; or totals or memory for others' keys were short. tw_close() before a window's end and
-     * lateness_ms are over leaves the window to the others, silently; the last engine is called with TW_CLOSED_PARTIAL, and the
-     * next that opens the family (with a hook) calls again when the window is over, with all (TW_CLOSED_AGAIN). Aligned and calendar
-     * windows, TW_MERGE_SCRIPT. Without Redis as TW_CLOSED_BY_EACH. Cost: at its end each engine
-     * sends the names of a window's keys, which Redis keeps until it is closed, and the chosen one asks for all totals. */
+     * is told in another call, with TW_CLOSED_AGAIN (where no engine that has such counts has a hook: tw_stats.windows_untold).
+     * TW_CLOSED_LOCAL: not everything could be had. Redis has not answered for a minute: each engine is called with what it knows; or
+     * totals or memory for others' keys were short. tw_close() before a window's end and lateness_ms are over leaves the window to the
+     * others, silently; the last engine is called with TW_CLOSED_PARTIAL, and the next that opens the family (with a hook) calls again
+     * when the window is over, with all (TW_CLOSED_AGAIN). Aligned and calendar windows, TW_MERGE_SCRIPT. Without Redis as
+     * TW_CLOSED_BY_EACH. Cost: at its end each engine sends the names of a window's keys, which Redis keeps until it is closed, and the
+     * chosen one asks for all totals. */
     uint32_t closed_by;
 
     /* Limits */

@@ -133,6 +133,10 @@ static tw_status two_keys(tw_family *family) {
     X(too_late, TW_ERR_LATE, "unix_ms: its window has ended", tw_add_at(hour, key, 1, rig_now(&rig) - TW_DAY, NULL)) \
     X(too_early, TW_ERR_EARLY, "unix_ms: further ahead", tw_add_at(hour, key, 1, rig_now(&rig) + TW_DAY, NULL)) \
     X(at_without_windows, TW_ERR_MODE, "window: calls with a time", tw_add_at(endless, key, 1, rig_now(&rig), NULL)) \
+    X(watermark_without_windows, TW_ERR_MODE, "window: a watermark", tw_close_until(endless, rig_now(&rig))) \
+    X(watermark_of_times, TW_ERR_MODE, "limit_shape: ", tw_close_until(paced, rig_now(&rig))) \
+    X(watermark_too_early, TW_ERR_EARLY, "unix_ms: further ahead", tw_close_until(hour, rig_now(&rig) + TW_DAY)) \
+    X(watermark_of_no_year, TW_ERR_RANGE, "unix_ms: ", tw_close_until(hour, INT64_MAX - 1)) \
     X(at_from_first, TW_ERR_MODE, "window: calls with a time", tw_get_at(first, key, rig_now(&rig), NULL)) \
     X(no_longer_readable, TW_ERR_LATE, "unix_ms: its window is over", \
       tw_get_at(hour, key, rig_now(&rig) - TW_DAY, NULL)) \
