@@ -77,7 +77,8 @@ static void read_gone(const struct twi_node *nodes, size_t count, struct twi_ans
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
-    head->registered = registered != 0;
+    head->registered = registered != 0 && registered != 2;
+    head->has_older = registered == 2;
 }
 
 bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {

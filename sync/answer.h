@@ -30,6 +30,7 @@ struct twi_answer_head {
     const char *marker; /* NULL: the store has none */
     size_t marker_size;
     bool registered;              /* GONE, opened: the store's marker knows our instance, or does not say */
+    bool has_older;               /* opened: it does not, but an older ledger of ours is there */
     int64_t marker_made_ms;       /* GONE, opened: since when it can know */
     bool done;                    /* DUP: false if that run was cut short */
     int64_t unhealed;             /* keys that stay without an expiry */

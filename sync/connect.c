@@ -290,6 +290,12 @@ bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const st
 
 /* ---- number 0 ---------------------------------------------------------------------------------------------------- */
 
+static void name_former(struct twi_batch *opening, const char *name) {
+    if (name[0] == '\0') return;
+    twi_wire_put_text(&opening->keys, name);
+    opening->key_count++;
+}
+
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
     bool again = sync->opening != NULL; /* answered "nothing was done": the same identity may be sent again */
     if (!again) {
@@ -300,10 +306,9 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
         }
         twi_identity_make(&sync->candidate, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
         sync->opening->nonce = twi_sync_random(sync);
-        if (sync->ledger.name_size) { /* should that one be there, this one is not made */
-            twi_wire_put(&sync->opening->keys, sync->ledger.name, sync->ledger.name_size);
-            sync->opening->key_count = 1;
-        }
+        if (sync->ledger.name_size) name_former(sync->opening, sync->ledger.name); /* if it is there, none is made */
+        for (uint32_t i = 1; sync->ledger.name_size && i <= TWI_FORMERS; i++)
+            name_former(sync->opening, sync->formers[(sync->formers_next - i) % TWI_FORMERS]);
     }
     twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
 }

@@ -7,7 +7,7 @@
  *   OK; the marker is
  *     the one of before, and knows the instance           evicted: what was surely not applied goes on, the rest is uncertain
  *     the one of before, and does not know the instance   gone back to before our ledger: everything is told again
- *     another that we know                                gone back to before a wipe: uncertain
+ *     another that we know, or an older ledger is there   gone back to before a wipe: uncertain
  *     another, or made just now                           wiped: everything is told again, out of the counters
  * Always true: ledger name, numbers and replay window stay what they are until a store has taken number 0 of another instance
  * and told, in the same answer, that the ledger of this one is not there. */
@@ -149,18 +149,21 @@ static bool was_never_born(const struct twi_sync *sync, const struct twi_answer_
 /* A store has taken another instance of ours: what of the one before? */
 static void part_from_instance(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
     static const char unborn[] = "Redis went back to before this engine's ledger";
+    static const char back[] = "Redis went back to a state from before it was wiped";
     bool same = is_same_store(sync, head);
     if (same && was_never_born(sync, head, now_ms)) {
         if (sync->has_former)
             send_all_again(sync, unborn);
+        else if (head->has_older)
+            leave_uncertain(sync, back);
         else
             restore_all(sync, unborn);
     } else if (same) {
         leave_instance(sync, "the ledger is gone, evicted or expired");
     } else if (!sync->may_restore) {
         leave_uncertain(sync, "ledger and marker are gone, and Redis may evict them or would not say");
-    } else if (is_known_store(sync, head)) {
-        leave_uncertain(sync, "Redis went back to a state from before it was wiped");
+    } else if (is_known_store(sync, head) || head->registered || head->has_older) {
+        leave_uncertain(sync, back);
     } else {
         restore_all(sync, "Redis was wiped");
     }
@@ -198,6 +201,7 @@ bool twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
 
 /* Nobody held us up: the first identity, or another one. */
 static void begin_instance(struct twi_sync *sync) {
+    memcpy(sync->formers[sync->formers_next++ % TWI_FORMERS], sync->ledger.name, sizeof sync->ledger.name);
     twi_ledger_adopt(&sync->ledger, &sync->candidate, twi_sync_fill_random, sync);
     twi_poison_renumber(&sync->poison, sync->ledger.last);
     sync->sent_number = 0;

@@ -30,6 +30,7 @@
  * side scripts. */
 #define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX + TWI_SIDES_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_FORMERS 4u        /* a store that comes back after four others is told by its marker */
 #define TWI_REFUSALS_SAID 8u  /* different refusals in one outage; more than that come again */
 #define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
 #define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
@@ -156,8 +157,10 @@ struct twi_sync {
     bool is_open;      /* Redis has made the ledger of this instance */
     int64_t ledger_ms; /* when it was last written */
     int64_t entered_ms,
-        entered_redis_ms;          /* the same of the store's marker, which knows us since: by our clock, by Redis's */
-    struct twi_batch *opening;     /* number 0 of a new instance, in flight */
+        entered_redis_ms;      /* the same of the store's marker, which knows us since: by our clock, by Redis's */
+    struct twi_batch *opening; /* number 0 of a new instance, in flight */
+    char formers[TWI_FORMERS][TWI_LEDGER_NAME_MAX]; /* ledgers that we had before this one: a ring */
+    uint32_t formers_next;
     struct twi_identity candidate; /* who that instance would be */
     char home[41];                 /* run_id of the server that last knew our ledger; "": none, or not told */
     int64_t doubt_since_ms;        /* since when we see a store that does not know us; 0: we do not */

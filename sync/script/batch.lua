@@ -8,7 +8,7 @@
 --          made; c where tidying goes on; and for each instance, under the last 32 bytes of its ledger's name, when it
 --          was last written. An instance that is not there, though it wrote after r, was forgotten by the store: it
 --          went back to before the instance was born. One whose ledger alone is gone was evicted, and stands there
--- KEYS[3..] the counters; with number 0: the ledger that this instance had before, if it had one
+-- KEYS[3..] the counters; with number 0: the ledgers that this engine had before, the newest first
 -- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch
 --          included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count,
 --          and per item
@@ -25,7 +25,8 @@
 --                elements more: 1 if the marker knows the instance, else 0; and r
 --          KEPT  to number 0: the ledger before is here. None was made; number and sums are those of that one
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
---          (OK to number 0 has the two elements of GONE as well, as they were before it, of the ledger before.)
+--          (OK to number 0 has the two elements of GONE as well, as they were before it, of the ledger before; 2: the marker
+--          does not know that instance, but an older ledger is here.)
 --          All but OK and DUP deny something, and an old or empty copy of the store would deny it as well: so the script
 --          first writes what changes nothing, and asks for the role. From a replica nothing is denied: READONLY instead
 --
@@ -100,6 +101,9 @@ if number == 0 then
     if before[1] then return deny('KEPT') end
     local known = redis.call('HMGET', keys[2], string.sub(keys[3], -32), 'r')
     out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
+    for i = 4, #keys do
+      if not known[1] and redis.call('HMGET', keys[i], 'n')[1] then out[9] = 2 end
+    end
   end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')
   if pcall('PEXPIRE', keys[1], args[5]) ~= 1 then out[8] = 1 end

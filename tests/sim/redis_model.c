@@ -355,13 +355,17 @@ static void enter(struct run *run) {
     memcpy(store->born[i].id, id_of(name), strlen(id_of(name)) + 1); /* at most 32 and a NUL */
 }
 
-/* What the marker says of the instance of that ledger. */
+/* What the marker says of the instance of that ledger; an opening names older ones, which say that we are known. */
 static void say_known(struct run *run, const char *ledger_name, struct twi_bytes *reply) {
     char name[MODEL_NAME_MAX];
     word_text(&run->keys[1], name, sizeof name);
     bool is_marked = redis_model_find(run->model, name) != NULL;
-    say(reply, ":%d\r\n:%" PRId64 "\r\n", is_marked && is_born(run->model, ledger_name),
-        is_marked ? run->model->store.marker_made_ms : 0);
+    int known = is_marked && is_born(run->model, ledger_name);
+    for (size_t i = 3; run->tells_known && i < run->key_count; i++) {
+        word_text(&run->keys[i], name, sizeof name);
+        if (!known && redis_model_find(run->model, name)) known = 2;
+    }
+    say(reply, ":%d\r\n:%" PRId64 "\r\n", known, is_marked ? run->model->store.marker_made_ms : 0);
 }
 
 static void answer(struct run *run, const char *status, const struct model_ledger *ledger, bool done,
