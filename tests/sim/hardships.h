@@ -69,6 +69,7 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
         faults->restart_empty = faults->wipe && test_prng_chance(prng, 1, 2) ? dose(prng, 6) : 6;
     }
     if (hardship == EVICTS || mixed) faults->evict_ledgers = 10;
+    if (hardship == EVICTS) faults->odd_reply = 400; /* executed, and unknown when the ledger goes */
     /* With ledgers evicted or given up, a marker that is lost would be a wipe that was none: docs/SYNC.md, the edge. */
     if (mixed && test_prng_chance(prng, 1, 3)) {
         faults->lose_marker = 20;
