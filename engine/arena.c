@@ -333,7 +333,8 @@ struct twi_arena_room twi_arena_room(const struct twi_arena *arena) {
 
 int64_t twi_arena_usable(struct twi_arena *arena) {
     twi_room_go_round(&arena->room, &arena->round, ROUND_SEGMENTS);
-    return (int64_t)((arena->round.usable + lines_elsewhere(arena)) * TWI_LINE_BYTES);
+    uint64_t whole = (uint64_t)twi_room_whole(&arena->room) * TWI_SEGMENT_LINES, usable = arena->round.usable;
+    return (int64_t)(((usable > whole ? usable : whole) + lines_elsewhere(arena)) * TWI_LINE_BYTES);
 }
 
 uint64_t twi_arena_refused(const struct twi_arena *arena) {

@@ -62,9 +62,17 @@ static void watch_barriers(tw_engine *engine) {
 
 static void watch_memory(tw_engine *engine) {
     int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
-    if (used >= most - most / 5)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY, "counting memory: %lld of %lld bytes in use",
-                     (long long)used, (long long)most);
+    int64_t usable = twi_arena_usable(&engine->arena);
+    if (usable <= most / 5)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
+                     "counting memory: %lld of %lld bytes in use, %lld can be had", (long long)used, (long long)most,
+                     (long long)usable);
+    uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->refused_seen;
+    engine->refused_seen = refused;
+    if (times != 0 && most - used > most / 16)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CRUMBS,
+                     "counting memory: %lld bytes are free, but in runs too short: pieces were refused %llu times",
+                     (long long)(most - used), (unsigned long long)times);
 }
 
 #define CLOCK_LOG_MS (10 * INT64_C(60000)) /* as long as the two disagree by the same: some disagree for good */
@@ -563,6 +571,9 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     gather_families(engine, stats);
     for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
     stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
+    struct twi_arena_room room = twi_arena_room(&engine->arena);
+    stats->memory_free_bytes = room.free_bytes;
+    stats->memory_usable_bytes = room.usable_bytes;
     stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
     stats->memory_bytes_max = (int64_t)engine->arena.bytes_max;
     stats->clock_held_ms = twi_clock_held_ms(&engine->clock);

@@ -105,7 +105,8 @@ struct tw_engine {
     uint32_t retired;   /* unlinked generations, by next_all */
     uint32_t maps;      /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
-    bool reclaimed; /* this turn gave something back: there may be more */
+    uint64_t refused_seen; /* pieces that the arena had refused when it was last looked at */
+    bool reclaimed;        /* this turn gave something back: there may be more */
     bool refusal_told;
     int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;

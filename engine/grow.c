@@ -225,6 +225,18 @@ static uint32_t forecast_bits(uint64_t keys_expected) {
     return bits;
 }
 
+int64_t twi_index_bytes(uint64_t keys_expected) {
+    uint32_t bits = forecast_bits(keys_expected);
+    int64_t words = INT64_C(1) << bits;
+    return words * (TWI_LINE_BYTES / 8) + (words << TWI_LEAF_LOG2_MAX) * 8;
+}
+
+int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {
+    int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
+    int64_t most = twi_load_relaxed(&quota->bytes_max), share = most - twi_load_relaxed(&quota->bytes);
+    return most != 0 && share < left ? share : left;
+}
+
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
     uint32_t bits = forecast_bits(keys_expected);
     uint64_t root;

@@ -110,13 +110,7 @@ bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, c
 
 /* ---- building ---- */
 
-static int64_t room(const struct twi_arena *arena, struct twi_quota *quota) {
-    int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
-    int64_t most = twi_load_relaxed(&quota->bytes_max), share = most - twi_load_relaxed(&quota->bytes);
-    return most != 0 && share < left ? share : left;
-}
-
-bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
+bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected, int64_t spare,
                     struct twi_home_plan *plan) {
     bool synced = generation->synced;
     *plan = (struct twi_home_plan){0};
@@ -128,8 +122,8 @@ bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, 
     lines = twi_arena_round(lines);
     uint32_t groups = (lines - 1) / group_lines(synced);
     /* A forecast may be wrong: what is left for other windows, and for the index, is at least as much again. */
-    if (chunks >> 24 != 0 || (int64_t)(chunks * lines * TWI_LINE_BYTES) > room(arena, generation->quota) / 2)
-        return false;
+    int64_t bytes = (int64_t)(chunks * lines * TWI_LINE_BYTES);
+    if (chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
     uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
     if (line == 0) return false;
     struct twi_home *home = twi_arena_at(arena, line);

@@ -149,8 +149,9 @@ struct twi_home_plan {
     uint32_t next;         /* chunks that are there */
     bool ahead;            /* for a window to come: its pages are faulted in */
 };
-/* False: none for so few keys, or no memory; the generation goes without. */
-bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
+/* False: none for so few keys, or it would take more than `spare` bytes, or than half of what is left; the generation goes
+ * without. */
+bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected, int64_t spare,
                     struct twi_home_plan *plan);
 /* True when all is there, and generation->home set; *work lines are touched at most. Where memory ends, what is there is used. */
 bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,

@@ -243,7 +243,16 @@ static tw_status check_retention(const tw_family_options *in) {
                   (long long)window_ms);
 }
 
+#define KEY_BYTES 64u /* the least that a key takes, its place in the index left out; with Redis half as much again */
+
 static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
+    uint64_t most = in->memory_share != 0 ? in->memory_share : context->memory_bytes_max;
+    uint64_t key_bytes = context->has_redis ? KEY_BYTES / 2 * 3 : KEY_BYTES;
+    if (in->keys_expected > most / key_bytes) {
+        return refuse(in, "keys_expected: %llu keys need more than %s has (%llu bytes, %llu for each key)",
+                      (unsigned long long)in->keys_expected, in->memory_share != 0 ? "memory_share" : "the engine",
+                      (unsigned long long)most, (unsigned long long)key_bytes);
+    }
     if (in->memory_share > context->memory_bytes_max) {
         return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
                       (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);

@@ -20,6 +20,10 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     generation->synced = synced;
     twi_store_relaxed(&generation->overflow.meta,
                       TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
+    /* So many keys are not to be had beside what is there: the window starts small, as any other. */
+    if (keys_expected > (uint64_t)twi_piece_room(arena, quota) / TWI_LINE_BYTES ||
+        twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > twi_piece_room(arena, quota))
+        keys_expected = 0;
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
     uint32_t next = 0, work = UINT32_MAX;
     struct twi_home_plan plan;
@@ -30,7 +34,8 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     }
     twi_store_relaxed(&generation->root, root);
     work = UINT32_MAX;
-    if (twi_home_begin(arena, generation, keys_expected, &plan)) (void)twi_home_fill(arena, generation, &plan, &work);
+    if (twi_home_begin(arena, generation, keys_expected, INT64_MAX, &plan))
+        (void)twi_home_fill(arena, generation, &plan, &work);
     return generation;
 }
 

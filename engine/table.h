@@ -311,7 +311,8 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
                                        const struct twi_wanted *wanted);
 
-/* A generation with one small leaf, or an index for `keys_expected`. NULL: no memory. Not yet reachable by anyone. */
+/* A generation with one small leaf; or with an index for `keys_expected`, and a home, where so many keys find room. NULL: no memory.
+ * Not yet reachable by anyone. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
 /* stripe.c: gives back what its stripes took. */
@@ -382,6 +383,10 @@ uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generati
 void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines);
 /* Enters a published index piece into the generation's list. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
+/* What is left for a family, of the arena and of its share. */
+int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota);
+/* About what the index for `keys_expected` takes. */
+int64_t twi_index_bytes(uint64_t keys_expected);
 /* The root of an index with room for `keys_expected`, in two steps, the second in as many turns as it takes. 0: no
  * memory. */
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);

@@ -405,6 +405,12 @@ static void abandon_prepared(struct wheel *wheel) {
     family->held++;
 }
 
+/* There is no memory for it, or not enough to finish it: nothing of it is kept, and the window starts small, as any other. */
+static void give_forecast_up(struct wheel *wheel, struct twi_span span) {
+    abandon_prepared(wheel);
+    wheel->family->prepared_start_ms = span.end_ms;
+}
+
 /* How many of them will have a home, if they are as long as those of `now`. */
 static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
     uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
@@ -412,7 +418,21 @@ static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
     return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
 }
 
-static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t homes) {
+/* A forecast takes nothing from counters that live now: it uses what is left beyond what the window that is open will still need.
+ * That is as many keys again as it has, or what it lacks of the forecast, but for those that find room in its home. Below 0:
+ * nothing. */
+static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
+    int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
+    uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
+    uint64_t homes = (uint64_t)now->home.chunks * now->home.groups * TWI_HOME_GROUP;
+    if (now->home.directory != 0 && homes > held) held = homes;
+    if (to_come <= held) return room;
+    double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
+    return rest < (double)room ? room - (int64_t)rest : -1;
+}
+
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t homes,
+                       int64_t spare) {
     struct twi_arena *arena = &family->engine->arena;
     family->prepared = twi_window_make(family, span, 0);
     family->prepared_leaves = 0;
@@ -421,7 +441,7 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     if (family->prepared == NULL) return;
     family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
     if (family->from_first) return;
-    (void)twi_home_begin(arena, family->prepared, homes, &family->prepared_home);
+    (void)twi_home_begin(arena, family->prepared, homes, spare - twi_index_bytes(forecast), &family->prepared_home);
     family->prepared_home.ahead = true;
 }
 
@@ -447,27 +467,27 @@ static void prepare(struct wheel *wheel) {
     if (family->keys_last > forecast) forecast = family->keys_last;
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     if (expected > forecast) forecast = expected;
-    if (family->prepared == NULL)
-        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, at_home(now, forecast));
-    bool filled = false;
-    if (family->prepared_root != 0) {
-        filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
-                                &wheel->work);
-        if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
+    if (family->prepared == NULL) {
+        int64_t spare = spare_bytes(family, now, forecast);
+        if (twi_index_bytes(forecast) > spare) return give_forecast_up(wheel, span);
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, at_home(now, forecast), spare);
     }
-    /* No memory for all of it: the window starts small, as any other. */
-    if (filled) twi_store_relaxed(&family->prepared->root, family->prepared_root);
+    if (family->prepared_root == 0) return give_forecast_up(wheel, span);
+    bool filled =
+        twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves, &wheel->work);
+    if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
+    if (!filled) return give_forecast_up(wheel, span);
+    twi_store_relaxed(&family->prepared->root, family->prepared_root);
     bool has_home = family->prepared_home.at.directory != 0;
     if (has_home && !twi_home_fill(&engine->arena, family->prepared, &family->prepared_home, &wheel->work))
         return look(wheel, 0);
     uint64_t records = forecast / 1000 + 1;
-    if (!has_home && filled && forecast > 1000 &&
+    if (!has_home && forecast > 1000 &&
         twi_arena_stock(&engine->arena, family->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
                         records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
         wheel->work < TWI_SEGMENT_LINES)
         return look(wheel, 0);
     family->prepared_start_ms = span.end_ms;
-    if (family->prepared == NULL) return;
     if (twi_window_publish(family, family->prepared))
         family->prepared = NULL;
     else

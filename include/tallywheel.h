@@ -156,11 +156,12 @@ enum {
 
 /** Log events. Fixed for ever; new ones get new numbers. */
 enum {
-    TW_EVENT_MEMORY = 1, /* 80 % of memory_bytes_max is in use */
+    TW_EVENT_MEMORY = 1, /* of memory_bytes_max less than a fifth can be had */
     TW_EVENT_CLOCK = 2,  /* the wall clock leapt, or was set back */
     TW_EVENT_STALL = 3,  /* a thread holds up reclamation */
     TW_EVENT_BARRIER =
         4, /* membarrier(2) is refused, as by a sandbox entered after tw_open(): memory is not used again */
+    TW_EVENT_CRUMBS = 5,     /* memory is free, but in runs so short that new keys were refused */
     TW_EVENT_CONNECTED = 10, /* Redis answers */
     TW_EVENT_LOST_CONNECTION = 11,
     TW_EVENT_REFUSED = 12,    /* Redis refuses (authentication, permission, read-only, out of memory ...) */
@@ -373,7 +374,9 @@ typedef struct tw_family_options {
 
     /* How many keys a window will have, if you know: their memory is then taken when the family is opened and before each
      * window, and each add finds its counter with one access to memory instead of two. 0 (default): as many as the windows
-     * before had; the first grows from small. Too small a number costs speed only. Not for TW_FROM_FIRST (no effect). */
+     * before had; the first grows from small. Too small a number costs speed only. One that memory_share, or the engine's
+     * memory, could never hold is refused (64 bytes a key, with Redis 96, index not reckoned). Where so many find no room beside
+     * what is there, nothing is taken ahead, and the window grows from small. Not for TW_FROM_FIRST (no effect). */
     uint64_t keys_expected;
 
     /* TW_FULL_EVICT_IDLE: a key that is not used for this long may leave memory, and sooner where the family nears
@@ -746,8 +749,8 @@ TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
  *  end) and their buyer is remembered (to the end of the window; in an endless family for ever).
  *  Answers: TW_OK. TW_DENIED: verdict->decided_by is TW_BY_BUYER, or the stock is out: retry_after_ms says when some may come
  *  back, and with Redis `final` that nothing can: all of it is sold. TW_ERR_RANGE (n < 1, hold_ms 0, out of range), TW_ERR_KEY
- *  (key or buyer), TW_ERR_FULL (no memory left, or those held without Redis have half of it), TW_ERR_MODE (the family; with Redis also: a host-driven engine, a hook,
- *  tw_enter), TW_ERR_STORE (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
+ *  (key or buyer), TW_ERR_FULL (no memory left; or, without Redis, reservations have half of it), TW_ERR_MODE (the
+ *  family; with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_STORE (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps reserved; `token` may be cancelled, else the units return by
  *  themselves. Else an answer that is not TW_OK leaves `token` empty. */
 TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t hold_ms, tw_key buyer,
@@ -907,7 +910,9 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(windows_again, counter, \
       "windows that the hook was told of again, because counts came after they had been closed") \
     X(windows_untold, counter, \
-      "windows, or late counts in one that others had closed, that no hook was told of: it answered false, or there is none")
+      "windows, or late counts in one that others had closed, that no hook was told of: it answered false, or there is none") \
+    X(memory_free_bytes, gauge, "counting memory that is free within the bound") \
+    X(memory_usable_bytes, gauge, "of it, what can be had at once: runs long enough for any key and any window")
 
 #define TW_STATS_ROOM 160 /* figures that there is room for; what is not used is reserved */
 #define TW_STATS_ONE(name, kind, text) +1

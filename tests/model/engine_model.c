@@ -212,6 +212,8 @@ static tw_family_options draw_options(struct model *model, struct member *member
     options.on_full = (uint32_t)draw(model, 2);
     options.on_full_limit = (uint32_t)draw(model, 2);
     options.keys_expected = (uint64_t)PICK(model, 0, 0, 50, 130, 2000);
+    if (options.memory_share != 0 && options.keys_expected > options.memory_share / 96)
+        options.keys_expected = 0; /* refused: its share could never hold so many */
     return options;
 }
 

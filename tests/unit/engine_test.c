@@ -300,9 +300,13 @@ static void statistics_say_what_happened(void **state) {
     memset(&stats, 0x55, sizeof stats);
     assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
 #define ZERO(name, kind, text) \
-    if (strcmp(#name, "memory_bytes_max") != 0 && strcmp(#name, "sync_age_ms") != 0) assert_i64_equal(stats.name, 0);
+    if (strcmp(#name, "memory_bytes_max") != 0 && strcmp(#name, "memory_free_bytes") != 0 && \
+        strcmp(#name, "memory_usable_bytes") != 0 && strcmp(#name, "sync_age_ms") != 0) \
+        assert_i64_equal(stats.name, 0);
     TW_STATS(ZERO)
     assert_i64_equal(stats.memory_bytes_max, 64 << 20);
+    assert_i64_equal(stats.memory_free_bytes, 64 << 20);
+    assert_i64_equal(stats.memory_usable_bytes, 64 << 20);
     assert_i64_equal(stats.sync_age_ms, -1);
     assert_string_equal(stats.last_error, "");
     rig_add(family, "a", 5);

@@ -237,7 +237,7 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     struct field field;
     struct twi_home_plan plan;
     field_begin(&field, UINT64_C(64) << 20, 0, true);
-    assert_true(twi_home_begin(&field.arena, field.generation, 30000, &plan));
+    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
     uint32_t steps = 0, work = 0;
     for (; !twi_home_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
         assert_i64_equal(field.generation->home.directory, 0);
@@ -246,17 +246,17 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     field_end(&field);
 
     field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
-    assert_true(twi_home_begin(&field.arena, field.generation, 30000, &plan));
+    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
     work = 10000;
     assert_false(twi_home_fill(&field.arena, field.generation, &plan, &work));
     twi_home_abandon(field.generation, &plan);
     field_end(&field);
 
     field_begin(&field, UINT64_C(4) << 20, 0, false); /* would take more than half of what there is */
-    assert_false(twi_home_begin(&field.arena, field.generation, 40000, &plan));
-    assert_false(twi_home_begin(&field.arena, field.generation, UINT64_MAX / 2, &plan));
+    assert_false(twi_home_begin(&field.arena, field.generation, 40000, INT64_MAX, &plan));
+    assert_false(twi_home_begin(&field.arena, field.generation, UINT64_MAX / 2, INT64_MAX, &plan));
     field.quota.bytes_max = INT64_C(1) << 20;
-    assert_false(twi_home_begin(&field.arena, field.generation, 12000, &plan));
+    assert_false(twi_home_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
     field.quota.bytes_max = 0;
     field_end(&field);
 }

@@ -177,8 +177,23 @@ static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **st
 static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
     (void)state;
     struct table table;
+    table_begin(&table, UINT64_C(1) << 20, 0, false);
+    for (uint32_t lines = 1024; lines != 0; lines /= 2)
+        while (twi_arena_take(&table.arena, lines) != 0) continue;
+    int64_t full = twi_arena_bytes_used(&table.arena);
+    assert_null(twi_table_make(&table.arena, &table.quota, 0, false));
+    assert_i64_equal(twi_arena_bytes_used(&table.arena), full);
+    twi_section_leave(table.self);
+    twi_arena_unmake(&table.arena);
+}
+
+/* Goal: E3. A forecast that finds no room commits nothing and cuts nothing up: the window starts small. */
+static void a_forecast_that_finds_no_room_takes_none(void **state) {
+    (void)state;
+    struct table table;
     table_begin(&table, UINT64_C(1) << 20, 10000000, false);
-    assert_null(table.generation);
+    assert_non_null(table.generation);
+    assert_true(twi_arena_bytes_used(&table.arena) <= 10 * TWI_LINE_BYTES);
     table_end(&table);
 }
 
@@ -408,6 +423,7 @@ int main(void) {
         cmocka_unit_test(keys_of_one_tag_fill_a_leaf_and_no_more),
         cmocka_unit_test(trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost),
         cmocka_unit_test(a_generation_that_cannot_be_made_leaves_nothing),
+        cmocka_unit_test(a_forecast_that_finds_no_room_takes_none),
         cmocka_unit_test(the_bound_of_keys_is_exact),
         cmocka_unit_test(trap_e18_sealing_in_steps_freezes_every_cell_once),
         cmocka_unit_test(a_leaf_left_half_closed_is_finished_by_the_next),
