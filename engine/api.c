@@ -69,6 +69,7 @@ static void note_late(const struct twi_call *call) {
         return;
     twi_store_relaxed(&family->is_late, true);
     twi_store_release(&family->changed, true);
+    twi_agenda_tell(family);
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {

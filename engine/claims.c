@@ -76,10 +76,10 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
 
 static void count_all(const struct order *order, struct twi_thread *self) {
     for (size_t i = 0; i < order->count; i++) {
-        struct twi_limit_shard *shard = &order->claims[order->at[i]].family->limits[self->shard];
-        if (order->counted[i]) twi_count_shard(self, &shard->admitted);
-        if (order->near[i]) twi_count_shard(self, &shard->near);
-        if (order->shadowed[i]) twi_count_shard(self, &shard->shadow_denied);
+        tw_family *family = order->claims[order->at[i]].family;
+        if (order->counted[i]) twi_limit_count(family, self, admitted);
+        if (order->near[i]) twi_limit_count(family, self, near);
+        if (order->shadowed[i]) twi_limit_count(family, self, shadow_denied);
     }
 }
 

@@ -528,8 +528,8 @@ static bool say_for(tw_engine *engine, struct tw_family *family, struct twi_clos
 }
 
 bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
+         family = twi_load_acquire(&family->next_special))
         if (family->closes_once && say_for(engine, family, say)) return true;
     return false;
 }
@@ -546,8 +546,8 @@ void twi_port_closing_keys(const struct twi_closing_say *say, char (*keys)[TWI_O
 
 int64_t twi_port_closing_due(tw_engine *engine) {
     int64_t due_ms = INT64_MAX;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
+         family = twi_load_acquire(&family->next_special)) {
         const struct twi_family_closing *closing = &family->closing;
         if (!family->closes_once) continue;
         if (!closing->in_flight && !closing->left && closing->at_ms < due_ms) due_ms = closing->at_ms;
@@ -710,8 +710,8 @@ bool twi_closing_is_busy(const struct tw_family *family) {
 
 bool twi_closing_is_over(tw_engine *engine) {
     if (engine->sync == NULL || !is_connected(engine)) return true;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
+         family = twi_load_acquire(&family->next_special))
         if (family->closes_once && !family->closing.left && (family->closing.known || family->closing.in_flight))
             return false;
     return true;

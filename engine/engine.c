@@ -8,6 +8,7 @@
 #include "engine/options.h"
 #include "engine/overshoot.h"
 #include "engine/random.h"
+#include "engine/roster.h"
 #include "engine/stats.h"
 #include "engine/stripe.h"
 
@@ -99,13 +100,8 @@ static void watch_clock(tw_engine *engine) {
 /* When something is next to be done, for tw_timeout_ms() and the background thread. */
 static void plan_next(tw_engine *engine) {
     int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
-        if (family->look_mono_ms < next_ms) next_ms = family->look_mono_ms;
-        if (family->pack_mono_ms < next_ms) next_ms = family->pack_mono_ms;
-        if (family->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
-            next_ms = engine->turn_mono_ms + (family->due_ms > engine->turn_ms ? family->due_ms - engine->turn_ms : 0);
-    }
+    int64_t family_ms = twi_agenda_next_ms(engine);
+    if (family_ms < next_ms) next_ms = family_ms;
     /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
     if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
@@ -280,6 +276,8 @@ static void renew(tw_engine *engine) {
     uint64_t bytes_max = engine->arena.bytes_max;
     twi_arena_unmake(&engine->arena);
     bool made = twi_arena_make(&engine->arena, bytes_max);
+    if (made) twi_roster_renew(engine);
+    twi_agenda_renew(engine);
     twi_book_renew(engine);
     twi_holds_make(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
@@ -314,6 +312,7 @@ static void free_engine(tw_engine *engine) {
     twi_restore_free(&engine->restore);
     twi_book_unmake(engine);
     twi_holds_unmake(engine);
+    twi_roster_free(engine);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->text_lock);
@@ -439,21 +438,10 @@ int tw_fd(const tw_engine *engine) {
     return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
 }
 
-static bool has_news(tw_engine *engine) {
-    bool news = false;
-    pthread_mutex_lock(&engine->lock);
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
-        news = news || twi_load_relaxed(&family->arrivals) != 0 || twi_load_relaxed(&family->changed) ||
-               (twi_load_relaxed(&family->close_asked) && !twi_load_relaxed(&family->close_seen));
-    pthread_mutex_unlock(&engine->lock);
-    return news;
-}
-
 uint32_t tw_timeout_ms(tw_engine *engine) {
     twi_check(engine != NULL);
     (void)twi_thread_here();
-    if (has_news(engine)) return 0;
+    if (twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
     bool wants_write = false;
     if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
     int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);

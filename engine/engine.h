@@ -8,6 +8,7 @@
 #ifndef TWI_ENGINE_H
 #define TWI_ENGINE_H
 
+#include "engine/agenda.h"
 #include "engine/arena.h"
 #include "engine/clock.h"
 #include "engine/delayed.h"
@@ -42,6 +43,15 @@ struct twi_note {
     bool asks;            /* Redis is to be asked for its total */
 };
 #define TWI_NOTES 1024u
+
+/* Which families there are (roster.h). */
+struct twi_roster {
+    struct tw_family **names; /* chains, by a hash of the name */
+    uint32_t names_log2, named;
+    _Atomic uint32_t families;    /* those that are being closed, too; the turn reads it for a hint */
+    uint64_t bytes;               /* of them, outside of the arena */
+    uint32_t blocks, block_count; /* of the arena, which they are in place of */
+};
 
 /* The thread that audits now and then (audit.c). */
 struct twi_auditor {
@@ -83,8 +93,11 @@ struct tw_engine {
     /* under `lock`: opening and closing families */
     pthread_mutex_t lock;
     _Atomic(struct tw_family *) families; /* all; the turn reads without the lock, only the turn unlinks */
+    _Atomic(struct tw_family *) specials; /* gauges, and those of TW_CLOSED_BY_ONE: by next_special, as `families` */
+    struct twi_roster roster;
 
-    /* the turn's own */
+    /* the turn's own, its news apart */
+    struct twi_agenda agenda;
     uint32_t pending;     /* generations being collected: some as they came, then by their end in Redis */
     uint32_t pending_new; /* how many as they came */
     bool collect_asked;   /* a full collection was begun and waits for its grace period */
@@ -187,13 +200,6 @@ void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generati
 
 /* window.c: a map that was replaced, for the turn to give back once nobody can see it. */
 void twi_engine_retire_map(tw_engine *engine, uint32_t line);
-
-TWI_INLINE void twi_count_shard(struct twi_thread *self, _Atomic int64_t *count) {
-    if (twi_unlikely(self->shard == TWI_SHARD_SHARED))
-        (void)twi_add_relaxed(count, 1);
-    else
-        twi_store_relaxed(count, twi_load_relaxed(count) + 1); /* its only writer */
-}
 
 /* Answers how many the thread (or all that share its place) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {

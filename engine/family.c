@@ -10,6 +10,7 @@
 #include "engine/hash_aes.h"
 #include "engine/limit.h"
 #include "engine/options.h"
+#include "engine/roster.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,13 +59,6 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     if (a->on_outage != b->on_outage) return "on_outage";
     if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
     if (a->shadow != b->shadow) return "shadow";
-    return NULL;
-}
-
-static struct tw_family *find_open(tw_engine *engine, const char *name) {
-    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
-         each = twi_load_acquire(&each->next))
-        if (!twi_load_relaxed(&each->close_asked) && strcmp(each->options.name, name) == 0) return each;
     return NULL;
 }
 
@@ -123,13 +117,19 @@ static void choose_hot_path(struct tw_family *family) {
     if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
 }
 
+#define ALLOCATION_BYTES 16 /* what an allocator adds, twice: for the family and for its name */
+
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_template *template) {
-    /* C11 wants whole lines */
-    size_t bytes = (sizeof(struct tw_family) + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1);
+    size_t template_bytes = offsetof(struct twi_template, frame) + template->head_size + template->tail_size;
+    size_t bytes = offsetof(struct tw_family, template) + template_bytes;
+    bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 wants whole lines */
     struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
     if (family == NULL) return NULL;
-    memset(family, 0, sizeof *family);
+    memset((void *)family, 0, bytes);
+    memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, template_bytes);
+    family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
+    if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
     family->engine = engine;
     /* Times do not add up: Redis has a word of its own for each key (strict_paced.c), and what is here stays here. */
     family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
@@ -148,6 +148,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
+    family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
     family->look_mono_ms = INT64_MAX;
     family->pack_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
@@ -155,7 +157,6 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     twi_store_relaxed(&family->gone_ms, INT64_MIN);
     twi_store_relaxed(&family->watermark_ms, INT64_MIN);
     family->opened = 1;
-    family->template = *template;
     family->options = *options;
     choose_hot_path(family);
     family->options.name = strdup(options->name);
@@ -183,7 +184,7 @@ static tw_status check_collisions(tw_engine *engine, const tw_family_options *op
 }
 
 static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
-    struct tw_family *family = find_open(engine, options->name);
+    struct tw_family *family = twi_roster_find(engine, options->name);
     if (family != NULL) {
         const char *field = different_identity(&family->options, options);
         if (field == NULL) field = different_policy(&family->options, options);
@@ -202,8 +203,10 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
     if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    twi_store_relaxed(&family->next, twi_load_relaxed(&engine->families));
-    twi_store_release(&engine->families, family);
+    if (!twi_roster_add(engine, family)) {
+        twi_family_free(family);
+        return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: there is no room for one more family");
+    }
     *out = family;
     return TW_OK;
 }
@@ -245,7 +248,7 @@ tw_family *tw_family_find(tw_engine *engine, const char *name) {
     twi_check(engine != NULL);
     if (name == NULL || twi_thread_here() == NULL) return NULL;
     pthread_mutex_lock(&engine->lock);
-    tw_family *family = find_open(engine, name);
+    tw_family *family = twi_roster_find(engine, name);
     pthread_mutex_unlock(&engine->lock);
     return family;
 }
@@ -270,6 +273,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
         if (family->has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
         twi_store_release(&family->changed, true);
+        twi_agenda_tell(family);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -286,7 +290,11 @@ tw_status tw_family_close(tw_family *family) {
     bool last = --family->opened == 0;
     if (last) twi_book_forget(engine, family);
     if (last) twi_holds_forget(engine, family);
-    if (last) twi_store_release(&family->close_asked, true); /* the turn does the rest */
+    if (last) {
+        twi_roster_forget(engine, family);
+        twi_store_release(&family->close_asked, true); /* the turn does the rest */
+        twi_agenda_tell(family);
+    }
     pthread_mutex_unlock(&engine->lock);
     return TW_OK;
 }

@@ -14,10 +14,17 @@
 
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
-/* What a thread has seen of a family's limits (limit.h): a line of its own, as twi_shard is. */
+/* What has been seen of a family's limits (limit.h), by one thread or by all that have no line of their own. */
 struct twi_limit_shard {
     alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* and counted here: an increment as well */
     _Atomic int64_t admitted_there, denied, near, shadow_denied;
+};
+/* A line for each thread, by twi_thread.shard, in the arena: made by the turn for families whose limits are much in use. */
+struct twi_limit_lines {
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t reserved; /* the arena's */
+    uint32_t count, lines;
+    uint32_t older; /* line of those for fewer threads; what was counted there stays there. 0: none */
+    struct twi_limit_shard shards[];
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
 
@@ -51,11 +58,12 @@ struct tw_family {
     twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (watch.c) */
     const struct twi_limit_kind *limit; /* limit.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *status); /* NULL: one by one */
-    bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
-    bool slides;                          /* TW_SHAPE_SLIDING */
-    bool is_paced;                        /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
-    bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
+                      tw_status *status);          /* NULL: one by one */
+    bool closes_once;                              /* TW_CLOSED_BY_ONE with Redis (closing.h) */
+    bool slides;                                   /* TW_SHAPE_SLIDING */
+    bool is_paced;                                 /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
+    bool is_strict;                                /* TW_LIMIT_STRICT (strict.h) */
+    _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
     struct twi_window_rule rule;
 
     /* policies: tw_family_set() changes them one by one */
@@ -86,7 +94,7 @@ struct tw_family {
     uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
     uint32_t unsorted;
     bool is_late_logged;
-    int64_t map_seen_ms;             /* monotonic: when the map was last looked through for unannounced windows */
+    bool map_asked;                  /* there is a window in the map that nobody has told of */
     int64_t due_ms;                  /* engine time at which the wheel has something to do */
     int64_t close_mono_ms;           /* monotonic: since when it is being closed */
     int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
@@ -112,10 +120,20 @@ struct tw_family {
     /* under the engine's lock */
     tw_family_options options; /* strings are ours */
     uint32_t opened;           /* how often */
-    struct twi_template template;
     _Atomic(struct tw_family *) next;
 
-    struct twi_limit_shard limits[TWI_SHARDS]; /* by twi_thread.shard */
+    /* roster.h, agenda.h */
+    struct tw_family *before, *next_named;    /* in the list of all; in a chain of names */
+    _Atomic(struct tw_family *) next_special; /* engine.h */
+    _Atomic(struct tw_family *) next_news;    /* any thread's */
+    _Atomic bool is_news, limits_asked;       /* limits_asked: lines of their own for its limits' figures */
+    bool in_round, is_always;                 /* these and below: the turn's own */
+    struct tw_family *next_due, *next_always;
+    struct twi_appointment by_time, by_mono;
+    uint64_t bytes; /* of all that is allocated for it, set before sharing */
+
+    struct twi_limit_shard limits_shared;
+    struct twi_template template; /* the last: of its frame there is only as much as is filled */
 };
 
 /* hot_aes.c, hot_any.c: an add of a key that is there, and of a group; api.c: any other. */

@@ -1,22 +1,75 @@
 /* figures.c -- see figures.h. */
 #include "engine/figures.h"
 
+#include "engine/limit.h"
 #include "engine/overshoot.h"
 
 #include <stdlib.h>
 
+/* ---- where calls count ---- */
+
+#define SHARED_OFTEN \
+    1024 /* so many calls of all threads in the line of all: lines of their own are worth their memory */
+
+void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
+    if (self->shard == TWI_SHARD_ASIDE) return;
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
+    int64_t before = twi_add_relaxed(count, 1);
+    if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
+    twi_store_relaxed(&family->limits_asked, true);
+    twi_agenda_tell(family);
+}
+
+static struct twi_limit_lines *older_lines(const struct tw_family *family, const struct twi_limit_lines *lines) {
+    return lines->older != 0 ? twi_arena_at(&family->engine->arena, lines->older) : NULL;
+}
+
+void twi_figures_turn(struct tw_family *family) {
+    if (!twi_load_relaxed(&family->limits_asked)) return;
+    twi_store_relaxed(&family->limits_asked, false);
+    struct twi_arena *arena = &family->engine->arena;
+    struct twi_limit_lines *old = twi_load_relaxed(&family->limit_lines), *lines;
+    uint32_t threads = twi_reclaim_shards(), count = old != NULL ? old->count : 0;
+    if (threads > TWI_SHARD_ASIDE) threads = TWI_SHARD_ASIDE;
+    if (threads <= count) return;
+    uint32_t piece = twi_arena_round(1 + (threads > 2 * count ? threads : 2 * count)),
+             line = twi_arena_take(arena, piece);
+    if (line == 0) return; /* all go on with the line of all */
+    lines = twi_arena_at(arena, line);
+    lines->count = piece - 1 < TWI_SHARD_ASIDE ? piece - 1 : TWI_SHARD_ASIDE;
+    lines->lines = piece;
+    lines->older = old != NULL ? twi_arena_line(arena, old) : 0;
+    twi_store_release(&family->limit_lines, lines); /* S1, pairs with S2 */
+}
+
+void twi_figures_free(struct tw_family *family) {
+    struct twi_limit_lines *lines = twi_load_relaxed(&family->limit_lines);
+    twi_store_relaxed(&family->limit_lines, NULL);
+    while (lines != NULL) {
+        struct twi_limit_lines *older = older_lines(family, lines);
+        struct twi_arena *arena = &family->engine->arena;
+        twi_arena_give(arena, twi_arena_line(arena, lines), lines->lines);
+        lines = older;
+    }
+}
+
+/* ---- reading ---- */
+
+static void add_shard(struct twi_limit_shard *shard, struct twi_limit_figures *sum) {
+    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
+    sum->admitted_here += here;
+    sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
+    sum->denied += twi_load_relaxed(&shard->denied);
+    sum->near += twi_load_relaxed(&shard->near);
+    sum->shadow_denied += twi_load_relaxed(&shard->shadow_denied);
+}
+
 void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *sum) {
     struct tw_family *own = (struct tw_family *)family;
-    for (uint32_t i = 0; i < TWI_SHARDS; i++) {
-        struct twi_limit_shard *shard = &own->limits[i];
-        if (i == TWI_SHARD_ASIDE) continue;
-        int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
-        sum->admitted_here += here;
-        sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
-        sum->denied += twi_load_relaxed(&shard->denied);
-        sum->near += twi_load_relaxed(&shard->near);
-        sum->shadow_denied += twi_load_relaxed(&shard->shadow_denied);
-    }
+    add_shard(&own->limits_shared, sum);
+    struct twi_limit_lines *lines = twi_load_acquire(&own->limit_lines); /* S2 */
+    for (; lines != NULL; lines = older_lines(family, lines))
+        for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) sum->overshoots[i] += twi_load_relaxed(&own->overshoots[i]);
     sum->overshoot_ppm += twi_load_relaxed(&own->overshoot_ppm);
 }
@@ -45,7 +98,8 @@ void twi_figures_keep(struct tw_family *family) {
 }
 
 void twi_figures_clear(struct tw_family *family) {
-    memset(family->limits, 0, sizeof family->limits);
+    memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
+    twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoots[i], 0);
     twi_store_relaxed(&family->overshoot_ppm, 0);
 }

@@ -1,5 +1,6 @@
 /* figures.h -- what the limits of each family have done: how often they admitted and denied, and by how much a limit was passed.
- * Calls are counted by those who make them, each thread in a line of its own (family.h); engine-wide figures are sums of them.
+ * Calls are counted by those who make them: in one line for all at first, each thread in a line of its own once a family's limits
+ * are much in use (limit.h); engine-wide figures are sums of them.
  * Overshoot is measured by the turn (overshoot.h).
  * Always true: no figure ever falls, for a family as long as it is open, for the engine as long as it lives. */
 #ifndef TWI_FIGURES_H
@@ -19,6 +20,10 @@ void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *s
 void twi_figures_read(tw_engine *engine, tw_stats *stats);
 /* The family is about to leave the list: the engine keeps its figures. Under the engine's lock. */
 void twi_figures_keep(struct tw_family *family);
+/* By the turn: makes the lines that were asked for. */
+void twi_figures_turn(struct tw_family *family);
+/* The family is about to be freed: gives its lines back. By the turn. */
+void twi_figures_free(struct tw_family *family);
 /* In a forked child: nothing has been counted. */
 void twi_figures_clear(struct tw_family *family);
 

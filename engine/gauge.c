@@ -46,8 +46,8 @@ static void say_some(tw_engine *engine, struct tw_family *family, struct twi_gen
 }
 
 void twi_gauge_turn(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
+         family = twi_load_acquire(&family->next_special)) {
         if (!family->gauge || twi_gauge_leaves(family)) continue;
         int64_t next_ms = family->parts_ms + twi_part_again_ms();
         if (!family->parts_run && engine->turn_mono_ms < next_ms) continue;
@@ -60,8 +60,8 @@ void twi_gauge_turn(tw_engine *engine) {
 
 void twi_port_parts_again(tw_engine *engine) {
     twi_holds_again(engine);
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
+         family = twi_load_acquire(&family->next_special)) {
         family->part_cursor = (struct twi_cursor){0};
         family->parts_run = family->gauge;
     }

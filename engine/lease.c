@@ -182,7 +182,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
         if (status == TW_OK) status = acquire_once(&call, n, limit, hard, &again);
     } while (again);
     hard->decision.now_ms = call.now_ms;
-    if (status == TW_OK && n != 0) twi_count_shard(call.self, &family->limits[call.self->shard].admitted);
+    if (status == TW_OK && n != 0) twi_limit_count(family, call.self, admitted);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }

@@ -74,14 +74,27 @@ TWI_INLINE int64_t twi_limit_near(int64_t limit) {
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
     return used >= twi_limit_near(limit);
 }
+/* figures.c: into the line of all, and asks for lines of their own for threads that come often. `at`: in a shard. */
+TWI_COLD void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
+TWI_INLINE void twi_limit_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
+    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2, pairs with S1 */
+    if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) {
+        twi_limit_count_shared(family, self, at);
+        return;
+    }
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&lines->shards[self->shard] + at);
+    twi_store_relaxed(count, twi_load_relaxed(count) + 1); /* its only writer */
+}
+#define twi_limit_count(family, self, field) \
+    twi_limit_count_at((family), (self), offsetof(struct twi_limit_shard, field))
+
 /* Of a call that was admitted and counted in a cell. */
 TWI_INLINE void twi_limit_count_admitted(tw_family *family, struct twi_thread *self, int64_t used, int64_t limit) {
-    struct twi_limit_shard *shard = &family->limits[self->shard];
-    twi_count_shard(self, &shard->admitted);
-    if (twi_unlikely(twi_limit_is_near(used, limit))) twi_count_shard(self, &shard->near);
+    twi_limit_count(family, self, admitted);
+    if (twi_unlikely(twi_limit_is_near(used, limit))) twi_limit_count(family, self, near);
 }
 TWI_INLINE void twi_limit_count_denied(tw_family *family, struct twi_thread *self) {
-    twi_count_shard(self, &family->limits[self->shard].denied);
+    twi_limit_count(family, self, denied);
 }
 
 /* ---- kinds of limit ---- */

@@ -30,6 +30,7 @@ static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
 static _Atomic(struct twi_thread *) threads; /* all records */
 static _Atomic uint32_t threads_made;
+static _Atomic uint32_t shards_used; /* 1 more than the highest that a thread ever had, the shared one apart */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
 static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
@@ -132,6 +133,8 @@ struct twi_thread *twi_thread_register(void) {
     struct twi_thread *self = reuse_record();
     if (self == NULL) self = new_records();
     if (self != NULL) {
+        if (self->shard < TWI_SHARD_ASIDE && self->shard >= twi_load_relaxed(&shards_used))
+            twi_store_relaxed(&shards_used, self->shard + 1); /* under the lock */
         self->depth = 0;
         self->in_hook = false;
         self->process = twi_load_relaxed(&process_number);
@@ -140,6 +143,10 @@ struct twi_thread *twi_thread_register(void) {
     }
     pthread_mutex_unlock(&process_lock);
     return self;
+}
+
+uint32_t twi_reclaim_shards(void) {
+    return twi_load_relaxed(&shards_used);
 }
 
 uint64_t twi_reclaim_stamp(void) {

@@ -118,6 +118,9 @@ TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost)
 
 /* ---- for the turn ---- */
 
+/* All threads have shards below that (those that share one apart). */
+uint32_t twi_reclaim_shards(void);
+
 /* The stamp of what has just been unlinked; raises the epoch. */
 uint64_t twi_reclaim_stamp(void);
 /* Every stamp below the answer is free: no section that began at or before it is still open. Costs a membarrier; where the

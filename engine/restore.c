@@ -169,6 +169,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
         twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
     /* the wheel sees when it owes no more */
     generation->family->look_mono_ms = engine->turn_mono_ms;
+    twi_agenda_tell(generation->family);
 }
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {

@@ -11,12 +11,11 @@ static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
 }
 
 static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
-    struct twi_limit_shard *shard = &family->limits[self->shard];
-    if (status == TW_DENIED) twi_count_shard(self, &shard->denied);
+    if (status == TW_DENIED) twi_limit_count(family, self, denied);
     if (status != TW_OK) return;
-    if (verdict->decided_by == TW_BY_REDIS) twi_count_shard(self, &shard->admitted_there);
+    if (verdict->decided_by == TW_BY_REDIS) twi_limit_count(family, self, admitted_there);
     int64_t all = verdict->used + verdict->remaining; /* of a bucket: the burst */
-    if (twi_limit_is_near(verdict->used, all)) twi_count_shard(self, &shard->near);
+    if (twi_limit_is_near(verdict->used, all)) twi_limit_count(family, self, near);
 }
 
 tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
@@ -27,7 +26,7 @@ tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t 
     if (self == NULL || n == 0 || status < 0) return status;
     if (counts_here(family, verdict)) count(family, self, status, verdict);
     if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->shadow)) return status;
-    twi_count_shard(self, &family->limits[self->shard].shadow_denied);
+    twi_limit_count(family, self, shadow_denied);
     return TW_OK;
 }
 

@@ -17,6 +17,8 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->earliness_ms);
     if (twi_calendar_span(&family->rule, unix_ms).start_ms > now_ms && twi_time_add(now_ms, ahead_ms) < unix_ms)
         return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
-    if (twi_family_raise(&family->watermark_ms, unix_ms)) twi_store_release(&family->changed, true);
+    if (!twi_family_raise(&family->watermark_ms, unix_ms)) return TW_OK;
+    twi_store_release(&family->changed, true);
+    twi_agenda_tell(family);
     return TW_OK;
 }

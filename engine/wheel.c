@@ -5,20 +5,21 @@
  *
  * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the
  * turn's work, in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next
- * (due_ms), so windows that have nothing to do cost nothing.
+ * (due_ms, look_mono_ms; agenda.h), so families and windows that have nothing to do cost nothing.
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
 #include "engine/ageing.h"
+#include "engine/agenda.h"
 #include "engine/closing.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/overshoot.h"
+#include "engine/roster.h"
 #include "engine/share.h"
 
 #include <stdlib.h>
 
 #define HOOK_AGAIN_MS 100
-#define MAP_LOOK_MS 1000 /* how long a window may stay unannounced */
 #define DRAIN_LOOK_MS 20 /* how soon a sealed window that still owes is looked at again */
 
 struct wheel {
@@ -306,11 +307,11 @@ static bool take_arrivals(struct wheel *wheel) {
 }
 
 /* Whoever opens a window enters it into the map and then announces it. Between the two it may stall, while others count in
- * that window: so now and then the map is looked through for windows that nobody has announced. */
+ * that window: so now and then the map is looked through for windows that nobody has announced (search). */
 static bool find_unannounced(struct wheel *wheel) {
     struct tw_family *family = wheel->family;
-    if (wheel->engine->turn_mono_ms - family->map_seen_ms < MAP_LOOK_MS) return false;
-    family->map_seen_ms = wheel->engine->turn_mono_ms;
+    if (!family->map_asked) return false;
+    family->map_asked = false;
     uint32_t held = family->held;
     twi_window_visit(family, get_to_know, wheel);
     return family->held != held;
@@ -537,26 +538,52 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->look_mono_ms = wheel.look_ms;
 }
 
-static void free_family(tw_engine *engine, struct tw_family *family) {
-    pthread_mutex_lock(&engine->lock);
-    _Atomic(struct tw_family *) *link = &engine->families;
-    while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next;
-    twi_figures_keep(family);
-    twi_store_release(link, twi_load_relaxed(&family->next));
+/* False: it is among the news, and is looked at again in the next turn. */
+static bool free_family(tw_engine *engine, struct tw_family *family) {
+    pthread_mutex_lock(&engine->lock); /* whoever told of the close has left it, so it is among the news or was */
+    bool is_news = twi_load_acquire(&family->is_news);
+    if (!is_news) {
+        twi_figures_keep(family);
+        twi_agenda_leave(engine, family);
+        twi_roster_remove(engine, family);
+    }
     pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
+    if (is_news) return false;
+    twi_figures_free(family);
     twi_window_give_map(family);
     twi_family_free(family);
+    return true;
+}
+
+static void look_at(tw_engine *engine, struct tw_family *family) {
+    family_turn(engine, family);
+    twi_history_turn(engine, family);
+    twi_figures_turn(family);
+    bool is_over = twi_load_acquire(&family->close_asked) && family->held == 0 &&
+                   twi_load_relaxed(&family->arrivals) == 0 && !engine->closing &&
+                   !(family->closes_once && twi_closing_is_busy(family));
+    if (!is_over || !free_family(engine, family)) twi_agenda_enter(engine, family);
+}
+
+static void note_unannounced(void *ctx, struct twi_generation *generation) {
+    if (!generation->known) *(bool *)ctx = true;
+}
+
+static void search(tw_engine *engine) {
+    uint32_t left = 0;
+    for (struct tw_family *family; (family = twi_agenda_search(engine, &left)) != NULL;) {
+        if (twi_load_relaxed(&family->map) == 0) continue;
+        twi_window_visit(family, note_unannounced, &family->map_asked);
+        if (family->map_asked) twi_agenda_tell(family);
+    }
 }
 
 void twi_wheel_turn(tw_engine *engine) {
     struct tw_family *next;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL; family = next) {
-        next = twi_load_acquire(&family->next);
-        family_turn(engine, family);
-        twi_history_turn(engine, family);
-        if (twi_load_acquire(&family->close_asked) && family->held == 0 && twi_load_relaxed(&family->arrivals) == 0 &&
-            !engine->closing && !(family->closes_once && twi_closing_is_busy(family)))
-            free_family(engine, family);
+    search(engine);
+    for (struct tw_family *family = twi_agenda_take(engine); family != NULL; family = next) {
+        next = family->next_due;
+        look_at(engine, family);
     }
 }
 

@@ -165,6 +165,7 @@ static void announce(struct tw_family *family, struct twi_generation *generation
     do {
         twi_store_relaxed(&generation->next_arrival, head);
     } while (!twi_cas_weak_acqrel(&family->arrivals, &head, line));
+    twi_agenda_tell(family);
 }
 
 /* Enters the generation into the map. The one that is there in the end, or NULL: no memory for a larger map. */

@@ -189,7 +189,8 @@ typedef struct tw_options {
     char *error_text;
     size_t error_size;
 
-    uint64_t memory_bytes_max; /* all counting memory; default 1 GiB of addresses, committed as used; at least 1 MiB */
+    uint64_t memory_bytes_max; /* all counting memory, families beyond the first 64 (some 1.3 KB each) included; default
+                                  1 GiB of addresses, committed as used; at least 1 MiB */
     uint32_t threads;          /* TW_OWN_THREAD: one background thread does the turns. TW_HOST_DRIVEN: the host calls
                                   tw_turn(); no thread is made */
 
@@ -472,7 +473,8 @@ typedef struct tw_family_options {
 TW_API void tw_family_options_init_sized(tw_family_options *options, size_t size);
 
 /** Opens a family. The same name with the same options gives the same handle (and must be closed as often as opened).
- *  Cost: takes a lock, allocates. Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field); TW_ERR_MEMORY;
+ *  Cost: takes a lock, allocates; with Redis, its template is compared with those of all open families. A family at rest costs
+ *  memory (memory_bytes_max) and no time. Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field); TW_ERR_MEMORY;
  *  TW_ERR_CLOSED. */
 TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family);
 /** The family of that name, or NULL. */

@@ -1,6 +1,7 @@
 /* figures_test.c -- what limits have done, by family: in the metrics text, and summed up in tw_stats. */
 #include "tests/unit/hand_driver.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -356,9 +357,49 @@ static void a_forked_child_knows_of_no_counter_of_its_parent(void **state) {
     hand_close(&rig);
 }
 
+#define BUYERS 12
+#define CALLS 6000
+
+static void *buy(void *ctx) {
+    for (int i = 0; i < CALLS; i++) (void)tw_acquire(ctx, tw_str("k"), 1, BUYERS * CALLS / 2, NULL);
+    return NULL;
+}
+
+/* Goal: figures are exact while threads come to lines of their own, and more threads to more lines; the lines go with the family.
+ * Method: first few threads, then many, with turns meanwhile. */
+static void figures_are_exact_while_lines_are_made(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    pthread_t buyers[BUYERS];
+    uint32_t first = 0;
+    for (int round = 0; round < 2; round++) {
+        int threads = round == 0 ? 1 : BUYERS - 1;
+        for (int i = 0; i < threads; i++) assert_int_equal(pthread_create(&buyers[i], NULL, buy, family), 0);
+        for (int i = 0; i < 50; i++) rig_turn(&rig);
+        for (int i = 0; i < threads; i++) pthread_join(buyers[i], NULL);
+        rig_turn(&rig);
+        assert_non_null(family->limit_lines);
+        if (round == 0) first = family->limit_lines->count;
+    }
+    assert_true(family->limit_lines->count >= first);
+    tw_stats stats;
+    assert_status(tw_stats_read(rig.engine, &stats), TW_OK);
+    assert_i64_equal(stats.limit_admitted, BUYERS * CALLS / 2);
+    assert_i64_equal(stats.limit_denied, BUYERS * CALLS / 2);
+    assert_i64_equal(stats.increments, BUYERS * CALLS / 2);
+    assert_status(tw_family_close(family), TW_OK);
+    for (int i = 0; i < 4; i++) rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, memory_bytes), 0);
+    assert_i64_equal(test_stat_of(rig.engine, limit_admitted), BUYERS * CALLS / 2);
+    rig_close(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_family_has_figures_of_its_own),
+        cmocka_unit_test(figures_are_exact_while_lines_are_made),
         cmocka_unit_test(the_engine_keeps_the_figures_of_a_family_that_was_closed),
         cmocka_unit_test(a_claim_that_is_put_back_was_not_admitted),
         cmocka_unit_test(a_writer_may_end_the_text_at_any_piece),
