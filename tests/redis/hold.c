@@ -48,6 +48,20 @@ static bool may_hold(void *ctx) {
     return tw_hold(ctx, tw_str("a"), 3, NULL) == TW_OK;
 }
 
+/* Goal: where all that were in flight are dead at once, one may come. */
+static void the_dead_make_room(void **state) {
+    (void)state;
+    tw_engine *engine = quick_engine(server.url, NULL);
+    tw_family *family = family_of(engine, "jobs", TW_FOREVER, 0);
+    redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "1", "dead:1", "2", "dead:2", NULL);
+    assert_status(tw_hold(family, tw_str("a"), 0, NULL), TW_DENIED);
+    redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "1", "dead:1", "2", "dead:2", NULL);
+    assert_status(tw_hold(family, tw_str("a"), 2, NULL), TW_OK);
+    await_in_flight(1);
+    assert_status(tw_release(family, tw_str("a")), TW_OK);
+    assert_status(tw_close(engine, 5000), TW_OK);
+}
+
 /* Goal: the limit is of all engines together; what is released is free at once; what is held stays held. */
 static void the_limit_is_of_all_engines(void **state) {
     (void)state;
@@ -272,6 +286,7 @@ static void an_outage_is_decided_by_policy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_dead_make_room),
         cmocka_unit_test(the_limit_is_of_all_engines),
         cmocka_unit_test(who_is_killed_is_free_soon),
         cmocka_unit_test(after_a_reconnect_all_is_said_again_at_once),
