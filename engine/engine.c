@@ -11,6 +11,7 @@
 #include "engine/roster.h"
 #include "engine/stats.h"
 #include "engine/stripe.h"
+#include "engine/share.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -268,6 +269,7 @@ static void renew(tw_engine *engine) {
     twi_restore_forget(&engine->restore);
     engine->forgot_mono_ms = 0;
     twi_leases_begin(engine);
+    twi_share_open(engine);
     twi_signal_make(&engine->turned);
     twi_signal_make(&engine->given_back);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
@@ -362,6 +364,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     twi_leases_begin(engine);
+    twi_share_open(engine);
     if (twi_arena_make(&engine->arena, bytes)) return TW_OK;
     return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: the system gave no addresses for it");
 }

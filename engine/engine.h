@@ -82,7 +82,10 @@ struct tw_engine {
     _Atomic bool any_near;               /* there are counters near their limit */
     _Atomic uint64_t near[TWI_NEAR_MAX]; /* line of a generation << 32 | of its cell; 0: free */
     struct twi_note notes[TWI_NOTES];    /* by the lines of their cells (overshoot.h) */
-    _Atomic uint32_t live_engines;       /* as Redis last told, this one included; 0: not known (share.h) */
+    _Atomic uint32_t live_engines; /* as Redis last told, this one included; 0: not known, or not for long (share.h) */
+    _Atomic uint32_t live_told;    /* as Redis last told; 0: it has not, or may not */
+    int64_t live_rose_ms;          /* monotonic: when that last became more. The turn's own */
+    _Atomic int64_t live_since_ms; /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     struct twi_signal turned;     /* who waits for turns sleeps on it */
@@ -168,6 +171,8 @@ tw_status twi_audit_start(tw_engine *engine);
 void twi_audit_stop(tw_engine *engine);
 /* fetch.c: what holds for every call that waits. */
 tw_status twi_engine_may_wait(tw_engine *engine);
+/* fetch.c: some progress, for who waits for the turn's work; it was called so many times before. */
+void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits);
 /* TW_ERR_MODE in a host-driven engine, which has nobody that would end the wait. */
 tw_status twi_engine_check_thread(const tw_engine *engine);
 /* TW_ERR_MODE inside of hooks and sections. */

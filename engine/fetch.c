@@ -12,7 +12,7 @@
 #define HURRIED_TURNS 16
 
 /* Some progress: a turn of our own where nobody else does them, else somebody's next. */
-static void wait_for_turn(tw_engine *engine, uint32_t waits) {
+void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits) {
     uint32_t seen = twi_signal_value(&engine->turned);
     if (!engine->host_driven) {
         if (waits < HURRIED_TURNS) twi_engine_wake(engine);
@@ -38,7 +38,7 @@ static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
         if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : refuse_flush();
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms)
             return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
-        wait_for_turn(engine, waits);
+        twi_engine_wait_for_turn(engine, waits);
     }
 }
 

@@ -6,6 +6,7 @@
  *   tw_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
  * Always true: a hold has one name from its first question on, so asking again meets the same one. */
 #include "engine/ask.h"
+#include "engine/share.h"
 
 static void ask_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
                       struct twi_asking *asking) {
@@ -29,7 +30,7 @@ static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, 
 /* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name, or, denied
  * here, never again. */
 static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_asked asked, int64_t *held) {
-    uint32_t live = twi_load_relaxed(&family->engine->live_engines);
+    uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
     *held = twi_holds_count(family, key);
     switch (twi_asking_policy(family, asked)) {

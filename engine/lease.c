@@ -216,6 +216,10 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     if (lease == NULL) return TW_ERR_FULL;
     twi_store_relaxed(&lease->limit, limit);
     twi_store_relaxed(&lease->warm, 1);
+    if (limit != 0 && twi_swap_relaxed(&lease->cold, 1) == 0) {
+        (void)twi_add_relaxed(&call->engine->leases.cold, 1);
+        twi_lease_list(call->engine, lease); /* the turn looks, and may find that it has units */
+    }
     if (twi_load_relaxed(&lease->left) == 0 && limit != 0) ask(call->engine, lease, 1);
     return TW_OK;
 }

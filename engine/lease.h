@@ -24,6 +24,7 @@ struct twi_lease {
     _Atomic uint32_t next_asked;
     _Atomic uint8_t listed;   /* on the engine's list of leases that the turn is to look at */
     _Atomic uint8_t warm;     /* tw_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t cold;     /* one of the engine's cold ones */
     _Atomic uint8_t refunded; /* units came back here */
     /* the turn's own */
     int64_t granted, returned;            /* cumulative: as Redis told, as we say */

@@ -138,6 +138,13 @@ static bool is_cold(struct twi_lease *lease) {
            twi_load_relaxed(&lease->told_spent) < twi_load_relaxed(&lease->limit);
 }
 
+/* Its units are here, or there are none to be had, or it was spent from, or its window is over. */
+static void no_longer_cold(tw_engine *engine, struct twi_lease *lease) {
+    if (twi_load_relaxed(&lease->cold) == 0) return;
+    twi_store_relaxed(&lease->cold, 0); /* the turn alone clears it */
+    (void)twi_add_relaxed(&engine->leases.cold, -1);
+}
+
 /* What goes home, if anything does. */
 static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
     struct twi_generation *generation = generation_of(engine, lease);
@@ -232,9 +239,11 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_as
     if (lease->in_flight || (lease->owes && engine->turn_mono_ms < lease->retry_ms)) return false;
     if (is_over(engine, generation_of(engine, lease))) {
         said_again(engine, lease);
+        no_longer_cold(engine, lease);
         return false;
     }
     measure(engine, lease);
+    if (!is_cold(lease)) no_longer_cold(engine, lease);
     int64_t limit = twi_load_relaxed(&lease->limit), need = 0;
     bool may = may_draw(engine, lease, limit);
     int64_t hungry = may ? twi_swap_acqrel(&lease->asked, 0) : 0;
@@ -510,6 +519,7 @@ static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struc
     if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
     lower_drawn(lease, ask, answer);
     take_grant(engine, lease, ask, answer);
+    if (!is_cold(lease)) no_longer_cold(engine, lease);
     if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
     twi_store_release(&lease->told_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
     twi_store_relaxed(&lease->told_ms, engine->turn_mono_ms << 1 | 1);
@@ -562,6 +572,7 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->older;
         said_again(engine, lease);
+        no_longer_cold(engine, lease);
         set_stranded(engine, lease, 0);
     }
 }

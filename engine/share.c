@@ -10,9 +10,42 @@
     12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/breaker.c, sync/pace.c) */
 #define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
 
+/* ---- how many live ---- */
+
+void twi_share_open(tw_engine *engine) {
+    twi_store_relaxed(&engine->live_engines, 0); /* alone still, as the rest here */
+    twi_store_relaxed(&engine->live_told, 0);
+    twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
+}
+
+/* Of the first seconds nothing is left to wait for. */
+static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
+    uint32_t expected = engine->options.engines_expected;
+    if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
+    return count >= expected && now_ms - engine->live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
+}
+
+/* By the turn; callers take each word for a hint, and one that is old for what was true a moment ago. */
 void twi_port_live(tw_engine *engine, uint32_t count) {
-    twi_store_relaxed(&engine->live_engines, count);
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
+    uint32_t told = twi_load_relaxed(&engine->live_told);
     twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
+    if (count == 0)
+        since_ms = INT64_MIN; /* it may not be known; and should it be later, this engine is no beginner any more */
+    else if (told == 0 && since_ms != INT64_MIN)
+        since_ms = now_ms;
+    if (count > told) engine->live_rose_ms = now_ms;
+    twi_store_relaxed(&engine->live_since_ms, since_ms);
+    twi_store_relaxed(&engine->live_told, count);
+    bool grown = twi_load_relaxed(&engine->live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
+    twi_store_relaxed(&engine->live_engines, grown ? count : 0);
+}
+
+bool twi_share_is_settled(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
+    if (since_ms < 0 || twi_load_relaxed(&own->live_engines) != 0) return true;
+    return twi_load_relaxed(&own->live_told) != 0 && twi_clock_mono_ms(&own->clock) - since_ms >= TWI_MEETING_MS;
 }
 
 bool twi_outage_is_on(const tw_family *family) {
@@ -92,15 +125,29 @@ struct share {
     uint32_t live;
     uint32_t policy; /* on_outage, while that decides */
     bool is_away;
-    bool is_told, is_known; /* Redis has told the total; and, sliding, that of the window before */
-    int64_t asked, total, left;
+    bool is_told, is_known;  /* Redis has told the total; and, sliding, that of the window before */
+    bool is_young, is_early; /* the first seconds (share.h): a share of the whole at most; and a little of it at most */
+    int64_t asked, total, left, base;
 };
+
+static void note_age(const tw_engine *engine, struct share *share) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
+    if (since_ms < 0) return;                                      /* nobody tells */
+    if (twi_load_relaxed(&own->leases.away_since_ms) != 0) return; /* nor can be asked */
+    int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
+    bool is_told = twi_load_relaxed(&own->live_told) != 0;
+    if (!is_told && age_ms >= TWI_OPENED_MS) return;
+    share->is_young = true;
+    share->is_early = !is_told || (age_ms < TWI_MEETING_MS && engine->options.engines_expected == 0);
+}
 
 /* A strict limit comes here only when Redis did not answer, and what is known here is to decide (strict.c). */
 static struct share share_in(const struct tw_family *family) {
     struct share share = {.live = twi_live_engines(family->engine),
                           .is_away = family->is_strict || twi_outage_is_on(family)};
     share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+    if (!share.is_away && twi_load_relaxed(&family->engine->live_engines) == 0) note_age(family->engine, &share);
     if (family->is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
     return share;
 }
@@ -116,8 +163,18 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
     int64_t base = twi_load_relaxed(&place->cell->base);
     if (share.is_told) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    if (share.is_told) share.base = base;
+    share.is_early = share.is_early || (share.is_young && !share.is_known);
     share.left = larger(less(limit, share.total), 0);
     return share;
+}
+
+/* In the first seconds: how much of it this engine may spend in all; INT64_MAX: there is no such bound. */
+static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
+    if (!share->is_young) return INT64_MAX;
+    int64_t fair = larger(larger(limit / share->live, n), 1);
+    if (!share->is_early) return share->live == 1 ? INT64_MAX : fair;
+    return smaller(larger(larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n), share->live == 1 ? limit : fair);
 }
 
 /* How much of what is left is this engine's until it hears of the others again. */
@@ -144,10 +201,11 @@ static int64_t pace_bound(const tw_engine *engine, int64_t asked, int64_t others
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
-    if (twi_load_relaxed(&((tw_engine *)engine)->live_engines) == 0) return TW_UNBOUNDED;
+    bool heard = twi_load_relaxed(&((tw_engine *)engine)->live_engines) != 0 || engine->options.engines_expected != 0;
+    if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* nobody knows how many there are */
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
     int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
-    if (!share->is_known) return twi_saturated_sum(larger(less(limit, view), 0), whole);
+    if (!share->is_known || share->is_young) return twi_saturated_sum(larger(less(limit, view), 0), whole);
     int64_t by_pace = pace_bound(engine, share->asked, others);
     if (others == 0) return by_pace;
     if (twi_asked_seen(share->asked) < SETTLED) return twi_saturated_sum(larger(less(limit, view), 0), whole);
@@ -185,8 +243,11 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 }
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
-    if (share->live == 1 || (share->is_away && share->policy != TW_OUTAGE_SHARE)) return most_of(share, limit);
-    return smaller(limit, twi_saturated_sum(share->total, part_of(share, n, limit)));
+    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most_of(share, limit);
+    /* The view is what we have counted ourselves, and `base`. */
+    int64_t most = smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
+    if (share->live == 1) return most;
+    return smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 
 bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
@@ -237,9 +298,10 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     int64_t spent = less(decision->view, share.total);
     /* Others are waited for, not the window's end. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
-    bool asks = !share.is_told || (share.live > 1 && denied && !is_over) ||
+    bool shares = share.live > 1 || share.is_young;
+    bool asks = !share.is_told || (shares && denied && !is_over) ||
                 (denied && is_over && is_old(call->engine, &share)) ||
-                (share.live > 1 && !denied && spent >= part_of(&share, 0, limit) / 4);
+                (shares && !denied && spent >= part_of(&share, 0, limit) / 4);
     if (asks) twi_share_hurry(call, place);
 }
 

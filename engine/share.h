@@ -21,11 +21,35 @@
 #include "engine/count.h"
 #include "engine/limit.h"
 
+/* THE FIRST SECONDS. Engines that start together do not know of each other, and each would spend the whole limit. So
+ *   opened ─Redis has told how many live▶ meeting ─TWI_MEETING_MS▶ young ─nobody has come for TWI_YOUNG_MS▶ grown
+ *   opened, meeting (unless engines_expected says how many), and while young of keys of unknown total: a little of each limit
+ *   meeting with engines_expected, young: of each window limit / live at most, besides what the rule above says: totals that are on
+ *   their way may each miss a share of all others
+ * where live is the larger of what Redis told and engines_expected. Who has named a number is young until so many are there, and
+ * nobody has come for TWI_EXPECTED_MS; nobody is after TWI_YOUNG_MAX_MS.
+ * Where Redis may not be asked, fails to answer, or says nothing for TWI_OPENED_MS, an engine is alone, or one of engines_expected. */
+#define TWI_OPENED_MS 3000
+#define TWI_MEETING_MS \
+    100 /* the registry is asked several times by then (sync/live.c): processes of one start find each other */
+#define TWI_YOUNG_MS 1000
+#define TWI_EXPECTED_MS 3000
+#define TWI_YOUNG_MAX_MS 5000
+#define TWI_LITTLE_PART 128 /* of four engines that come late each spends so much of what is sold out: 2.3 % */
+#define TWI_LITTLE_UNITS 64 /* but so much at least, for few units are no rush */
+
 /* How many engines decide on the same limits; at least 1. Any thread. */
 TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
-    uint32_t live = twi_load_relaxed(&((tw_engine *)engine)->live_engines); /* a hint: as old as the last word */
+    tw_engine *own = (tw_engine *)engine;
+    uint32_t live = twi_load_relaxed(&own->live_engines); /* hints, all three: as old as the last word */
+    if (live != 0) return live;
+    live = twi_load_relaxed(&own->live_told);
+    if (live < own->options.engines_expected) live = own->options.engines_expected;
     return live != 0 ? live : 1;
 }
+void twi_share_open(tw_engine *engine); /* nobody has told anything; also in a forked child */
+/* How many live is known, as well as ever; or it cannot be. Any thread. */
+bool twi_share_is_settled(const tw_engine *engine);
 
 /* By the turn: Redis fails to answer since then (0: it answers), before away_since_ms says so. */
 void twi_share_outage(tw_engine *engine, int64_t since_ms);

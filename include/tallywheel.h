@@ -270,6 +270,13 @@ TW_API tw_status tw_open(const tw_options *options, tw_engine **engine);
  *  yet; it stays queued); TW_ERR_CLOSED; TW_ERR_MODE (from inside a hook, or inside tw_enter). */
 TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 
+/** Waits until this engine knows what it must know to decide well on limits over Redis: Redis has answered; how many engines live
+ *  has been known for a tenth of a second, in which others that start now have come; what tw_warm() asked for is here. Until then
+ *  a soft limit is spent from with care (docs/LIMITS.md). Changes nothing. In a host-driven engine it does the turns itself.
+ *  Answers: TW_OK (without Redis at once); TW_ERR_TIMEOUT (not yet); TW_ERR_CLOSED; TW_ERR_MODE (from inside a hook, or inside
+ *  tw_enter). */
+TW_API tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms);
+
 /** From now on calls that count answer TW_ERR_CLOSED. Safe beside running calls. Answers: TW_OK. */
 TW_API tw_status tw_stop(tw_engine *engine);
 

@@ -68,6 +68,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */
         sync->ledger.window_bytes_max = 0;
         sync->is_open = true;
+        twi_port_live(engine, 0); /* nor is there a registry */
     }
     sync->fd = -1;
     sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;

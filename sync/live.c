@@ -31,7 +31,10 @@ static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome
     if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
     if (live < 1 || live > UINT32_MAX) return false;
     sync->live.is_logged = false;
+    sync->live.told = (uint32_t)live;
+    if (now_ms < sync->live.before_until_ms && sync->live.told < sync->live.before) live = sync->live.before;
     twi_port_live(sync->engine, (uint32_t)live);
+    if (sync->live.told >= TWI_LIVE_MANY) sync->live.pause_ms = TWI_LIVE_EVERY_MS;
     return true;
 }
 
@@ -52,7 +55,9 @@ void twi_live_step(struct twi_sync *sync, int64_t now_ms) {
         .script = &script, .words = words, .key_count = 1, .word_count = 4, .told = told, .ctx = NULL};
     if (!twi_side_send(sync, &side, now_ms)) return;
     sync->live.asking = true;
-    sync->live.at_ms = now_ms + TWI_LIVE_EVERY_MS;
+    int64_t pause_ms = sync->live.pause_ms != 0 ? sync->live.pause_ms : TWI_LIVE_EVERY_MS;
+    sync->live.at_ms = now_ms + pause_ms;
+    sync->live.pause_ms = 2 * pause_ms < TWI_LIVE_EVERY_MS ? 2 * pause_ms : TWI_LIVE_EVERY_MS;
 }
 
 int64_t twi_live_due_ms(const struct twi_sync *sync) {
@@ -60,5 +65,10 @@ int64_t twi_live_due_ms(const struct twi_sync *sync) {
 }
 
 void twi_live_connected(struct twi_sync *sync, int64_t now_ms) {
-    if (!sync->live.is_logged) sync->live.at_ms = now_ms;
+    if (sync->live.is_logged) return;
+    sync->live.at_ms = now_ms;
+    sync->live.pause_ms = TWI_LIVE_FIRST_MS;
+    if (now_ms >= sync->live.before_until_ms || sync->live.told > sync->live.before)
+        sync->live.before = sync->live.told;
+    sync->live.before_until_ms = now_ms + TWI_LIVE_BACK_MS;
 }

@@ -11,12 +11,19 @@
 struct twi_sync;
 
 #define TWI_LIVE_EVERY_MS 1000
-#define TWI_LIVE_MS 5000          /* four words may be lost */
+#define TWI_LIVE_MS 5000 /* four words may be lost */
+#define TWI_LIVE_FIRST_MS \
+    10                   /* after the first word of a connection; doubled: who starts at the same time is met soon */
+#define TWI_LIVE_MANY 64 /* with so many engines nobody asks more often than once a second */
+#define TWI_LIVE_BACK_MS 5000     /* after a reconnect others are back by then: until then no fewer are believed */
 #define TWI_LIVE_REFUSED_MS 30000 /* before a Redis that refuses is asked again */
 
 struct twi_live {
-    char instance[33]; /* "": not named yet */
-    int64_t at_ms;     /* the next word */
+    char instance[33];     /* "": not named yet */
+    int64_t at_ms;         /* the next word */
+    int64_t pause_ms;      /* to the word after that */
+    uint32_t told, before; /* how many live; before this connection */
+    int64_t before_until_ms;
     bool asking, is_logged;
 };
 

@@ -179,11 +179,14 @@ static void what_is_used_is_within_its_bound_across_a_roll_over(void **state) {
 static void an_engine_that_begins_anew_learns_of_the_window_before(void **state) {
     (void)state;
     struct world world;
-    begin(&world, 1000);
+    begin(&world, 4000); /* both are live by then */
     await_all_live(&world);
     (void)take(&world, 0, 70);
     (void)take(&world, 1, 30);
-    fake_clock_advance_ms(&world.clock, 1000 + TW_HOUR / 4); /* not yet sent when its window ends */
+    fake_clock_advance_ms(&world.clock,
+                          world.first_ms + TW_HOUR - now_of(&world)); /* not yet sent when its window ends */
+    steps(&world, 5 * INTERVAL_MS / 10);
+    fake_clock_advance_ms(&world.clock, TW_HOUR / 4);
     assert_they_agree(&world);
     assert_status(tw_close(world.engines[1], 5000), TW_OK);
     world.engines[1] = NULL;

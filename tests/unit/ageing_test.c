@@ -182,6 +182,7 @@ static void a_denied_call_on_an_unknown_key_asks_for_its_total(void **state) {
     (void)state;
     struct rig rig;
     tw_family *family = ageing_open(&rig, 0);
+    hand_live(&rig, 1);
     store[1] = -90; /* others have given back */
     assert_i64_equal(rig_add(family, "k1", 100), 100);
     tw_verdict verdict;

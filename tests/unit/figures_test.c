@@ -169,7 +169,7 @@ static size_t hand_collect_near(void) {
 
 static tw_family *open_minutes(struct rig *rig) {
     hand_open(rig);
-    twi_port_live(rig->engine, 1);
+    hand_live(rig, 1);
     return rig_family(rig, "f", TW_ALIGNED, TW_MINUTE);
 }
 

@@ -124,6 +124,12 @@ static inline void lost_write(void *ctx, tw_family *family, tw_key key, int64_t 
     snprintf(log->key, sizeof log->key, "%.*s", (int)key.size, key.data != NULL ? (const char *)key.data : "");
 }
 
+/* So many engines live, and have for long. */
+static inline void hand_live(struct rig *rig, uint32_t count) {
+    twi_port_live(rig->engine, count);
+    twi_store_relaxed(&rig->engine->live_engines, count);
+}
+
 static inline void hand_init(struct rig *rig) {
     rig_init(rig);
     rig->options.redis_url = "hand:";

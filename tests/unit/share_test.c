@@ -32,7 +32,7 @@ static void an_engine_spends_no_more_than_its_share(void **state) {
     struct rig rig;
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
-    twi_port_live(rig.engine, 4);
+    hand_live(&rig, 4);
     assert_status(take(family, 25), TW_OK);
     assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
     assert_status(take(family, 1), TW_DENIED);
@@ -54,7 +54,7 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         uint32_t policy = i % 4;
         hand_open(&rig);
         tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
-        twi_port_live(rig.engine, 4);
+        hand_live(&rig, 4);
         twi_port_lease_away(rig.engine, 1);
         bool open = policy == TW_OUTAGE_OPEN;
         assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
@@ -126,7 +126,7 @@ static void the_short_way_is_the_long_one(void **state) {
     hand_open(&both.rig);
     tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
     for (uint64_t i = 0, steps = test_scale(40000); i < steps; i++) {
-        if (test_prng_chance(&prng, 1, 40)) twi_port_live(both.rig.engine, (uint32_t)test_prng_below(&prng, 5));
+        if (test_prng_chance(&prng, 1, 40)) hand_live(&both.rig, (uint32_t)test_prng_below(&prng, 5));
         if (test_prng_chance(&prng, 1, 60)) twi_port_lease_away(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
         if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
         if (test_prng_chance(&prng, 1, 3)) both.others += test_prng_between(&prng, 0, 12);
@@ -175,7 +175,7 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     hand_open(&rig);
     tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
     int64_t start_ms = rig_now(&rig), next_ms = start_ms + TW_MINUTE;
-    twi_port_live(rig.engine, 2);
+    hand_live(&rig, 2);
     assert_status(take(family, 4), TW_OK);
     tell(start_ms, 4);
     tell(start_ms - TW_MINUTE, 0);
@@ -216,7 +216,7 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_open(&rig);
     tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
     int64_t start_ms = rig_now(&rig);
-    twi_port_live(rig.engine, 4);
+    hand_live(&rig, 4);
     assert_status(take(family, 5), TW_OK);
     tell(start_ms, 5);
     assert_status(take(family, 26), TW_DENIED); /* as of an unknown total: 100 / 4 beyond what is known */
@@ -249,7 +249,7 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     char key[16];
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
-    twi_port_live(rig.engine, 8);
+    hand_live(&rig, 8);
     struct twi_answer answer = {.total = 1, .has_total = true};
     for (int i = 0; i < 200; i++) {
         snprintf(key, sizeof key, "%d", i);

@@ -257,6 +257,7 @@ static void slices_end_with_their_window(void **state) {
 static void slices_give_way_to_what_redis_tells(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    twi_port_live(rig.engine, 0); /* it may not be known */
     (void)acquire(family, 1, 1000, TW_OK);
     assert_true(cut(family, 1000));
     for (int i = 1; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK);

@@ -1,0 +1,174 @@
+/* ready_test.c -- the first seconds of an engine with Redis: how much of a soft limit it spends before it knows how many engines live,
+ * and what tw_ready() waits for. */
+#include "tests/unit/hand_driver.h"
+
+static int64_t admitted_of(tw_family *family, const char *key, int64_t limit) {
+    int64_t admitted = 0;
+    while (admitted <= limit && tw_acquire(family, tw_str(key), 1, limit, NULL) == TW_OK) admitted++;
+    return admitted;
+}
+
+static void tell_all(int64_t others) {
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        struct twi_answer answer = {.total = others + item.delta, .has_total = true};
+        twi_port_acknowledge(&item, &answer);
+    }
+}
+
+/* Spends what may be spent, and tells it to Redis, until nothing more may be. */
+static int64_t spend_and_sync(tw_family *family, const char *key, int64_t limit) {
+    int64_t sum = 0, more;
+    tw_reading reading;
+    do {
+        sum += more = admitted_of(family, key, limit);
+        (void)hand_collect(10);
+        assert_status(tw_read(family, tw_str(key), &reading), TW_OK);
+        while (hand->count != 0) hand_acknowledge(reading.local); /* nobody else has counted */
+    } while (more != 0);
+    return sum;
+}
+
+/* Goal: before Redis has told how many engines live, and for a moment after, only a little is spent of a limit; small limits are as
+ * ever; later a fair part of the whole at most, while others may just have begun; then all there is. */
+static void the_first_seconds_are_spent_with_care(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_verdict verdict;
+    assert_i64_equal(admitted_of(family, "k", 20000), 156);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 20000, &verdict), TW_DENIED);
+    assert_true(verdict.retry_after_ms >= 0 && verdict.retry_after_ms <= 1000);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    assert_i64_equal(admitted_of(family, "small", 64), 64);
+    assert_i64_equal(spend_and_sync(family, "k", 20000), 0);
+    twi_port_live(rig.engine, 4);
+    assert_i64_equal(spend_and_sync(family, "l", 20000), 156);
+    rig_pass(&rig, 100);
+    twi_port_live(rig.engine, 4);
+    assert_i64_equal(spend_and_sync(family, "l", 20000), 5000 - 156);
+    assert_status(tw_acquire(family, tw_str("l"), 1, 20000, &verdict), TW_DENIED);
+    assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
+    rig_pass(&rig, 900);
+    twi_port_live(rig.engine, 4);
+    assert_i64_equal(spend_and_sync(family, "l", 20000), 15000);
+    hand_close(&rig);
+}
+
+/* Goal: with engines_expected a fair part is spent as soon as Redis has told the total, and the larger number counts. */
+static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_init(&rig);
+    rig.options.engines_expected = 4;
+    rig_start(&rig);
+    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_verdict verdict;
+    assert_i64_equal(admitted_of(family, "k", 20000), 156);
+    assert_status(tw_acquire(family, tw_str("k"), 1, 20000, &verdict), TW_DENIED);
+    assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
+    twi_port_live(rig.engine, 1);
+    assert_i64_equal(admitted_of(family, "k", 20000), 0); /* of unknown total still */
+    (void)hand_collect(10);
+    tell_all(0);
+    assert_i64_equal(spend_and_sync(family, "k", 20000), 5000 - 156);
+    rig_pass(&rig, 2000);
+    twi_port_live(rig.engine, 8);
+    assert_i64_equal(spend_and_sync(family, "n", 20000), 2500);
+    rig_pass(&rig, 2000);
+    twi_port_live(rig.engine, 8);
+    assert_i64_equal(spend_and_sync(family, "n", 20000), 0); /* somebody came 2 s ago */
+    rig_pass(&rig, 1000);
+    twi_port_live(rig.engine, 8);
+    assert_i64_equal(spend_and_sync(family, "n", 20000), 17500);
+    hand_close(&rig);
+}
+
+/* Goal: the care ends: where fewer come than were expected, where Redis says nothing, where it may not be asked how many live. */
+static void the_care_ends(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct rig rig;
+        hand_init(&rig);
+        if (i == 0) rig.options.engines_expected = 4;
+        rig_start(&rig);
+        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        if (i == 0) twi_port_live(rig.engine, 1);
+        if (i == 2) twi_port_live(rig.engine, 0);
+        rig_pass(&rig, i == 2 ? 0 : 5000);
+        if (i == 0) twi_port_live(rig.engine, 1);
+        assert_i64_equal(spend_and_sync(family, "k", 20000), 20000);
+        hand_close(&rig);
+    }
+}
+
+/* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for a moment, or
+ * cannot be known; until then it says what is missing. */
+static void ready_waits_for_what_must_be_known(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    assert_status(tw_ready(rig.engine, 0), TW_OK);
+    rig_close(&rig);
+    hand_open(&rig);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
+    assert_non_null(strstr(tw_error_text(), "Redis does not answer"));
+    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
+    assert_non_null(strstr(tw_error_text(), "how many engines live"));
+    twi_port_live(rig.engine, 2);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
+    rig_pass(&rig, 100);
+    assert_status(tw_ready(rig.engine, 0), TW_OK);
+    tw_enter(rig.engine);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_MODE);
+    tw_leave(rig.engine);
+    assert_status(tw_stop(rig.engine), TW_OK);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_CLOSED);
+    hand_close(&rig);
+}
+
+static void ready_knows_a_registry_that_is_refused(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    twi_port_live(rig.engine, 0);
+    assert_status(tw_ready(rig.engine, 0), TW_OK);
+    hand_close(&rig);
+}
+
+static tw_status answer_in_hook;
+static bool in_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    answer_in_hook = tw_ready(ctx, 0);
+    return true;
+}
+
+static void ready_may_not_be_called_in_a_hook(void **state) {
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    options.on_window_closed = in_hook;
+    options.closed_ctx = rig.engine;
+    tw_family *family = rig_family_of(&rig, &options);
+    rig_add(family, "k", 1);
+    rig_pass(&rig, 2 * TW_MINUTE);
+    assert_status(tw_turn(rig.engine), TW_OK);
+    assert_status(answer_in_hook, TW_ERR_MODE);
+    rig_close(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_seconds_are_spent_with_care),
+        cmocka_unit_test(who_knows_how_many_come_spends_a_share_at_once),
+        cmocka_unit_test(the_care_ends),
+        cmocka_unit_test(ready_waits_for_what_must_be_known),
+        cmocka_unit_test(ready_knows_a_registry_that_is_refused),
+        cmocka_unit_test(ready_may_not_be_called_in_a_hook),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
