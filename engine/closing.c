@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_MS 1000 /* the script takes a pause of 2.5 times this for an outage */
+#define WORD_MS 1000 /* or less often, as Redis says; the script takes a pause of 2.5 times this for an outage */
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
@@ -559,12 +559,21 @@ int64_t twi_port_closing_due(tw_engine *engine) {
 
 /* ---- what is answered ---- */
 
+/* In a crowd all is said less often. */
+static int64_t word_ms(const struct tw_family *family) {
+    return family->closing.every_ms > WORD_MS ? family->closing.every_ms : WORD_MS;
+}
+static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
+    return word_ms(family) > WORD_MS && ms < word_ms(family) / 2 ? word_ms(family) / 2 : ms;
+}
+
 static void hear(struct tw_family *family, const struct twi_closing_answer *answer) {
     struct twi_family_closing *closing = &family->closing;
     int64_t now_ms = family->engine->turn_mono_ms;
-    if (closing->heard_ms == 0 || now_ms - closing->heard_ms > 5 * WORD_MS) closing->since_ms = now_ms;
+    if (closing->heard_ms == 0 || now_ms - closing->heard_ms > 5 * word_ms(family)) closing->since_ms = now_ms;
     closing->heard_ms = now_ms != 0 ? now_ms : 1;
     closing->known = true;
+    if (answer->every_ms > 0) closing->every_ms = answer->every_ms;
     if (answer->kind != TWI_CLOSING_TOLD_NEW) return;
     closing->kept_again = closing->kept_count < TWI_CLOSED_KEPT ? closing->kept_count : TWI_CLOSED_KEPT;
     closing->at_ms = now_ms;
@@ -582,7 +591,7 @@ static void told_family(struct tw_family *family, const struct twi_closing_say *
     }
     closing->in_flight = false;
     closing->came = closing->came || (heard && say->verb == TWI_CLOSING_SAY_COME);
-    closing->at_ms = now_ms + (heard ? WORD_MS : AGAIN_MS);
+    closing->at_ms = now_ms + (heard ? word_ms(family) : AGAIN_MS);
     if (say->verb == TWI_CLOSING_SAY_LEAVE && heard) {
         closing->left = true;
         closing->known = false;
@@ -609,7 +618,8 @@ static void told_ask(struct twi_closer *closer, const struct twi_closing_say *sa
     else if (kind == TWI_CLOSING_TOLD_LIST)
         enter(closer, TWI_CLOSER_LIST, now_ms);
     else
-        enter(closer, TWI_CLOSER_ASK, now_ms + (kind == TWI_CLOSING_TOLD_OTHER ? OTHER_MS : AGAIN_MS));
+        enter(closer, TWI_CLOSER_ASK,
+              now_ms + in_a_crowd(closer->generation->family, kind == TWI_CLOSING_TOLD_OTHER ? OTHER_MS : AGAIN_MS));
 }
 
 static void told_last(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {

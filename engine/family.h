@@ -39,6 +39,7 @@ struct twi_family_closing {
     int64_t at_ms;                   /* monotonic, as all here: the next word */
     int64_t heard_ms;                /* the last answer; 0: none yet */
     int64_t since_ms;                /* since when they have come without a pause */
+    int64_t every_ms;                /* how often Redis wants the word; 0: it has not said */
     int64_t kept[TWI_CLOSED_KEPT];   /* starts of windows closed last, in case Redis forgets it */
     uint32_t kept_count, kept_again; /* how many ever; how many of the last ones are to be said again */
     bool kept_in_flight;

@@ -226,6 +226,7 @@ struct twi_closing_answer {
     enum twi_closing_kind kind;
     bool again;       /* YOU: it was told before */
     const char *scan; /* READ: "0": all was read */
+    int64_t every_ms; /* how often the word is to be said; 0: not told */
 };
 /* The next thing to say. False: none. Each is answered exactly once, at the latest when the connection is lost. */
 bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say);

@@ -77,6 +77,7 @@ static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome
     if (said.kind == TWI_CLOSING_TOLD_NEW) doubt(sync, now_ms);
     if (said.kind != TWI_CLOSING_TOLD_REFUSED) sync->closers.is_logged = false;
     said.scan = reads ? nodes[4].text : "";
+    if (slot->say.verb == TWI_CLOSING_SAY_WORD && count > 4) (void)twi_node_i64(&nodes[4], &said.every_ms);
     for (size_t i = 5; reads && i < count; i++)
         if (nodes[i].type == TWI_NODE_STRING)
             twi_port_closing_name(sync->engine, &slot->say, tw_bytes(nodes[i].text, nodes[i].size));

@@ -20,16 +20,17 @@ static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t
 
 static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
                  size_t count, int64_t now_ms) {
-    int64_t live;
+    int64_t live, every_ms;
     (void)ctx;
     sync->live.asking = false;
     if (outcome != TWI_SIDE_ANSWERED) {
         if (count != 0) refused(sync, nodes, now_ms);
         return true;
     }
-    if (nodes->type != TWI_NODE_ARRAY || count != 4 || !twi_node_i64(&nodes[3], &live)) return false;
+    if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_i64(&nodes[3], &live)) return false;
     if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
-    if (live < 1 || live > UINT32_MAX) return false;
+    if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_i64(&nodes[4], &every_ms)) return false;
+    if (every_ms > TWI_LIVE_EVERY_MS) sync->live.at_ms += every_ms - TWI_LIVE_EVERY_MS;
     sync->live.is_logged = false;
     sync->live.told = (uint32_t)live;
     if (now_ms < sync->live.before_until_ms && sync->live.told < sync->live.before) live = sync->live.before;

@@ -1,5 +1,5 @@
 /* live.h -- this engine's place in the registry of live engines (script/live.lua).
- * Always true: its name stands there while it is connected and for TWI_LIVE_MS after; what it learns (how many live) stays as it
+ * Always true: its name stands there while it is connected and for TWI_LIVE_MS after (in a crowd five times as long as between two words); what it learns (how many live) stays as it
  * was last told while Redis is away: the others are cut off, too. A user who may not write the registry has one log line,
  * and shares as if it were alone. */
 #ifndef TWI_LIVE_H
@@ -10,12 +10,11 @@
 
 struct twi_sync;
 
-#define TWI_LIVE_EVERY_MS 1000
-#define TWI_LIVE_MS 5000 /* four words may be lost */
-#define TWI_LIVE_FIRST_MS \
-    10                   /* after the first word of a connection; doubled: who starts at the same time is met soon */
-#define TWI_LIVE_MANY 64 /* with so many engines nobody asks more often than once a second */
-#define TWI_LIVE_BACK_MS 5000     /* after a reconnect others are back by then: until then no fewer are believed */
+#define TWI_LIVE_EVERY_MS 1000 /* or less often, as Redis says: above 2,000 engines half a millisecond for each */
+#define TWI_LIVE_MS 5000       /* four words may be lost; in a crowd it is longer */
+#define TWI_LIVE_FIRST_MS 10   /* after a connection's first word; doubled: who starts at the same time is met soon */
+#define TWI_LIVE_MANY 64       /* with so many engines nobody asks more often than once a second */
+#define TWI_LIVE_BACK_MS 5000  /* after a reconnect others are back by then: until then no fewer are believed */
 #define TWI_LIVE_REFUSED_MS 30000 /* before a Redis that refuses is asked again */
 
 struct twi_live {

@@ -3,7 +3,9 @@
 --
 -- KEYS[1]  the family's engines (a hash): i:INSTANCE, "until number floor ends": when (ms) it is taken for dead, the number of its
 --          last word, and which windows it holds up: all that end after `floor`, and those of the list; h, when any engine was last
---          heard; f, until then nobody is chosen; o:START, a window that the last engine told before its time, and when its keys die
+--          heard; f, until then nobody is chosen; p, for how long (ms) nobody at all was heard, which is no time for those words;
+--          u:0 .. u:6, "end i:INSTANCE", who was seen to hold a window up; k, how far this was tidied; o:START, a window that the last
+--          engine told before its time, and when its keys die; m, there are such windows
 -- KEYS[2]  the window (a string): "c INSTANCE until", claimed; "p 0", claimed no more; "d INSTANCE", closed; "t INSTANCE", told before its
 --          time; behind that " a": it was told before, and " +": an engine came when it was claimed or closed, and holds it up
 -- KEYS[3]  the names of its keys (a set), until it is closed
@@ -19,7 +21,8 @@
 --            pass   it is claimed no more: its hook will not have it, another engine's may
 --            part   it was told before its time; 11 its start
 --            done   it was closed, surely; 11 its start
--- Answers  {status, ms of TIME, how many others live, of read: the next cursor, names ...}
+-- Answers  {status, ms of TIME, how many others live (roughly, where they are many), of read: the next cursor, names ...; of word: how
+--          often (ms) it is to be said}
 --          OK; WAIT others hold it up; LIST the names first; OTHER somebody else does it; YOU; AGAIN the same, and it was told before;
 --          DONE it is closed already; LATE it is, without what one that came too late has counted
 --          of come: START ... follow
@@ -29,8 +32,11 @@
 -- Who asks, or lists, holds the window up from then on. Where he has not been through, and it is claimed or closed at that moment, the
 -- figures of that closing lack what he has counted: it is closed once more, by him or by whoever else asks.
 -- Always true: the first write goes by redis.call, so that Redis refuses all or nothing; saying it again changes nothing but times;
--- time in which nobody at all was heard ends nobody's life: Redis was away, not they.
-local GAP_MS = 2500                      -- each engine says a word a second
+-- time in which nobody at all was heard ends nobody's life: Redis was away, not they. What a word costs does not grow with the engines;
+-- all are looked at when a window is asked for whose last known holder holds it up no more.
+local GAP_MS = 2500                      -- each engine says a word a second, and in a crowd as many do
+local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- how often: so often, or so many ms for each that there is
+local FEW = 64                           -- of so many all are counted
 local FRESH_MS = 1500                    -- first use: engines that live have come
 
 if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
@@ -39,60 +45,70 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(n) return string.format('%.0f', n) end
 
-local all, heard, from, members = redis.call('HGETALL', KEYS[1]), nil, 0, {}
-for i = 1, #all, 2 do
-  if all[i] == 'h' then heard = tonumber(all[i + 1])
-  elseif all[i] == 'f' then from = tonumber(all[i + 1])
-  else
-    local till, said, floor, ends = string.match(all[i + 1], '^(%d+) (%d+) (%-?%d+) (%S+)$')
-    if till then members[all[i]] = {tonumber(till), said, floor, ends} end
-  end
+local function member_of(value)
+  local till, said, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
+  return till and {tonumber(till), said, floor, ends}
 end
-local mine = members[me]
+local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'm')
+local heard, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
+local mine = member_of(values[1])
 if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
-members[me] = nil
 
 if verb == 'leave' then
   redis.call('HDEL', KEYS[1], me)
   return {'OK', now, 0}
 end
 
-local set, gone, others = {'h', text(now)}, {}, 0
-local pause = 0
-if heard and now - heard > GAP_MS then pause = now - heard end
-for field, member in pairs(members) do
-  local till = member[1] + pause
-  if till <= now then
-    gone[#gone + 1] = field
-    members[field] = nil
-  else
-    others = others + 1
-    if pause ~= 0 then
-      set[#set + 1] = field
-      set[#set + 1] = text(till) .. ' ' .. member[2] .. ' ' .. member[3] .. ' ' .. member[4]
-    end
-  end
-end
+local size = redis.call('HLEN', KEYS[1])
+local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
+if every > EVERY_MS then life = math.max(life, 4 * every) end
+if heard and now - heard > GAP_MS then paused = paused + now - heard end
+local clock = now - paused               -- by which words are good
 local forgotten = not mine and ARGV[5] == '1'
 if forgotten then from = math.max(from, now + life)
 elseif not heard then from = now + FRESH_MS end
-set[#set + 1] = 'f'
-set[#set + 1] = text(from)
-set[#set + 1] = me
-set[#set + 1] = text(now + life) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8])
-redis.call('HSET', KEYS[1], unpack(set))
-if #gone ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(gone)) end
+redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), me,
+  text(clock + life) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
 redis.pcall('PEXPIRE', KEYS[1], text(4 * life))
-if forgotten then return {'NEW', now, others} end
-if verb == 'word' then return {'OK', now, others} end
+
+-- The others: one of them, or nil if it does not live.
+local function live(value)
+  local member = member_of(value)
+  return member and member[1] > clock and member or nil
+end
+local members = setmetatable({}, {__index = function(_, field) return live(redis.call('HMGET', KEYS[1], field)[1]) end})
+local function look_at(fields, see)      -- true once `see` has said so
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 2) == 'i:' and fields[i] ~= me and see(fields[i], fields[i + 1]) then return true end
+  end
+  return false
+end
+if not heard or math.floor(now / 1000) ~= math.floor(heard / 1000) then -- some, once a second: who is dead goes
+  local page = redis.pcall('HSCAN', KEYS[1], values[5] or '0', 'COUNT', '64')
+  if not page.err then
+    look_at(page[2], function(field, value)
+      if not live(value) then redis.pcall('HDEL', KEYS[1], field) end
+    end)
+    redis.call('HSET', KEYS[1], 'k', page[1])
+  end
+end
+if forgotten then return {'NEW', now, size} end
+if verb == 'word' then return {'OK', now, size, every} end
 if verb == 'come' then
-  local out, over = {'OK', now, others}, {}
+  local out, over, all = {'OK', now, size}, {}, values[6] and redis.call('HGETALL', KEYS[1]) or {}
   for i = 1, #all, 2 do
     local start = string.match(all[i], '^o:(%-?%d+)$')
     if start and tonumber(all[i + 1]) > now then out[#out + 1] = start elseif start then over[#over + 1] = all[i] end
   end
+  if #out == 3 then over[#over + 1] = 'm' end
   if #over ~= 0 then redis.pcall('HDEL', KEYS[1], unpack(over)) end
   return out
+end
+
+local others = size
+if size <= FEW then
+  others = 0
+  look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (live(value) and 1 or 0) end)
 end
 
 local kind, who, till, marks = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*) ?([a+]*)$')
@@ -107,9 +123,24 @@ local function mark(told, more)
 end
 local function drained_by_others()
   local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
-  for _, member in pairs(members) do
-    if tonumber(member[3]) < last or string.find(member[4], listed, 1, true) then return false end
+  local function holds(_, value)
+    local member = live(value)
+    return member and (tonumber(member[3]) < last or string.find(member[4], listed, 1, true) ~= nil)
   end
+  local slot = 'u:' .. math.floor(last / 1000) % 7
+  local seen = string.match(redis.call('HMGET', KEYS[1], slot)[1] or '', '^' .. ARGV[9] .. ' (%S+)$')
+  if seen and seen ~= me and holds(seen, redis.call('HMGET', KEYS[1], seen)[1]) then return false end
+  local function note(field, value)
+    if not holds(field, value) then return false end
+    redis.call('HSET', KEYS[1], slot, ARGV[9] .. ' ' .. field)
+    return true
+  end
+  local cursor = '0'
+  repeat
+    local page = redis.call('HSCAN', KEYS[1], cursor, 'COUNT', '256')
+    if look_at(page[2], note) then return false end
+    cursor = page[1]
+  until cursor == '0'
   return true
 end
 
@@ -134,7 +165,7 @@ end
 if verb == 'part' then
   if kind ~= 'd' and kind ~= 'c' then
     put('t ' .. ARGV[3])
-    redis.pcall('HSET', KEYS[1], 'o:' .. ARGV[11], ARGV[10])
+    redis.pcall('HSET', KEYS[1], 'o:' .. ARGV[11], ARGV[10], 'm', '1')
     redis.pcall('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[10]) - now, 4 * life)))
   end
   return {'OK', now, others}

@@ -30,7 +30,7 @@
 local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
 local WANTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
 local NEW_MS = 1200                      -- by then others have been told of this engine, where they are few all of them
-local EVERY_MS, EVERY_MORE_MS = 150, 0.5 -- as in leases.lua
+local EVERY_MS, EVERY_MORE_MS = 150, 1   -- as in leases.lua
 local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more parts than that are looked at by pages, so many at once, not more often
 local function number(text) return tonumber(text or '0') or 0 end
 local function text(value) return string.format('%.0f', value) end

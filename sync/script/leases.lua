@@ -36,7 +36,7 @@ local LIFE_MS = 86400000                 -- and after that its life is over: sho
 local WANTED_MS = 5000
 local TIDY_MS = 1000
 local WAS_MAX, LOG_MAX, TOLD_MAX = 16, 64, 100
-local EVERY_MS, EVERY_MORE_MS = 150, 0.5 -- how often each comes: so often, or so many ms for each that there is (lease.lua)
+local EVERY_MS, EVERY_MORE_MS = 150, 1   -- how often each comes: so often, or so many ms for each that there is (lease.lua)
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end
 local me, known, said, fresh = ARGV[2], ARGV[3], ARGV[5], ARGV[6]
@@ -123,7 +123,7 @@ local function begin()
   put('tag', fresh)
   put('run', run)
   put('from', string.format('%.0f', now + wait))
-  put('to', string.format('%.0f', math.max(now + RESTARTED_MS, now + wait)))
+  put('to', string.format('%.0f', now + math.max(RESTARTED_MS, wait, 1.5 * EVERY_MORE_MS * n))) -- in a crowd they come seldom
   put('open', '0')
 end
 

@@ -105,7 +105,7 @@ static inline int64_t store_live(const struct store *store) {
 }
 
 static inline int64_t store_every_ms(const struct store *store) {
-    int64_t every_ms = store_live(store) / 2;
+    int64_t every_ms = store_live(store);
     return every_ms > 150 ? every_ms : 150;
 }
 

@@ -40,7 +40,7 @@ static const struct row {
     {"`tw:live`", "tw:live", "zset", TW_MINUTE},
     {COUNTER, "hits:", "string", TW_SECOND + DAY_AND_MORE},
     {"`tw:closers:` + the family's template with an empty key and a stamp of 0", "tw:closers:hits:", "hash",
-     2 * TW_MINUTE},
+     TW_SECOND + DAY_AND_MORE},
     {"`tw:closed:` + the same with the window's stamp", "tw:closed:hits:", "string", TW_SECOND + DAY_AND_MORE},
     {"`tw:names:` + the same", "tw:names:hits:", "set", TW_SECOND + DAY_AND_MORE},
     {"`tw:lease:` + a counter's name", "tw:lease:tv:", "hash", TW_HOUR + DAY_AND_MORE},
