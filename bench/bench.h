@@ -75,6 +75,7 @@ void command_acquire(Bench &bench);
 void command_memory(Bench &bench);
 void command_redis(Bench &bench);
 void command_sync(Bench &bench);
+void command_engines(Bench &bench);
 void command_floor(Bench &bench);
 
 } // namespace bench

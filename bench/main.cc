@@ -28,6 +28,7 @@ static const struct Command {
     {"memory", "bytes a counter", command_memory},
     {"redis", "Redis and memcached over a unix socket; Tallywheel with Redis behind it", command_redis},
     {"sync", "what counts cost a Redis: Tallywheel's batches, and the ways one would write by hand", command_sync},
+    {"engines", "what 10 to 10,000 engines cost a Redis while nothing happens, and a draw of theirs", command_engines},
 };
 
 [[noreturn]] static void usage() {
