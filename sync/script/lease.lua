@@ -29,7 +29,8 @@
 -- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
 local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
 local WANTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
-local NEW_MS = 1200                      -- by then others have been told of this engine, where they are few all of them
+local NEW_MS = 1200                      -- by then others have been told of this engine
+local FEW_NEW, SOON_MS = 16, 50          -- or sooner, where all of so few have come since it did
 local EVERY_MS, EVERY_MORE_MS = 150, 1   -- as in leases.lua
 local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more parts than that are looked at by pages, so many at once, not more often
 local function number(text) return tonumber(text or '0') or 0 end
@@ -54,7 +55,15 @@ if expiry ~= 0 and now >= expiry then
 end
 local live = math.max(1, number(epoch[5]))
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * live))
-local is_new_for = math.max(0, number(epoch[4]) + math.min(NEW_MS, every + 50) - now)
+local born = number(epoch[4])
+local is_new_for, soon = math.max(0, born + NEW_MS - now), math.max(SOON_MS, born + every + SOON_MS - now)
+if is_new_for > 0 and live <= FEW_NEW then
+  local all, untold = redis.call('HGETALL', KEYS[1]), false
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me and number(all[i + 1]) <= born then untold = true end
+  end
+  is_new_for = untold and math.min(is_new_for, soon) or 0
+end
 
 local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', 'd', 'k', me)
 local total, spent_all, floor, folded = number(had[1]), number(had[2]), number(had[3]), number(had[6])

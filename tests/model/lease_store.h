@@ -276,6 +276,19 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
     return true;
 }
 
+/* 0: all others have been told of it, or had time for that; else when it is to try again. */
+static inline int64_t store_new_for_ms(const struct store *store, int me, int64_t now_ms) {
+    int64_t born_ms = store->born_ms[me], left_ms = born_ms + 1200 - now_ms;
+    int64_t soon_ms = born_ms + store_every_ms(store) + 50 - now_ms;
+    bool untold = false;
+    if (left_ms <= 0) return 0;
+    for (int i = 0; i < STORE_INSTANCES; i++)
+        if (i != me && store->heard[i] && store->heard_ms[i] <= born_ms) untold = true;
+    if (!untold) return 0;
+    if (soon_ms < 50) soon_ms = 50;
+    return left_ms < soon_ms ? left_ms : soon_ms;
+}
+
 static inline void store_lease(struct store *store, const struct store_word *word, const char *run, int64_t now_ms,
                                struct store_answer *out) {
     out->answer.kind = TWI_LEASE_ENDED;
@@ -292,9 +305,8 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     out->stale = word->serial < mine->serial;
     if (out->stale) return;
     bool was_there = lease->there;
-    int64_t every_ms = store_every_ms(store),
-            is_new_until_ms = store->born_ms[me] + (every_ms < 1150 ? every_ms + 50 : 1200);
-    bool open = store->open && now_ms >= is_new_until_ms;
+    int64_t new_for_ms = store_new_for_ms(store, me, now_ms);
+    bool open = store->open && new_for_ms == 0;
     if (store_take_in(lease, mine, &word->ask) && store->open) {
         open = store->open = false;
         store_meet(store, store->id);
@@ -314,7 +326,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
                                             .total = lease->total,
                                             .spent_all = lease->spent > lease->floor ? lease->spent : lease->floor,
                                             .stranded = -1,
-                                            .wait_ms = now_ms < is_new_until_ms ? is_new_until_ms - now_ms : 0,
+                                            .wait_ms = new_for_ms,
                                             .risk = mine->risk};
     if (failed || word->ask.look) out->answer.stranded = store_look(store, lease, me, now_ms);
 }

@@ -242,7 +242,7 @@ static void who_has_left_is_folded_into_one_field(void **state) {
         comes(&engines[i], false);
     }
     redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
-    test_sleep_ms(300); /* they are new for so long */
+    test_sleep_ms(1250); /* they are new for so long */
     for (int i = 0; i <= ENGINES; i++) comes(&engines[i], false);
     for (int i = 0; i < ENGINES; i++) {
         assert_string_equal(says(&engines[i], 0, 2, 0, false), "2");
