@@ -567,7 +567,7 @@ static void run_live(struct redis_model *model, const struct model_word *words, 
     struct model_live *live = &model->store.live[own != MODEL_LIVE ? own : free];
     memcpy(live->instance, instance, sizeof live->instance);
     live->until_ms = model->now_ms + word_i64(&words[6]);
-    say(reply, "*3\r\n$2\r\nOK\r\n:%" PRId64 "\r\n:%zu\r\n", model->now_ms, count);
+    say(reply, "*4\r\n$2\r\nOK\r\n:%" PRId64 "\r\n:%zu\r\n:1000\r\n", model->now_ms, count);
 }
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
