@@ -153,6 +153,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->look_mono_ms = INT64_MAX;
     family->pack_mono_ms = INT64_MAX;
     family->prepared_start_ms = INT64_MIN;
+    family->opened_ms = twi_clock_read(&engine->clock);
     twi_store_relaxed(&family->over_ms, INT64_MIN);
     twi_store_relaxed(&family->gone_ms, INT64_MIN);
     twi_store_relaxed(&family->watermark_ms, INT64_MIN);

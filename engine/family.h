@@ -105,6 +105,7 @@ struct tw_family {
     uint32_t prepared_leaves;
     struct twi_home_plan prepared_home;
     int64_t prepared_start_ms;     /* the last window that was prepared for */
+    int64_t opened_ms;             /* engine time; in a forked child its parent's */
     uint32_t held;                 /* generations in memory, retired ones included */
     uint32_t packing;              /* the generation being packed; 0: none */
     uint32_t to_pack;              /* those that wait for it, by next_to_pack */

@@ -464,9 +464,11 @@ static void prepare(struct wheel *wheel) {
     }
     struct twi_generation *now = twi_window_find(family, span.start_ms);
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
-    if (forecast == 0) return;
-    if (family->keys_last > forecast) forecast = family->keys_last;
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    if (forecast == 0) return;
+    /* Of a family that began in the second half nobody knows how many will come yet, in this window or the next. */
+    if (expected == 0 && family->opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
+    if (family->keys_last > forecast) forecast = family->keys_last;
     if (expected > forecast) forecast = expected;
     if (family->prepared == NULL) {
         int64_t spare = spare_bytes(family, now, forecast);

@@ -183,6 +183,25 @@ static void a_forecast_takes_no_memory_from_living_counters(void **state) {
     }
 }
 
+/* Goal: E2. What a family has that was opened in the second half of its window says nothing of the next: no memory is taken on it.
+ * Method: some keys and turns at the end of an hour; then the same in the first half of the next and after its middle. */
+static void a_window_that_began_late_is_no_forecast(void **state) {
+    (void)state;
+    start(4 * MIB);
+    fake_clock_advance_ms(&rig.clock, 50 * TW_MINUTE);
+    turns(1);
+    tw_family *family = open_family("f", TW_HOUR, TW_FULL_REJECT);
+    for (int half = 0; half < 3; half++) {
+        for (uint64_t i = 0; i < 2000; i++) assert_status(tw_add(family, key_of(i, 12), 1, NULL), TW_OK);
+        int64_t before = test_memory_bytes(rig.engine);
+        turns(20);
+        if (half < 2) assert_i64_equal(test_memory_bytes(rig.engine), before);
+        if (half == 2) assert_true(test_memory_bytes(rig.engine) > before); /* this one was seen to grow */
+        fake_clock_advance_ms(&rig.clock, (half == 0 ? 15 : 30) * TW_MINUTE);
+        turns(half == 0 ? 20 : 0);
+    }
+}
+
 /* Goal: E3. More keys than there could ever be memory for are refused by name; as many as find none now take none. */
 static void keys_expected_that_cannot_be_held_are_refused_or_not_taken(void **state) {
     (void)state;
@@ -253,6 +272,7 @@ int main(void) {
         cmocka_unit_test_teardown(windows_of_drifting_key_lengths_do_not_overflow, stop),
         cmocka_unit_test_teardown(of_what_is_free_85_in_100_can_be_had_after_any_history, stop),
         cmocka_unit_test_teardown(a_forecast_takes_no_memory_from_living_counters, stop),
+        cmocka_unit_test_teardown(a_window_that_began_late_is_no_forecast, stop),
         cmocka_unit_test_teardown(keys_expected_that_cannot_be_held_are_refused_or_not_taken, stop),
         cmocka_unit_test_teardown(crumbs_are_seen_and_told, stop),
     };
