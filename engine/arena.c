@@ -190,8 +190,9 @@ static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines
 void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
+    account(arena,
+            -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: what is counted never passes the bound */
     if (!keep_for_next(arena, line, lines)) twi_room_give(&arena->room, line, lines);
-    account(arena, -(int64_t)lines * TWI_LINE_BYTES);
 }
 
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {

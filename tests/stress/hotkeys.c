@@ -5,6 +5,7 @@
 #include "tests/support/fake_driver.h"
 
 #include "engine/count.h"
+#include "engine/port.h"
 #include "engine/stripe.h"
 
 /* 0.. only added to | LIMITED.. only acquired | MIXED.. everything */
@@ -187,6 +188,9 @@ static int64_t fetch_striped(void) {
 
 static void check_hot_keys(bool synced) {
     field_open(synced);
+    if (synced)
+        twi_port_live(field.engine,
+                      0); /* nobody tells how many live: else it would spend with care for its first seconds */
     field.windows = test_scale(60);
     if (field.windows > FAKE_WINDOWS - 8) field.windows = FAKE_WINDOWS - 8;
     int64_t counted = team_work(6, use_hot_keys, NULL);

@@ -65,7 +65,8 @@ static void rig_open(struct rig *rig) {
 }
 
 static void answer(struct rig *rig, const struct twi_lease_ask *ask) {
-    struct twi_lease_answer told = {.kind = TWI_LEASE_TOLD, .open = true, .id = rig->store.epoch, .run = "run"};
+    struct twi_lease_answer told = {
+        .kind = TWI_LEASE_TOLD, .open = true, .id = rig->store.epoch, .run = "run", .life = "1", .whole = true};
     if (ask->lease != NULL) {
         run_lease(&rig->store, ask, &told);
         if (rig->store.loses) told.kind = TWI_LEASE_AGAIN;
