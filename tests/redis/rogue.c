@@ -17,7 +17,6 @@ struct rogue {
     pthread_t thread;
     _Atomic bool stop;
     _Atomic int accepted;
-    _Atomic int64_t longest_ms; /* that a connection lasted */
 };
 
 static const char *words_of(enum manner manner) {
@@ -34,7 +33,6 @@ static const char *words_of(enum manner manner) {
 /* One connection: says its words in its manner until the other side closes. */
 static void serve(struct rogue *rogue, int fd) {
     const char *words = words_of(rogue->manner);
-    int64_t began_ms = test_mono_ms();
     char bytes[4096];
     if (rogue->manner == HANGS_UP) return;
     if (rogue->manner != DRIPS) (void)!send(fd, words, strlen(words), MSG_NOSIGNAL);
@@ -43,8 +41,6 @@ static void serve(struct rogue *rogue, int fd) {
         if (poll(&pollfd, 1, 20) > 0 && recv(fd, bytes, sizeof bytes, 0) <= 0) break;
         if (rogue->manner == DRIPS && *words && send(fd, words++, 1, MSG_NOSIGNAL) < 0) break;
     }
-    int64_t lasted_ms = test_mono_ms() - began_ms;
-    if (lasted_ms > atomic_load(&rogue->longest_ms)) atomic_store(&rogue->longest_ms, lasted_ms);
 }
 
 static void *run(void *argument) {
@@ -84,8 +80,8 @@ static void rogue_stop(struct rogue *rogue) {
     rmdir(rogue->folder);
 }
 
-/* Goal: whatever the server says, adds go on, the connection is dropped within its deadline, tries are spread, and
- * closing keeps its time (faults 5, 6, 7, 9, 10). */
+/* Goal: whatever the server says, adds go on, the connection is dropped and another is made, and closing ends
+ * (faults 5, 6, 7, 9, 10). How soon: the simulator, on its own clock. */
 static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
     (void)state;
     for (enum manner manner = DRIPS; manner <= HANGS_UP; manner++) {
@@ -100,17 +96,13 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
         options.lost_ctx = &lost;
         assert_status(tw_open(&options, &engine), TW_OK);
         tw_family *family = family_of(engine, "rogue", TW_FOREVER, 0);
-        int64_t until_ms = test_mono_ms() + 900;
         int64_t added = 0;
-        for (; test_mono_ms() < until_ms; test_sleep_ms(1), added++)
+        for (; atomic_load(&rogue.accepted) < 3 && added < 60000; test_sleep_ms(1), added++)
             assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
-        int64_t began_ms = test_mono_ms();
         assert_status(tw_close(engine, 100), TW_ERR_TIMEOUT);
-        assert_true(test_mono_ms() - began_ms < 3000);
         rogue_stop(&rogue);
         assert_i64_equal(lost.by_reason[TW_LOST_CLOSED], added);
-        assert_true(rogue.accepted >= 2 && rogue.accepted < 100);
-        if (!test_is_slow()) assert_true(rogue.longest_ms < 900); /* two replies at most, each with its own 200 ms */
+        assert_true(rogue.accepted >= 3); /* each was dropped before the next was made */
     }
 }
 

@@ -212,7 +212,7 @@ static void what_callers_added_is_in_redis_or_reported(void **state) {
                                                .flush_scripts = 10,
                                                .refuse_writes = 10};
     uint64_t seeds[10000];
-    size_t count = test_seeds("engine_faults", test_scale(60), seeds, 10000);
+    size_t count = test_seeds("engine_faults", test_scale(25), seeds, 10000);
     for (size_t i = 0; i < count; i++) run_seed("engine_faults", seeds[i], &faults);
 }
 
@@ -231,7 +231,7 @@ static void what_a_wiped_redis_had_is_told_again(void **state) {
                                                .refuse_writes = 5,
                                                .wipe = 20};
     uint64_t seeds[10000];
-    size_t count = test_seeds("engine_wipe", test_scale(60), seeds, 10000);
+    size_t count = test_seeds("engine_wipe", test_scale(25), seeds, 10000);
     for (size_t i = 0; i < count; i++) run_seed("engine_wipe", seeds[i], &faults);
 }
 

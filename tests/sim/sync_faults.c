@@ -94,7 +94,7 @@ static void what_redis_forgets_is_sent_again(void **state) {
     (void)state;
     static const struct world_faults faults = {
         .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .restart = 2, .roll_back = 4, .flush_scripts = 5};
-    size_t runs = run_seeds("sync_rollback", 60, &faults, "noeviction");
+    size_t runs = run_seeds("sync_rollback", 25, &faults, "noeviction");
     assert_happened(runs, WORLD_ROLLED_BACK, WORLD_ROLLED_BACK);
     if (runs >= 50) assert_happened(runs, WORLD_UNBORN, WORLD_UNBORN);
     if (runs >= 10) assert_true(seen_rewrites > 0 && seen_replayed > 0);
@@ -107,7 +107,7 @@ static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
     (void)state;
     static const struct world_faults faults = {
         .cut_request = 100, .cut_reply = 100, .restart = 2, .roll_back = 10, .fail_over = 5, .poison = 20};
-    size_t runs = run_seeds("sync_rollback_poison", 20, &faults, "noeviction");
+    size_t runs = run_seeds("sync_rollback_poison", 10, &faults, "noeviction");
     assert_happened(runs, WORLD_POISONED, WORLD_POISONED);
 }
 
@@ -115,7 +115,7 @@ static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
 static void a_wiped_redis_gets_the_window_back(void **state) {
     (void)state;
     static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .wipe = 3};
-    size_t runs = run_seeds("sync_wipe", 60, &faults, "noeviction");
+    size_t runs = run_seeds("sync_wipe", 25, &faults, "noeviction");
     assert_happened(runs, WORLD_WIPED, WORLD_WIPED);
 }
 
@@ -124,7 +124,7 @@ static void an_evicted_ledger_doubles_nothing(void **state) {
     (void)state;
     static const struct world_faults faults = {
         .cut_request = 200, .cut_reply = 200, .tell_nobody = 3000, .evict_ledgers = 5};
-    size_t runs = run_seeds("sync_evict", 60, &faults, "volatile-lru");
+    size_t runs = run_seeds("sync_evict", 25, &faults, "volatile-lru");
     assert_happened(runs, WORLD_EVICTED, WORLD_EVICTED);
 }
 
@@ -133,7 +133,7 @@ static void without_memory_nothing_is_lost_or_doubled(void **state) {
     (void)state;
     static const struct world_faults faults = {.cut_request = 100, .cut_reply = 100, .restart = 2, .flush_scripts = 5};
     uint64_t seeds[1000];
-    size_t count = test_seeds("sync_memory", test_scale(30), seeds, 1000);
+    size_t count = test_seeds("sync_memory", test_scale(15), seeds, 1000);
     failed_allocations = 0;
     for (size_t i = 0; i < count; i++) {
         test_seed_begins("sync_memory", seeds[i]);
