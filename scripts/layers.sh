@@ -73,7 +73,7 @@ done | grep -v '^bench/peers/' | must_be_empty "every file opens by saying what 
 grep -rnE '/(work|home)/[a-z]' --include='*.[ch]' --include='*.sh' --include='*.md' --include='meson*' . 2>/dev/null |
     grep -vE '^\./(build/|scripts/layers\.sh)' | must_be_empty "no path of one machine"
 
-grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync layer tools examples tests docs include | grep -oE '[A-Za-z][0-9]+$' | tr a-z A-Z | sort -u |
+grep -rhoiE 'traps?[ _][elrs][0-9]+' engine sync layer tools examples tests docs include | grep -oE '[A-Za-z][0-9]+$' | tr '[:lower:]' '[:upper:]' | sort -u |
     while read -r trap; do grep -q "^| $trap |" docs/TRAPS.md || echo "$trap"; done |
     must_be_empty "traps that are cited are listed in docs/TRAPS.md"
 

@@ -158,7 +158,7 @@ static void fresh_processes_keep_a_soft_limit(void **state) {
     (void)state;
     for (enum start start = COLD; start <= COLD_EXPECTED; start++) {
         int64_t sum = admitted_by_all(start, 4, 20000, 2500);
-        print_message("%s: %lld of 20000\n", names[start], (long long)sum);
+        print_message("# %s: %lld of 20000\n", names[start], (long long)sum);
         assert_true(sum <= 20000 + (start == COLD ? 2000 : 600));
         assert_true(sum >= 20000 - 200);
     }

@@ -1,6 +1,7 @@
 /* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or not ours: an answer within the deadline, as
  * on_outage says, and nothing charged twice. */
 #include "tests/redis/strict_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -471,5 +472,5 @@ int main(void) {
         cmocka_unit_test(a_forked_child_asks_for_itself),
         cmocka_unit_test(an_idle_connection_may_be_closed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }

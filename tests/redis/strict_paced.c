@@ -2,6 +2,7 @@
  * charged once, and what is decided while Redis does not answer. The script's arithmetic: paced_script.c.
  * Method: where counts are compared, the bucket is one of a year, which loses nothing worth a unit during a test. */
 #include "tests/redis/strict_support.h"
+#include "tests/support/side_by_side.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -610,5 +611,5 @@ int main(void) {
         cmocka_unit_test(the_permissions_of_the_manual_suffice),
         cmocka_unit_test(what_it_does_not_go_with_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run_side_by_side(tests);
 }
