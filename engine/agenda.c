@@ -168,7 +168,7 @@ struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
 }
 
 void twi_agenda_renew(tw_engine *engine) {
-    engine->agenda = (struct twi_agenda){0};
+    engine->agenda = (struct twi_agenda){.news = NULL};
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
          family = twi_load_relaxed(&family->next)) {
         family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
