@@ -21,7 +21,7 @@ static bool grow_names(tw_engine *engine) {
     struct twi_roster *roster = &engine->roster;
     if (roster->names != NULL && roster->named < UINT32_C(2) << roster->names_log2) return true;
     uint32_t log2 = roster->names != NULL ? roster->names_log2 + 1 : NAMES_LOG2_MIN;
-    struct tw_family **old = roster->names, **names = calloc((size_t)1 << log2, sizeof *names);
+    struct tw_family **old = roster->names, **names = calloc((size_t)1 << log2, sizeof(void *));
     if (names == NULL) return old != NULL;
     size_t chains = old != NULL ? (size_t)1 << roster->names_log2 : 0;
     roster->names = names;

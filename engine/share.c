@@ -179,7 +179,7 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
 
 /* How much of what is left is this engine's until it hears of the others again. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
-    if (share->live == 1) return limit;
+    if (share->live <= 1) return limit;
     if (!share->is_known) return larger(limit / share->live, 1);
     return larger(larger(share->left / share->live, n), 1);
 }

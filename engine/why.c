@@ -11,9 +11,8 @@ static _Thread_local struct twi_why last __attribute__((tls_model("initial-exec"
 /* Larger, and only for sentences with figures: where the library was loaded late, it may come from the allocator. */
 static _Thread_local char own_text[TEXT_BYTES];
 
-__attribute__((cold, noinline)) tw_status twi_refuse(tw_status status, const char *constant_text) {
+__attribute__((cold, noinline)) void twi_why_set(tw_status status, const char *constant_text) {
     last = (struct twi_why){status, constant_text};
-    return status;
 }
 
 __attribute__((cold)) tw_status twi_refuse_with(tw_status status, const char *format, ...) {
@@ -41,49 +40,49 @@ const char *tw_error_text(void) {
 
 /* ---- what is said in more than one place ---- */
 
-tw_status twi_key_refuse(tw_key key) {
-    return twi_refuse(TW_ERR_KEY, key.size == 0                ? "key: it is empty"
-                                  : key.size > TW_KEY_SIZE_MAX ? "key: it is longer than 1024 bytes"
-                                                               : "key: its data is NULL");
+void twi_why_key(tw_key key) {
+    twi_why_set(TW_ERR_KEY, key.size == 0                ? "key: it is empty"
+                            : key.size > TW_KEY_SIZE_MAX ? "key: it is longer than 1024 bytes"
+                                                         : "key: its data is NULL");
 }
 
-tw_status twi_delta_refuse(void) {
-    return twi_refuse(TW_ERR_RANGE, "delta: not within +-TW_DELTA_MAX");
+void twi_why_delta(void) {
+    twi_why_set(TW_ERR_RANGE, "delta: not within +-TW_DELTA_MAX");
 }
 
-tw_status twi_sum_refuse(void) {
-    return twi_refuse(TW_ERR_RANGE, "delta: the count would not be within +-TW_COUNT_MAX");
+void twi_why_sum(void) {
+    twi_why_set(TW_ERR_RANGE, "delta: the count would not be within +-TW_COUNT_MAX");
 }
 
-tw_status twi_time_refuse(void) {
-    return twi_refuse(TW_ERR_RANGE, "unix_ms: not within the years 1000 to 9998");
+void twi_why_time(void) {
+    twi_why_set(TW_ERR_RANGE, "unix_ms: not within the years 1000 to 9998");
 }
 
-tw_status twi_units_refuse(int64_t n) {
-    return twi_refuse(TW_ERR_RANGE, n < 0 || n > TW_DELTA_MAX ? "n: not within 0..TW_DELTA_MAX"
-                                                              : "limit: not within 0..TW_DELTA_MAX");
+void twi_why_units(int64_t n) {
+    twi_why_set(TW_ERR_RANGE,
+                n < 0 || n > TW_DELTA_MAX ? "n: not within 0..TW_DELTA_MAX" : "limit: not within 0..TW_DELTA_MAX");
 }
 
-tw_status twi_refund_refuse(void) {
-    return twi_refuse(TW_ERR_RANGE, "n: more than was counted");
+void twi_why_refund(void) {
+    twi_why_set(TW_ERR_RANGE, "n: more than was counted");
 }
 
-tw_status twi_hold_refuse(void) {
-    return twi_refuse(TW_ERR_RANGE, "key: this process holds none");
+void twi_why_hold(void) {
+    twi_why_set(TW_ERR_RANGE, "key: this process holds none");
 }
 
-tw_status twi_full_refuse(void) {
-    return twi_refuse(TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)");
+void twi_why_full(void) {
+    twi_why_set(TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)");
 }
 
-tw_status twi_paced_refuse(void) {
-    return twi_refuse(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
+void twi_why_paced(void) {
+    twi_why_set(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
 }
 
-tw_status twi_store_refuse(void) {
-    return twi_refuse(TW_ERR_STORE, "redis_url: this engine has none");
+void twi_why_store(void) {
+    twi_why_set(TW_ERR_STORE, "redis_url: this engine has none");
 }
 
-tw_status twi_token_refuse(void) {
-    return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis");
+void twi_why_token(void) {
+    twi_why_set(TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis");
 }
