@@ -392,7 +392,9 @@ static void there_is_a_reason_in_a_forked_child_and_before_any_engine(void **sta
         bool refused =
             open_options("http://a/", 0) == TW_ERR_OPTIONS && strncmp(tw_error_text(), "redis_url: ", 11) == 0;
         bool counted = tw_add(hour, no_key, 1, NULL) == TW_ERR_KEY && strncmp(tw_error_text(), "key: ", 5) == 0;
-        _exit(inherited && refused && counted ? 0 : 1);
+        /* Another program ends it: valgrind would look for leaks among the parent's threads, which are not there. */
+        if (inherited && refused && counted) execl("/bin/true", "true", NULL);
+        _exit(1);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
