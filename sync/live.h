@@ -1,5 +1,6 @@
 /* live.h -- this engine's place in the registry of live engines (script/live.lua).
- * Always true: its name stands there while it is connected and for TWI_LIVE_MS after (in a crowd five times as long as between two words); what it learns (how many live) stays as it
+ * Always true: its name stands there while it is connected and for TWI_LIVE_MS after (in a crowd five times as long as
+ * between two words); what it learns (how many live) stays as
  * was last told while Redis is away: the others are cut off, too. A user who may not write the registry has one log line,
  * and shares as if it were alone. */
 #ifndef TWI_LIVE_H

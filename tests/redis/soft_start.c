@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROCESSES 16
@@ -40,18 +39,12 @@ struct run {
     tw_family *family;
 };
 
-static int64_t mono_ms(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000 + at.tv_nsec / 1000000;
-}
-
 static void *spend(void *arg) {
     struct run *run = arg;
-    int64_t admitted = 0, denied = 0, began_ms = mono_ms();
+    int64_t admitted = 0, denied = 0, began_ms = test_mono_ms();
     double per_ms = 10.0 / run->processes / THREADS;
     for (;;) {
-        int64_t passed_ms = mono_ms() - began_ms;
+        int64_t passed_ms = test_mono_ms() - began_ms;
         if (passed_ms >= run->spend_ms) break;
         for (int i = 0; i < 32; i++) {
             if (run->start == CALM && (double)(admitted + denied) >= per_ms * (double)passed_ms) break;

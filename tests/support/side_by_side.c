@@ -13,9 +13,9 @@
 #define AT_ONCE_DEFAULT 6
 
 struct apart {
-    pid_t pid; /* 0: not begun, or over */
+    pid_t pid; /* 0: over */
     FILE *output;
-    bool begun, over, passed;
+    bool over, passed;
 };
 
 /* TW_SIDE_BY_SIDE=1: one after the other, as a debugger or a doubt may want it. */
@@ -36,7 +36,6 @@ static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output, p
 }
 
 static void begin_test(struct apart *apart, const struct CMUnitTest *test) {
-    apart->begun = true;
     apart->output = tmpfile();
     if (apart->output == NULL) {
         fprintf(stderr, "no file for the output of %s: %s\n", test->name, strerror(errno));
