@@ -47,6 +47,22 @@ static void digest(struct redis_server *server, char out[64]) {
     snprintf(out, 64, "%s", redis_server_ask(server, "DEBUG", "DIGEST", NULL));
 }
 
+/* An audit that changes nothing. Engines say in the registry that they live, now and then, and that changes the data; an audit
+ * that changed something would do so each time. */
+static struct seen audit_that_only_looks(struct redis_server *server, tw_engine *engine,
+                                         const tw_audit_options *options, tw_audit_report *report) {
+    char before[64], after[64];
+    struct seen seen;
+    int tries = 0;
+    do {
+        assert_true(tries++ < 20);
+        digest(server, before);
+        seen = audit(engine, options, report);
+        digest(server, after);
+    } while (strcmp(before, after) != 0);
+    return seen;
+}
+
 static const char *const debug[] = {"--enable-debug-command", "yes", NULL};
 
 static void put_file(const struct redis_server *server, const char *content, char path[200]) {
@@ -61,7 +77,6 @@ static void put_file(const struct redis_server *server, const char *content, cha
 static void where_all_is_well_nothing_is_found(void **state) {
     (void)state;
     struct redis_server server;
-    char before[64], after[64];
     redis_server_start(&server, debug);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *ours = family_of(a, "well", TW_ALIGNED, TW_DAY), *theirs = family_of(b, "well", TW_ALIGNED, TW_DAY);
@@ -76,14 +91,7 @@ static void where_all_is_well_nothing_is_found(void **state) {
     assert_status(tw_flush(b, 5000), TW_OK);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
-    struct seen seen;
-    int tries = 0;
-    do { /* engines say in the registry that they live, now and then; an audit that changed something would do so each time */
-        assert_true(tries++ < 20);
-        digest(&server, before);
-        seen = audit(a, &options, &report);
-        digest(&server, after);
-    } while (strcmp(before, after) != 0);
+    struct seen seen = audit_that_only_looks(&server, a, &options, &report);
     assert_i64_equal(report.findings, 0);
     assert_i64_equal(report.ledgers, 2);
     assert_true(report.keys >= 1200);
@@ -120,7 +128,7 @@ static void counts_under_way_are_no_difference(void **state) {
 static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
     (void)state;
     struct redis_server server;
-    char before[64], after[64], ledger[128], name[128];
+    char ledger[128], name[128];
     redis_server_start(&server, debug);
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *family = family_of(engine, "wrong", TW_ALIGNED, TW_DAY);
@@ -133,12 +141,9 @@ static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
                      NULL); /* no name of the family's: stamps have 8 digits */
     redis_server_ask(&server, "HSET", ledger, "p", "4", NULL);
     redis_server_ask(&server, "HSET", "tw:ledger:cut", "v", "1", "n", "3", "3", "3 abc", NULL);
-    digest(&server, before);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
-    struct seen seen = audit(engine, &options, &report);
-    digest(&server, after);
-    assert_string_equal(before, after);
+    struct seen seen = audit_that_only_looks(&server, engine, &options, &report);
     assert_i64_equal(seen.by_kind[TW_AUDIT_NO_EXPIRY], 2); /* the key, and the ledger that was cut short */
     assert_string_equal(seen.name[TW_AUDIT_NO_EXPIRY], name);
     assert_i64_equal(seen.by_kind[TW_AUDIT_LEDGER], 2);
