@@ -3,28 +3,45 @@
 
 meson counts a TAP program as one; here each of its tests counts. A program that broke its plan, crashed or ran out of
 time counts as failed even if each line it managed to print was an `ok`. What failed is named on standard error, with the end of
-what it said: a log that is cut short keeps its end."""
+what it said: a log that is cut short keeps its end. What was skipped is named there, too, with its reason.
+
+"# left out: NAME: why" (test_leave_out() of tests/support) says of a test that it, or a part of it, did not run: its `ok` counts as
+skipped, wherever the line stands, for programs whose tests run side by side print it below. Such a line without a test of its name is a
+failure: it would have hidden one that did not run."""
 import glob
 import json
 import re
 import sys
 
 LINE = re.compile(r"^(not )?ok\b(?:\s+\d+)?(.*)$")
+NAME = re.compile(r"^\s*-?\s*(.*?)\s*(?:#.*)?$")
+SKIP = re.compile(r"#\s*skip\S*\s*(.*)", re.IGNORECASE)
 PLAN = re.compile(r"^1\.\.(\d+)")
+LEFT_OUT = re.compile(r"^# left out: ([^:]+): (.*)$")
 
 
-def count_program(test: dict) -> tuple[int, int, int]:
+def count_program(test: dict, left_out: list[str]) -> tuple[int, int, int]:
+    """What is skipped is named in left_out."""
     passed = failed = skipped = 0
     planned = None
-    for line in (test.get("stdout") or "").splitlines():
+    lines = (test.get("stdout") or "").splitlines()
+    reasons = {match.group(1): match.group(2) for match in map(LEFT_OUT.match, lines) if match}
+    unknown = set(reasons)
+    for line in lines:
         plan = PLAN.match(line)
         if plan:
             planned = (planned or 0) + int(plan.group(1))
+            reason = SKIP.search(line)
+            if planned == 0:
+                left_out.append("all of it: " + (reason.group(1) if reason else "no reason"))
         match = LINE.match(line)
         if not match:
             continue
-        if re.search(r"#\s*skip", match.group(2), re.IGNORECASE):
+        name, skip = NAME.match(match.group(2)).group(1), SKIP.search(match.group(2))
+        unknown.discard(name)
+        if skip or (name in reasons and not match.group(1)):
             skipped += 1
+            left_out.append(name + ": " + (skip.group(1) if skip else reasons[name]))
         elif match.group(1):
             failed += 1
         else:
@@ -32,11 +49,12 @@ def count_program(test: dict) -> tuple[int, int, int]:
     good = test["result"] in ("OK", "EXPECTEDFAIL")
     if planned is None:  # no TAP: the program is one test
         if test["result"] == "SKIP":
+            left_out.append("all of it")
             return 0, 0, 1
-        return (1, 0, 0) if good else (0, 1, 0)
+        return (1, 0, 0) if good and not unknown else (0, 1, 0)
     if planned == 0:
         return 0, 0, 1
-    failed += max(0, planned - passed - failed - skipped)
+    failed += max(0, planned - passed - failed - skipped) + len(unknown)
     if not good and test["result"] != "SKIP" and failed == 0:
         failed += 1
     return passed, failed, skipped
@@ -62,7 +80,10 @@ def main() -> int:
                 if not line.strip():
                     continue
                 test = json.loads(line)
-                counts = count_program(test)
+                left_out: list[str] = []
+                counts = count_program(test, left_out)
+                for line_out in left_out:
+                    print(f"skipped: {test.get('name', '?')}: {line_out}", file=sys.stderr)
                 if counts[1]:
                     name_failed(test)
                 total = [a + b for a, b in zip(total, counts)]

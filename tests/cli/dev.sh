@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..17
+echo 1..23
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -65,8 +65,9 @@ run 0 check list && grep -q format "$work/out" && ! grep -q . "$work/err"
 ok $? 'naming the steps of the check installs nothing'
 
 # A tree of its own, with a build that says much: the command is made there.
-mkdir -p "$work/tree/build"
+mkdir -p "$work/tree/build" "$work/tree/scripts"
 cp "$root/dev" "$work/tree/dev"
+cp "$root/scripts/count_tests.py" "$work/tree/scripts/"
 stand_in dpkg-query 'printf installed'
 stand_in meson 'seq -f "meson line %g" 40; mkdir -p "$2"; : >"$2/build.ninja"'
 stand_in ninja 'seq -f "[%g/140] Compiling" 140; echo "$@" >>'"$work/ninja"'
@@ -96,3 +97,25 @@ ok $? 'a program that breaks after its last test has failed'
 printf '%s\n' '{"name": "redis / x", "result": "ERROR", "stdout": "1..1\nnot ok 1 - a\n", "stderr": "it was 3\n"}' | counted '0 1 0' &&
     printf '%s\n' 'failed: redis / x (ERROR)' '    not ok 1 - a' '    it was 3' | cmp -s - "$work/said"
 ok $? 'what failed is named last, with what it said'
+printf '%s\n' '{"name": "unit / x", "result": "OK", "stdout": "1..2\n# left out: b: no AES\nok 1 - a\nok 2 - b\n"}' | counted '1 0 1' &&
+    printf '%s\n' 'skipped: unit / x: b: no AES' | cmp -s - "$work/said"
+ok $? 'a test that says it was left out has not passed, and its reason is named'
+printf '%s\n' '{"name": "x", "result": "OK", "stdout": "1..2\nok 1 - a\n# left out: a: why\n# left out: a: as well\nok 2 - ab\n"}' |
+    counted '1 0 1'
+ok $? 'the line stands where it will, as often as it will, and is of no other test'
+printf '%s\n' '{"name": "x", "result": "ERROR", "stdout": "1..1\n# left out: a: why\nnot ok 1 - a\n"}' | counted '0 1 0'
+ok $? 'a test that left something out and failed has failed'
+printf '%s\n' '{"name": "x", "result": "OK", "stdout": "1..1\n# left out: helper: why\nok 1 - a\n"}' | counted '1 1 0' &&
+    printf '%s\n' '{"name": "x", "result": "OK", "stdout": "# left out: a: why\n"}' | counted '0 1 0'
+ok $? 'what is left out under a name that no test has is a failure'
+printf '%s\n' '{"name": "y", "result": "OK", "stdout": "1..0 # SKIP no server\n"}' | counted '0 0 1' &&
+    printf '%s\n' 'skipped: y: all of it: no server' | cmp -s - "$work/said"
+ok $? 'a program that is skipped is named with its reason'
+
+# ./dev test itself, its build stood in for: what it says last is the sum.
+stand_in ninja 'exit 0'
+stand_in meson 'case $1 in setup) mkdir -p "$2"; : >"$2/build.ninja" ;; test) mkdir -p "$3/meson-logs"
+printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\n# left out: b: why\\nok 2 - b\\n\"}" >"$3/meson-logs/testlog.json" ;; esac'
+(root=$work/tree && run 0 test)
+[ "$(tail -n 1 "$work/out")" = '1 passed, 0 failed, 1 skipped' ]
+ok $? 'the last line of test tells how many were skipped'

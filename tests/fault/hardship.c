@@ -293,7 +293,10 @@ static void threads_come_and_go_without_growth(void **state) {
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
         if (round == rounds / 4) resident = test_rss_bytes();
     }
-    if (!test_is_slow()) assert_true(test_rss_bytes() < resident + (1 << 20));
+    if (test_is_slow())
+        test_leave_out("what a sanitizer holds for threads is counted with ours");
+    else
+        assert_true(test_rss_bytes() < resident + (1 << 20));
     assert_i64_equal(test_stat_of(home.engine, increments), 8 * (int64_t)rounds);
     assert_i64_equal(sums_of(&home).sum, 8 * (int64_t)rounds);
     assert_status(tw_close(home.engine, 100), TW_OK);

@@ -145,7 +145,10 @@ static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
     struct outcome plain = run(limit, true), shares = run(limit, false);
     if (limit <
         100000) { /* a machine that is busy elsewhere delays a sync by an interval or two, and they weigh more here */
-        if (test_is_slow()) return;
+        if (test_is_slow()) {
+            test_leave_out("a sanitizer delays every sync");
+            return;
+        }
         assert_true(shares.over <= limit / 20 && shares.over >= -limit / 20);
         assert_true(shares.outside <= shares.samples / 50);
         return;

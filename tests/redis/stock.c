@@ -308,7 +308,7 @@ static void lost_answers_neither_double_nor_lose(void **state) {
     await_redis("sale:x", sold, 3000);
     assert_true(calls[0] > 50);
     struct proxy_seen seen = proxy_look(proxy);
-    assert_true(test_is_slow() || seen.happened[PROXY_DROP_REPLY] > 10);
+    assert_true(seen.happened[PROXY_DROP_REPLY] > (test_is_slow() ? 0 : 10)); /* a tenth of the steps */
     assert_status(tw_close(engine, 5000), TW_OK);
     proxy_stop(proxy);
 }

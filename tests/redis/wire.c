@@ -173,7 +173,10 @@ static void a_dripping_reply_has_one_deadline(void **state) {
         assert_true(lasted_ms >= 590); /* never before its time */
         if (lasted_ms < best_ms) best_ms = lasted_ms;
     }
-    if (!test_is_slow()) assert_true(best_ms <= 660);
+    if (test_is_slow())
+        test_leave_out("a sanitizer delays the end of a reply by more than a tenth of its deadline");
+    else
+        assert_true(best_ms <= 660);
     rig_close(&rig);
 }
 
@@ -201,7 +204,10 @@ static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
         int64_t tries = proxy_look(rig.proxy).connections - before;
         /* Ceilings of 50, 100 ... 800 ms and more, half of each on average: about six; each at least 10 ms. */
         assert_true(tries >= 1 && tries <= 40);
-        if (!test_is_slow()) assert_true(cpu_ms() - began_ms < 750); /* no busy loop */
+        if (test_is_slow())
+            test_leave_out("what a sanitizer works is counted with ours");
+        else
+            assert_true(cpu_ms() - began_ms < 750); /* no busy loop */
         assert_i64_equal(test_stat_of(rig.engine, redis_connected), 0);
         proxy_manner(rig.proxy, PROXY_OPEN);
         proxy_cut_all(rig.proxy);

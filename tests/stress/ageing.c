@@ -103,7 +103,8 @@ static void add_and_look(struct member *member) {
     }
 }
 
-static void keep_books(uint64_t keys_max, uint32_t return_percent, uint32_t give_up_percent, uint32_t hold_percent) {
+static void keep_books(const char *test, uint64_t keys_max, uint32_t return_percent, uint32_t give_up_percent,
+                       uint32_t hold_percent) {
     field_open(keys_max);
     field.rounds = test_scale(40000);
     field.deadline_ms = test_mono_ms() + 8000;
@@ -122,25 +123,28 @@ static void keep_books(uint64_t keys_max, uint32_t return_percent, uint32_t give
                          atomic_load(&field.added[key]));
     assert_i64_equal(atomic_load(&field.lost), fake_driver_given_up());
     print_message("# %lld eras, %lld keys evicted\n", (long long)era, (long long)evicted);
-    assert_true(era >= ERAS_MIN || test_is_slow());
+    if (test_is_slow() && era < ERAS_MIN)
+        test_left_out(test, "a sanitizer leaves time for too few eras");
+    else
+        assert_true(era >= ERAS_MIN);
 }
 
 /* Goal: with room for all in use every unit reaches the driver once, and own adds stay seen over each move. */
 static void moving_keys_lose_nothing(void **state) {
     (void)state;
-    keep_books(4 * FAKE_KEYS, 0, 0, 20);
+    keep_books(__func__, 4 * FAKE_KEYS, 0, 0, 20);
 }
 
 /* Goal: the same in a family that is always full, so that each generation is crowded as soon as it begins. */
 static void crowded_generations_lose_nothing(void **state) {
     (void)state;
-    keep_books(24, 10, 0, 30);
+    keep_books(__func__, 24, 10, 0, 30);
 }
 
 /* Goal: what Redis refuses or can never take is settled once, wherever its cell stands. */
 static void refusals_lose_nothing(void **state) {
     (void)state;
-    keep_books(48, 20, 5, 30);
+    keep_books(__func__, 48, 20, 5, 30);
 }
 
 int main(void) {

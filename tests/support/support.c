@@ -180,6 +180,11 @@ void test_skip_program(const char *reason) {
     exit(tap ? 0 : 77);
 }
 
+void test_left_out(const char *test, const char *why) {
+    printf("# left out: %s: %s\n", test, why);
+    fflush(stdout);
+}
+
 /* ---- random numbers -------------------------------------------------------------------------------------------------- */
 
 static uint64_t splitmix_next(uint64_t *state) {

@@ -1,8 +1,8 @@
 /* support.h -- what every test program uses: seeds, scale, random numbers, a clock that obeys.
  *
  * A test program is a cmocka program with ONE group (its TAP output holds one plan). It includes this header instead of
- * <cmocka.h>. cmocka's skip() must not be used: 1.1.5 reports it as a failure; use test_skip_program() at the start of
- * main(), or say what was left out and return.
+ * <cmocka.h>. cmocka's skip() must not be used: 1.1.5 reports it as a failure. What cannot run here is said by
+ * test_skip_program() at the start of main(), or by test_leave_out() in the test.
  * Always true: a run can be repeated: TW_SEED=0x... gives the same numbers, TW_SCALE=percent the same amount of work. */
 #ifndef TEST_SUPPORT_H
 #define TEST_SUPPORT_H
@@ -50,6 +50,11 @@ bool test_is_slow(void);
 
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
+
+/* Says that this test, or a part of it, does not run here, and why: scripts/count_tests.py counts it as skipped, never as passed. The
+ * caller returns, or goes on with the rest. The line bears the name of the test: in a function that several call, pass it on. */
+#define test_leave_out(why) test_left_out(__func__, (why))
+void test_left_out(const char *test, const char *why);
 
 /* A file of the source, as "docs/SYNC.md", with a NUL at its end; fails where it cannot be read or has no room. */
 void test_read_source(const char *name, char *text, size_t size);

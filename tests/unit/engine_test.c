@@ -49,6 +49,7 @@ static void an_engine_leaves_nothing_behind(void **state) {
         assert_i64_equal(test_fd_count(), fds);
         if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads);
     }
+    if (UNDER_TSAN) test_leave_out("ThreadSanitizer's thread is counted with ours");
 }
 
 static void two_engines_know_nothing_of_each_other(void **state) {
@@ -166,7 +167,10 @@ static void a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends(void **
     int64_t begun_ms = test_mono_ms();
     assert_status(tw_close(rig.engine, 350), TW_ERR_TIMEOUT);
     assert_true(test_mono_ms() - begun_ms >= 340);
-    assert_true(test_is_slow() || test_mono_ms() - begun_ms < 2000);
+    if (test_is_slow())
+        test_leave_out("a sanitizer's time is counted with ours");
+    else
+        assert_true(test_mono_ms() - begun_ms < 2000);
     assert_true(calls >= 3);
 }
 
@@ -255,6 +259,7 @@ static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
         assert_status(tw_family_set(family, &options), TW_OK);
         rig_close(&rig);
     }
+    if (UNDER_TSAN) test_leave_out("ThreadSanitizer lets no forked child start a thread");
 }
 
 static void a_grandchild_is_a_new_instance_too(void **state) {

@@ -125,7 +125,7 @@ static void the_aes_hash_equals_its_plain_twin(void **state) {
     (void)state;
     twi_hash_fn *aes = twi_hash_aes();
     if (aes == NULL) {
-        printf("# no AES rounds on this processor: not compared\n");
+        test_leave_out("no AES rounds on this processor");
         return;
     }
     for (int x = 0; x < 256; x++) sbox[x] = substitute((unsigned char)x);

@@ -596,7 +596,10 @@ static void of_two_reloads_at_once_one_is_told_to_ask_again(void **state) {
 /* Goal: a child does not wait for the parent's threads, which were inside when it was made. */
 static void a_forked_child_reloads_by_itself(void **state) {
     (void)state;
-    if (test_is_slow()) return; /* a sanitizer does not survive the fork of several threads */
+    if (test_is_slow()) {
+        test_leave_out("a sanitizer does not survive the fork of several threads");
+        return;
+    }
     struct reader readers[3];
     write_limits(1000);
     assert_status(load(), TW_OK);

@@ -116,10 +116,16 @@ static void a_barrier_that_is_refused_reaches_nothing(void **state) {
     struct refused refused = {0};
     pthread_t thread;
     assert_non_null(twi_thread_here());
-    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) return;
+    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) {
+        test_leave_out("no barriers of the kernel here");
+        return;
+    }
     assert_int_equal(pthread_create(&thread, NULL, live_without_barriers, &refused), 0);
     pthread_join(thread, NULL);
-    if (!refused.works) return;
+    if (!refused.works) {
+        test_leave_out("no seccomp here");
+        return;
+    }
     assert_false(refused.reached);
     assert_int_equal(refused.error, ENOMEM);
     assert_int_equal(refused.lines, 1);

@@ -104,7 +104,10 @@ static void a_large_piece_is_free_segments_and_untouched_ones_together(void **st
 static void the_largest_arena_ends_where_line_numbers_end(void **state) {
     (void)state;
     struct twi_arena arena;
-    if (!twi_arena_make(&arena, UINT64_C(1) << 38)) return; /* this system gives no such range */
+    if (!twi_arena_make(&arena, UINT64_C(1) << 38)) {
+        test_leave_out("this system gives no range of 256 GiB");
+        return;
+    }
     uint32_t most = (uint32_t)((UINT64_C(1) << 32) - 2 * TWI_SEGMENT_LINES), line = twi_arena_take(&arena, most);
     assert_true(line != 0 && (uint64_t)line + most < UINT64_C(1) << 32);
     line = twi_arena_take(&arena, TWI_SEGMENT_LINES);

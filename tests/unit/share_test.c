@@ -118,6 +118,7 @@ static void look_at_ring(struct both *both) {
  * is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
 static void the_short_way_is_the_long_one(void **state) {
     (void)state;
+    enum { STEPS = 40000 };
     struct both both = {.pairs = 0};
     struct test_prng prng;
     tw_verdict by_short, by_long;
@@ -125,7 +126,7 @@ static void the_short_way_is_the_long_one(void **state) {
     test_prng_seed(&prng, test_seed());
     hand_open(&both.rig);
     tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
-    for (uint64_t i = 0, steps = test_scale(40000); i < steps; i++) {
+    for (int i = 0; i < STEPS; i++) {
         if (test_prng_chance(&prng, 1, 40)) hand_live(&both.rig, (uint32_t)test_prng_below(&prng, 5));
         if (test_prng_chance(&prng, 1, 60)) twi_port_lease_away(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
         if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
@@ -142,9 +143,9 @@ static void the_short_way_is_the_long_one(void **state) {
             both = (struct both){.rig = both.rig, .start_ms = by_long.window_start_ms};
         if (one == TW_OK) both.mine += n;
         look_at_ring(&both);
-        pairs += both.pairs;
+        pairs += both.pairs != 0;
     }
-    assert_true(pairs > 20 || test_is_slow());
+    assert_true(pairs > STEPS / 4); /* in some windows the two meet on one place of the ring */
     hand_close(&both.rig);
 }
 

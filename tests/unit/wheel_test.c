@@ -336,7 +336,10 @@ static void trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost
                   (long long)(test_memory_bytes(rig.engine) / windows), (long long)((test_rss_bytes() - rss) / windows),
                   (long long)(test_mono_ms() - begun_ms));
     assert_true(test_memory_bytes(rig.engine) / windows <= 400000000 / 525600);
-    if (!test_is_slow()) assert_true((test_rss_bytes() - rss) / windows <= 400000000 / 525600);
+    if (test_is_slow())
+        test_leave_out("what a sanitizer holds is counted with ours");
+    else
+        assert_true((test_rss_bytes() - rss) / windows <= 400000000 / 525600);
     assert_i64_equal(test_stat_of(rig.engine, entries), windows);
     for (int64_t minute = 0; minute < windows; minute += 97) {
         int64_t view;
@@ -367,8 +370,10 @@ static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) 
     fake_clock_advance_ms(&rig.clock, 8 * TW_HOUR);
     clock_t begun = clock();
     rig_turn(&rig);
-    assert_true(test_is_slow() ||
-                clock() - begun < CLOCKS_PER_SEC / 10); /* of this processor: the machine may be busy */
+    if (test_is_slow())
+        test_leave_out("a sanitizer's time is counted with ours");
+    else
+        assert_true(clock() - begun < CLOCKS_PER_SEC / 10); /* of this processor: the machine may be busy */
     assert_i64_equal(told.calls, 11);
     assert_i64_equal(rig_add(family, "a", 1), 1);
     rig_settle(&rig);
