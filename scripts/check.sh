@@ -175,6 +175,7 @@ step_arm64() {
 labels_not_modelled='G5 G6'
 step_models() {
     mkdir -p "$out/models"
+    python3 scripts/model_digests.py || return
     if ! g++ -E -x c++ - >/dev/null 2>&1 <<'END'
 #include <relacy/relacy.hpp>
 END

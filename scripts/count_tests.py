@@ -2,12 +2,12 @@
 """count_tests.py FOLDER -- of a build: prints "PASSED FAILED SKIPPED", counted over single tests, not programs.
 
 meson counts a TAP program as one; here each of its tests counts. A program that broke its plan, crashed or ran out of
-time counts as failed even if each line it managed to print was an `ok`. What failed is named on standard error, with the end of
-what it said: a log that is cut short keeps its end. What was skipped is named there, too, with its reason.
+time counts as failed even if each line it managed to print was an `ok`. What failed is named on standard error, with the
+end of what it said: a log that is cut short keeps its end. What was skipped is named there, too, with its reason.
 
-"# left out: NAME: why" (test_leave_out() of tests/support) says of a test that it, or a part of it, did not run: its `ok` counts as
-skipped, wherever the line stands, for programs whose tests run side by side print it below. Such a line without a test of its name is a
-failure: it would have hidden one that did not run."""
+"# left out: NAME: why" (test_leave_out() of tests/support) says of a test that it, or a part of it, did not run: its `ok`
+counts as skipped. The line may stand above or below, for programs whose tests run side by side print it below. Such a
+line without a test of its name is a failure: it would have hidden one that did not run."""
 import glob
 import json
 import re

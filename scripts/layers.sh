@@ -86,6 +86,9 @@ done | grep -v '^bench/peers/' | must_be_empty "every file is named in its folde
 in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|if \(test_is_slow\(\)\) return)' tests |
     must_be_empty "what a test leaves out it says by test_leave_out() (tests/support/support.h)"
 
+# ---- models are models of the code
+python3 scripts/model_digests.py | must_be_empty "tests/models repeat what the code says now"
+
 # ---- one version
 version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build)
 header=$(sed -n 's/^#define TW_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/tallywheel.h | paste -sd.)

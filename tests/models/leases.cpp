@@ -2,6 +2,23 @@
 // while threads acquire and refund.
 // Left out: the count in the cell, how much is drawn, the words on the wire (all of that: tests/model/leases.c), time. What Redis
 // answers is decided in one step of the turn. Sections are those of reclaim.h with the full fence (R1 to R6: reclaim.cpp).
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/lease.h:twi_lease_of 66d4c05ca353
+//   engine/lease.c:enlist e5b7417367a4
+//   engine/lease.c:lease_of df83cc280f08
+//   engine/lease.c:twi_lease_list e462a1ae03ac
+//   engine/lease.c:ask 0f9f27071be8
+//   engine/lease.c:put_back d4c8d1acc879
+//   engine/lease.c:fall_short 75e0b6564b30
+//   engine/lease.c:spend 0cd403328d65
+//   engine/lease.c:twi_lease_put_back 6600154e061b
+//   engine/lease_turn.c:take_out cdd8c2b47a0a
+//   engine/lease_turn.c:may_draw 537b8b1abc2b
+//   engine/lease_turn.c:is_at_rest c17f49e31de8
+//   engine/lease_turn.c:take_listed 297fa0a82e3d
+//   engine/lease_turn.c:numbers_told a1f587235808
+//   engine/lease_turn.c:restate_window dcd27e822826
+//   engine/lease_turn.c:begin_epoch 89d6d948556c
 #include "tests/models/model.hpp"
 
 enum { LEASES = 4 };

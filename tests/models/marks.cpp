@@ -3,6 +3,20 @@
 // lists of chunks and of windows (pushed, taken whole).
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/dirty.c:list_generation 61773d63101c
+//   engine/dirty.c:set_bit e40df7ba745a
+//   engine/dirty.c:twi_dirty_list 79b22daf837e
+//   engine/dirty.c:twi_dirty_mark decc38e3019a
+//   engine/port.c:take_marked_generations 19aa7902544f
+//   engine/port.c:make_item 3b79ac891a08
+//   engine/port.c:collect_chunk 75e792e94467
+//   engine/port.c:next_chunk 81a3bfc4f9e1
+//   engine/port.c:collect_pass f255ecb2f5f2
+//   engine/port.c:is_exhausted 6de3f30555de
+//   engine/port.c:pend_if_marked 00943e340b51
+//   engine/port.c:begin_full_collection 1c07d03c2763
+//   engine/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/models/model.hpp"
 
 enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2, CHUNKS = 2, CELLS = 2 };

@@ -1,7 +1,8 @@
 // model.hpp -- how the engine's protocols are put before relacy, and how their orderings are weakened one by one.
 //
 // A model repeats functions of engine/ word by word, on small structures: same steps, same names of operations, same
-// labels. Each operation carries its label; the runner weakens one label at a time and expects the model to fail:
+// labels. Its head names them, each with a digest of its text: scripts/model_digests.py tells which have changed since
+// somebody last read the two side by side (./dev check layers, ./dev check models). Each operation carries its label; the runner weakens one label at a time and expects the model to fail:
 //   acquire, release   that half of the operation becomes relaxed
 //   fence              the fence is gone
 //   step               the step that the label is about is done in the wrong way (said at its place in the model)

@@ -1,7 +1,14 @@
-// near.cpp -- models of share.c come_near() and port.c twi_port_collect_near(): counters near their limit, which are sent before
-// their interval is over; and of the notes of overshoot.c.
+// near.cpp -- models of share.c twi_share_hurry() and port.c twi_port_collect_near(): counters near their limit, which are
+// sent before their interval is over; and of the notes of overshoot.c.
 // Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
 // its interval, as one does that finds itself there already.
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/share.c:twi_share_hurry 2fde1b357c5f
+//   engine/port.c:twi_port_is_near b346cb34d63d
+//   engine/port.c:twi_port_collect_near 305a57903953
+//   engine/overshoot.c:twi_overshoot_note 8d82b7b6dca4
+//   engine/overshoot.c:let_go 4de3829224ed
+//   engine/overshoot.c:observe_all 8fa586f508bf
 #include "tests/models/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {
@@ -16,7 +23,7 @@ struct coming : rl::test_suite<coming, 3> {
             entered[i] = sent[i] = 0;
         }
     }
-    void come_near(unsigned own) {
+    void hurry(unsigned own) {
         unsigned none = 0;
         if (twi_load_relaxed(&near[own]) != 0) return;
         if (is_weak(Q1, STEP)) { // Q1 step: a store, where another may have come
@@ -46,8 +53,8 @@ struct coming : rl::test_suite<coming, 3> {
     void thread(unsigned index) {
         if (index < 2) {
             VAR(cell[index]) = 1;
-            come_near(index);
-            if (index == 0) come_near(0);
+            hurry(index);
+            if (index == 0) hurry(0);
             return;
         }
         for (int i = 0; i < 2; i++) collect_near();

@@ -1,6 +1,32 @@
 // stripes.cpp -- models of engine/stripe.* and slice.c: a counter becomes striped while threads add, read, take and seal.
 // Left out: which adder asks and when (but not the asking: S5, S6), the edge of the range, DIRTY of each word (as in
-// marks.cpp, word by word), `base` and `shown`; two stripes, limits of a few units.
+// marks.cpp, word by word), `base` and `shown`, a look without units; two stripes, limits of a few units.
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/cell.h:twi_cell_local 37154efab913
+//   engine/cell.c:twi_cell_freeze 63808179fb4b
+//   engine/limit.c:take 920ff51ec493
+//   engine/stripe.h:twi_stripes_of b8b96f71c712
+//   engine/stripe.h:twi_stripes_add 634f5e6e5dc0
+//   engine/stripe.c:twi_stripes_sum abe6d4c94e2c
+//   engine/stripe.c:twi_stripes_count c97001c50a36
+//   engine/stripe.c:freeze_word b719c2d7cef8
+//   engine/stripe.c:twi_stripes_fold 4ca9a97dff5b
+//   engine/stripe.c:twi_stripes_freeze fbb004163a7b
+//   engine/stripe.c:add_to_stripe f67f58d57090
+//   engine/stripe.c:add_to_trunk 568093d9b08b
+//   engine/stripe.c:add_striped bbd882481c39
+//   engine/stripe.c:twi_stripes_add_anew e43f11e0c7ba
+//   engine/stripe.c:twi_stripe_ask ac51718655d0
+//   engine/stripe.c:freeze_local a8559353ffca
+//   engine/stripe.c:twi_stripes_make 45d00409b0f1
+//   engine/stripe.c:twi_stripes_turn 513db2547cef
+//   engine/slice.c:twi_slices_cut 599b0eeae6e6
+//   engine/slice.c:take_of bcd03d92aaf8
+//   engine/slice.c:take_of_any bd19a83bdb5d
+//   engine/slice.c:are_true 64401792e8e6
+//   engine/slice.c:take_exactly 542f457ae998
+//   engine/slice.c:twi_slices_take 4075a6f55212
+//   engine/table.c:twi_table_seal 5655be92f29a
 #include "tests/models/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };
@@ -149,7 +175,7 @@ struct striped {
         do {
             if ((word & FROZEN) != 0) return slices_take(twi_load_acquire(&meta, S2), n, most, own);
             if (value_of(word) + n > most) return DENIED;
-        } while (!twi_cas_acqrel(&local, &word, word + ((unsigned)n << COUNT_SHIFT), C2));
+        } while (!twi_cas_weak_acqrel(&local, &word, word + ((unsigned)n << COUNT_SHIFT), C2));
         return OK;
     }
 
@@ -170,15 +196,17 @@ struct striped {
         } while (!twi_cas_weak_acqrel(&local, &word, word | FROZEN, C1));
         if (is_weak(C1, STEP)) twi_store_relaxed(&final, value_of(word)); // C1 step: FROZEN before final
     }
-    int seal() {
+    int seal() { // twi_table_seal(): the stripes, then the cell's own word
+        int shared = (twi_load_relaxed(&meta) & STRIPED) != 0 ? seal_words() : 0;
+        return shared + freeze();
+    }
+    int freeze() {
         unsigned word = twi_load_relaxed(&local);
-        int whole;
         do {
-            if ((word & FROZEN) != 0) break;
+            if ((word & FROZEN) != 0) return twi_load_relaxed(&final);
             twi_store_relaxed(&final, value_of(word));
         } while (!twi_cas_weak_acqrel(&local, &word, word | FROZEN, C1));
-        whole = twi_load_relaxed(&final);
-        return (twi_load_relaxed(&meta) & STRIPED) != 0 ? whole + seal_words() : whole;
+        return value_of(word);
     }
     int seal_words() {
         if (is_weak(S4, STEP)) { // S4 step: the trunk first (E34)

@@ -3,6 +3,34 @@
 // copying and publishing, into a larger leaf or into two under a node; walkers go by records; the turn seals and freezes.
 // Left out: memory that runs out, keys_max, keys of more than one line, spare records (given records stay unused unless
 // they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/cell.h:twi_cell_count befcda67a000
+//   engine/cell.h:twi_cell_local 37154efab913
+//   engine/cell.c:twi_cell_freeze 63808179fb4b
+//   engine/table.h:twi_leaf_find f4eb3c63b554
+//   engine/table.h:twi_index_descend d99ec474e0ae
+//   engine/table.h:twi_index_find 4bb52ce58836
+//   engine/table.h:twi_table_find c3acbe04d4ac
+//   engine/table.h:twi_cell_publish 3d4a8ab7d49e
+//   engine/table.c:add_chunk 7d066cc775dd
+//   engine/table.c:take_record 5237250a0788
+//   engine/table.c:prepare_record 79271313bc86
+//   engine/table.c:claim_slot 1b1285632bd9
+//   engine/table.c:twi_table_insert b37f81ab7a93
+//   engine/table.c:twi_table_find_further 6f8e2469755c
+//   engine/table.c:twi_table_walk cdbb734850b7
+//   engine/table.c:twi_table_seal 5655be92f29a
+//   engine/grow.c:take_copy 29a5fc320a8e
+//   engine/grow.c:twi_leaf_close 89a0c363d3b1
+//   engine/grow.c:place_slot 23d798f04d7e
+//   engine/grow.c:fill_copy 432633fe405c
+//   engine/grow.c:twi_leaf_grow 8611400f4356
+//   engine/grow.c:step_over a41a972cca70
+//   engine/grow.c:twi_index_leaf 83da1d57e549
+//   engine/home.h:twi_home_find cb2496e0798f
+//   engine/home.c:claim f625f6840ff6
+//   engine/home.c:twi_home_take e2b051c376f4
+//   engine/home.c:twi_home_give d19d63927b56
 #include "tests/models/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };

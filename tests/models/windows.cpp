@@ -1,8 +1,33 @@
 // windows.cpp -- models of engine/window.c, of family.h and count.c where windows change, and of the turn's ownership.
 // The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
 // key that begins a life behind the back of another (N1, N2); a window that is told to be over (N5, N2); a bucket's word that goes
-// on in the next window (N3, N4); times of a family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the phase of a window, as copiers read it.
-// Left out: memory that runs out, announcing to the wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
+// on in the next window (N3, N4); times of a family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the
+// phase of a window, as copiers read it.
+// Left out: memory that runs out, a map that is replaced before it is full, a copy given up half-way, announcing to the
+// wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
+// Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
+//   engine/window.c:look 00d15b526865
+//   engine/window.c:live_in 25b43972e087
+//   engine/window.c:copy_into e8942daefeb7
+//   engine/window.c:count_live 6c5557ad7dd1
+//   engine/window.c:replace_map f32f3896efb2
+//   engine/window.c:twi_window_find 91e51dd7d8ef
+//   engine/window.c:enter 79e6d197b83d
+//   engine/window.c:twi_window_unlink_dropped 7c90f8d1d030
+//   engine/family.h:twi_window_at c6c455eb73bc
+//   engine/family.h:twi_family_takes_until 2529a1ee656b
+//   engine/count.c:still_lives_before c742b249a113
+//   engine/count.c:still_current d7667a572f80
+//   engine/count.c:twi_place_make 703b1feb242b
+//   engine/closing.c:fill_word 64e2de07c73a
+//   engine/wheel.c:is_its_turn d18fc63e77c8
+//   engine/gcra.c:close_before 4dde61a6638a
+//   engine/gcra.c:take 32e92fffe19e
+//   engine/family.c:note_what_is_over 39bb1d391b7a
+//   engine/family.c:apply_policies 5cc373920a64
+//   engine/api.c:status_of_absent_window 7d7e783077db
+//   engine/engine.c:twi_engine_take_turn e94039f533c9
+//   engine/engine.c:twi_engine_leave_turn 6eece2637bd7
 #include "tests/models/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };
@@ -211,7 +236,7 @@ struct lives : rl::test_suite<lives, 3> {
         } else {                     // still_lives_before()
             if (twi_load_relaxed(&clock) != 2) return;
             twi_fence_seqcst(N1);
-            if (f.find(1) == 0) lives_now = true; // were it there, its probe would be closed (table.cpp)
+            if (f.find(1) == 0) lives_now = true; // twi_table_close_probe() would close it
         }
     }
     void after() {

@@ -51,8 +51,9 @@ bool test_is_slow(void);
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
 
-/* Says that this test, or a part of it, does not run here, and why: scripts/count_tests.py counts it as skipped, never as passed. The
- * caller returns, or goes on with the rest. The line bears the name of the test: in a function that several call, pass it on. */
+/* Says that this test, or a part of it, does not run here, and why: scripts/count_tests.py counts it as skipped, never as
+ * passed. The caller returns, or goes on with the rest. The line bears the name of the test: in a function that several
+ * tests call, pass it on. */
 #define test_leave_out(why) test_left_out(__func__, (why))
 void test_left_out(const char *test, const char *why);
 

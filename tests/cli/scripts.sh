@@ -1,0 +1,65 @@
+#!/bin/sh
+# scripts.sh ROOT -- scripts that compare texts of the project: do they find what they are for?
+# Method: a tree of a few files, one of which is changed at a time. Prints TAP.
+set -u
+scripts=$1/scripts
+TW_ROOT=$(mktemp -d)
+export TW_ROOT
+trap 'rm -rf "$TW_ROOT"' EXIT
+number=0
+
+ok() { # STATUS SENTENCE
+    number=$((number + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $number - $2"; else echo "not ok $number - $2"; fi
+}
+
+run() { # EXPECTED-STATUS SCRIPT ARGS...: true if it ends so; what it says is in $TW_ROOT/said
+    expected=$1 script=$2
+    shift 2
+    python3 "$scripts/$script" "$@" >"$TW_ROOT/said" 2>&1
+    status=$?
+    [ $status -eq "$expected" ] && return
+    echo "# $script $* ended with $status, should end with $expected"
+    sed 's/^/# /' "$TW_ROOT/said"
+    return 1
+}
+
+says() {
+    grep -qF -- "$1" "$TW_ROOT/said"
+}
+
+echo 1..8
+
+# ---- models carry digests of what they copy
+
+mkdir -p "$TW_ROOT/tests/models" "$TW_ROOT/engine"
+mark() { # BODY
+    printf '#include "x.h"\n\nint before(void);\n\n/* Marks. */\nstatic void mark(int n) {\n%s\n}\n\nint after(void) {\n    return 1;\n}\n' \
+        "$1" >"$TW_ROOT/engine/dirty.c"
+}
+mark '    if (n > 0) store(n); /* D1 */'
+printf '// a.cpp -- a model.\n//   engine/dirty.c:mark\nint main() {}\n' >"$TW_ROOT/tests/models/a.cpp"
+
+run 1 model_digests.py
+ok $? 'a model without a digest is not believed'
+run 0 model_digests.py --renew && run 0 model_digests.py && [ ! -s "$TW_ROOT/said" ]
+ok $? 'renewed, it is, without a word'
+mark '    if (n > 0)
+        store(n);       /* D1, pairs with D2: "} */'
+run 0 model_digests.py
+ok $? 'comments and blanks are no change'
+mark '    store(n); if (n > 0) return; /* D1 */'
+run 1 model_digests.py && says 'tests/models/a.cpp: engine/dirty.c: mark() has changed' && says 'model_digests.py --renew'
+ok $? 'a step moved is one: model, file and function are named, and the command'
+sed -i 's/return 1/return 2/' "$TW_ROOT/engine/dirty.c"
+run 0 model_digests.py --renew tests/models/a.cpp && sed -i 's/return 2/return 3/' "$TW_ROOT/engine/dirty.c" && run 0 model_digests.py
+ok $? 'what it does not name may change'
+sed -i 's/mark(int/tag(int/' "$TW_ROOT/engine/dirty.c"
+run 1 model_digests.py --renew && says 'engine/dirty.c has no function mark()'
+ok $? 'a function that is gone cannot be renewed'
+rm "$TW_ROOT/engine/dirty.c"
+run 1 model_digests.py && says 'has no function'
+ok $? 'nor one whose file is gone'
+printf '// b.cpp -- a model.\n' >"$TW_ROOT/tests/models/b.cpp"
+run 1 model_digests.py && says 'b.cpp: names no function'
+ok $? 'a model that names nothing is not believed'
