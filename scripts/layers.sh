@@ -89,6 +89,9 @@ in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|i
 # ---- models are models of the code
 python3 scripts/model_digests.py | must_be_empty "tests/models repeat what the code says now"
 
+# ---- what is named exists
+python3 scripts/doc_names.py | must_be_empty "what docs/*.md name exists"
+
 # ---- one version
 version=$(sed -n "s/^  version: '\(.*\)',/\1/p" meson.build)
 header=$(sed -n 's/^#define TW_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/tallywheel.h | paste -sd.)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # scripts.sh ROOT -- scripts that compare texts of the project: do they find what they are for?
 # Method: a tree of a few files, one of which is changed at a time. Prints TAP.
+# shellcheck disable=SC2016  # backticks that are text
 set -u
 scripts=$1/scripts
 TW_ROOT=$(mktemp -d)
@@ -28,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..8
+echo 1..16
 
 # ---- models carry digests of what they copy
 
@@ -63,3 +64,42 @@ ok $? 'nor one whose file is gone'
 printf '// b.cpp -- a model.\n' >"$TW_ROOT/tests/models/b.cpp"
 run 1 model_digests.py && says 'b.cpp: names no function'
 ok $? 'a model that names nothing is not believed'
+
+# ---- what the docs name exists
+
+mkdir -p "$TW_ROOT/docs" "$TW_ROOT/tests/redis"
+printf 'static void mark(int n) {\n    or(n); /* D1 */\n}\n' >"$TW_ROOT/engine/dirty.c"
+printf '#define take(n) and(n) /* D2 */\n' >"$TW_ROOT/engine/port.h"
+printf 'static void a_b_c_d(void **state) {\n}\n' >"$TW_ROOT/tests/redis/wire.c"
+printf 'static void e_f_g_h(void **state) {\n}\n' >"$TW_ROOT/tests/redis/other.c"
+doc() { # TEXT
+    printf '%s\n' "$1" >"$TW_ROOT/docs/A.md"
+}
+
+doc '| D1, D2 | dirty.c `mark`; port.h `take` | or |
+Of `mark()`, `engine/dirty.c`, `port.*`, `redis/wire`: `wire.c` `a_b_c_d`; `e_f_g_h`; build/tests/redis_wire.'
+run 0 doc_names.py && [ ! -s "$TW_ROOT/said" ]
+ok $? 'names that lead somewhere are passed over in silence'
+doc '| D1 | dirty.c `stamp` | or |'
+run 1 doc_names.py && says 'docs/A.md:1: no function stamp() in engine/dirty.c'
+ok $? 'a function that is not in its file is named'
+doc '| D1 | dirty.c `mark`, `take` | or |'
+run 1 doc_names.py && says 'no function take() in engine/dirty.c'
+ok $? 'one of another file, too'
+doc '| D1, D3 | dirty.c `mark` | or |'
+run 1 doc_names.py && says 'label D3 stands in none of engine/dirty.c'
+ok $? 'and a label that the code does not bear'
+doc 'Then `unmark()`, and `not_there`.'
+run 1 doc_names.py && says 'no function unmark()' && says 'no word not_there'
+ok $? 'so is a function, or a word, that is nowhere'
+doc '| a fault | `wire.c` `a_b_c_d`, `e_f_g_h` |'
+run 1 doc_names.py && says 'no test e_f_g_h in tests/redis/wire.c'
+ok $? 'a test that stands in another file'
+doc 'See `gone.c`, `engine/port.c`, `unit/wire`.'
+run 1 doc_names.py && says 'no file gone.c' && says 'no file engine/port.c' && says 'no file unit/wire'
+ok $? 'a file that is gone'
+doc '```
+build/tests/redis/wire
+```'
+run 1 doc_names.py && says 'docs/A.md:2: no program build/tests/redis'
+ok $? 'a program that is not built, also where it is to be copied from'

@@ -1,5 +1,5 @@
 /* stripe_test.c -- counters that threads contend for: where their adds go, that every read finds all of them, and who asks for
- * stripes. Contention itself is in tests/stress/stripes.c; here stripes are asked for by hand, and the next turn makes them. */
+ * stripes. Contention itself is in tests/stress/hotkeys.c; here stripes are asked for by hand, and the next turn makes them. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/stripe.h"

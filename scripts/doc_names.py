@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""doc_names.py [DOC...] -- does what docs/*.md names exist?
+
+Of what stands in backticks: `name()` is a function or a macro; `file.c`, `folder/file.c`, `file.*` is a file, and so is
+a test named as `stress/history`; any other word with a _ in it stands somewhere in the code. Names right behind a file
+of tests (`wire.c` `one_test`, `another_one`) are tests of that file. build/tests/SUITE_NAME is a program of that suite,
+in backticks or not. In the table of labels (docs/CONCURRENCY.md, column "where") each name is a function of the file
+named before it, and each label stands in one of the row's files.
+Always true: each line of output is one name that leads nowhere; exit status 0 only if there is none."""
+import fnmatch
+import glob
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import c_source
+
+ROOMS = ("engine", "sync", "layer", "include", "tools", "tests", "bench", "examples", "scripts")
+KINDS = "c|cc|cpp|h|hpp|lua|sh|py"
+TICKED = re.compile(r"`([^`\n]+)`")
+TOKEN = re.compile(rf"`([^`\n]+)`|((?:\w+/)*\w+\.(?:{KINDS}))\b")
+FILE = re.compile(rf"^(?:[\w-]+/)*[\w-]+\.(?:{KINDS}|\*)$")
+TEST = re.compile(r"^(?:unit|model|models|stress|sim|redis|fault|cli|fuzz)/\w+$")
+CALL = re.compile(r"^([a-z_]\w*)\(\)$")
+WORD = re.compile(r"^[a-z]\w*_\w*[a-z0-9]$")
+BEGINNING = re.compile(r"^([a-z]\w*_)(?:…|\.\.\.)$")
+BUILT = re.compile(r"\bbuild/tests/((\w+?)_)?(\w+)")
+LABELS = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|")
+
+
+class Tree:
+    def __init__(self) -> None:
+        below = [path for room in ROOMS for path in glob.glob(room + "/**/*", recursive=True)]
+        self.files = [path for path in below if os.path.isfile(path)]
+        self.words: set = set()
+        self.functions: set = set()
+        for path in self.files:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+            except UnicodeDecodeError:
+                continue
+            self.words.update(re.findall(r"[A-Za-z_]\w*", text))
+            if path.endswith((".c", ".h", ".cc", ".cpp", ".hpp")):
+                self.functions.update(c_source.functions(path), c_source.macros(path))
+            if path == "include/tallywheel.h":
+                self.functions.update(re.findall(r"\b(tw_\w+)\(", text))
+
+    def named(self, name: str, first: str = "") -> list[str]:
+        """The files that a name may mean; those below `first` alone, if there are any."""
+        found = [path for path in self.files if any(fnmatch.fnmatchcase(path, to) for to in (name, "*/" + name))]
+        return [path for path in found if path.startswith(first)] or found
+
+    def defines(self, path: str, name: str) -> bool:
+        return name in c_source.functions(path) or name in c_source.macros(path)
+
+
+def check_labels(tree: Tree, line: str) -> list[str]:
+    """A row of the table of labels."""
+    wrong, paths, here = [], [], []
+    for ticked, bare in TOKEN.findall(line.split("|")[2]):
+        if FILE.match(bare or ticked):
+            here = tree.named(bare or ticked, "engine/")
+            paths += here
+            if not here:
+                wrong.append(f"no file {bare or ticked}")
+        elif not here or not any(tree.defines(path, ticked) for path in here):
+            wrong.append(f"no function {ticked}() in {' '.join(here) or 'a file named before it'}")
+    text = ""
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            text += file.read()
+    for label in LABELS.match(line).group(1).split(", ") if paths else []:
+        if not re.search(rf"\b{label}\b", text):
+            wrong.append(f"label {label} stands in none of {' '.join(paths)}")
+    return wrong
+
+
+def check_ticked(tree: Tree, text: str, tests: list[str]) -> str:
+    """What is wrong with one name, or nothing; tests: the files of tests named right before it."""
+    call, beginning = CALL.match(text), BEGINNING.match(text)
+    if call and call.group(1) not in tree.functions:
+        return f"no function {text}"
+    if (FILE.match(text) and not tree.named(text)) or (TEST.match(text) and not tree.named(f"tests/{text}.*")):
+        return f"no file {text}"
+    if beginning and not any(name.startswith(beginning.group(1)) for name in tree.functions):
+        return f"no function that begins with {beginning.group(1)}"
+    if WORD.match(text) and tests and not any(tree.defines(path, text) for path in tests):
+        return f"no test {text} in {' '.join(tests)}"
+    return f"no word {text} in the code" if WORD.match(text) and text not in tree.words else ""
+
+
+def check(tree: Tree, doc: str) -> list[str]:
+    wrong = []
+    with open(doc, encoding="utf-8") as file:
+        text_all = file.read()
+    words = re.sub(r"^```.*?^```", lambda block: "\n" * block.group(0).count("\n"), text_all, flags=re.M | re.S)
+    for number, (line, whole) in enumerate(zip(words.split("\n"), text_all.split("\n")), 1):
+        found = check_labels(tree, line) if LABELS.match(line) else []
+        for built in BUILT.finditer(whole):
+            if not os.path.exists(f"tests/{built.group(2)}/{built.group(3)}.c"):
+                found.append(f"no program {built.group(0)}")
+        tests, end = [], 0
+        for match in TICKED.finditer(line):
+            text, between = match.group(1), line[end : match.start()]
+            tests = tests if between in (" ", ", ") else []
+            found.append(check_ticked(tree, text, tests))
+            end = match.end()
+            if FILE.match(text):
+                tests = [path for path in tree.named(text, "tests/redis/") if path.startswith("tests/")]
+                tests = tests if line[end : end + 2] == " `" else []
+        wrong += [f"{doc}:{number}: {what}" for what in dict.fromkeys(found) if what]
+    return wrong
+
+
+def main() -> int:
+    os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    tree = Tree()
+    wrong = [what for doc in sorted(sys.argv[1:] or glob.glob("docs/*.md")) for what in check(tree, doc)]
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
