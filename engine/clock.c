@@ -55,6 +55,13 @@ int64_t twi_clock_mono_ms(struct twi_clock *clock) {
     return system_ms(CLOCK_MONOTONIC_COARSE);
 }
 
+int64_t twi_clock_mono_us(struct twi_clock *clock) {
+    if (clock->hook != NULL) return clock->hook(clock->ctx, TW_CLOCK_MONOTONIC) / 1000;
+    struct timespec now;
+    twi_clock_system_monotonic(&now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 /* ---- the word: engine time, and whether callers read for themselves ---------------------------------------------- */
 
 static int64_t word_of(int64_t now_ms, int64_t flag) {

@@ -79,6 +79,7 @@ TWI_INLINE int64_t twi_clock_now_ms(struct twi_clock *clock) {
 
 /* The monotonic clock (the hook's, or the system's coarse one), never cached. */
 int64_t twi_clock_mono_ms(struct twi_clock *clock);
+int64_t twi_clock_mono_us(struct twi_clock *clock); /* the system's fine one, in place of the coarse */
 
 /* The system's monotonic clock, whatever the hook says: for sleeping (signal.c). */
 struct timespec;

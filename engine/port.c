@@ -464,6 +464,9 @@ int64_t twi_port_wall_ms(tw_engine *engine) {
 int64_t twi_port_mono_ms(tw_engine *engine) {
     return twi_clock_mono_ms(&engine->clock);
 }
+int64_t twi_port_mono_us(tw_engine *engine) {
+    return twi_clock_mono_us(&engine->clock);
+}
 
 /* splitmix64: in a simulator all that is random follows from the seed. */
 static uint64_t seeded(tw_engine *engine) {

@@ -251,6 +251,7 @@ void twi_port_log(tw_engine *engine, int level, int event, const char *format, .
 const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
 int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
+int64_t twi_port_mono_us(tw_engine *engine); /* the same clock, as fine as it is: not the system's coarse one */
 /* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */
 void twi_port_random(tw_engine *engine, void *out, size_t size);
 /* Adds to a statistic; safe from any thread. */

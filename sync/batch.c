@@ -79,10 +79,10 @@ static size_t group_size(const struct twi_item *items, size_t count, bool look_a
 }
 
 /* How many of the items fit, their keys rendered into the batch. */
-static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count) {
+static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count, size_t most) {
     char name[TWI_REDIS_KEY_MAX];
     size_t taken = 0;
-    if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
+    if (count > most) count = most;
     for (; taken < count; taken++) {
         size_t size = twi_port_render(&items[taken], name);
         /* 128 bytes: a length before the name, delta and expiry with theirs, and a group for each item at worst. */
@@ -114,7 +114,7 @@ struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, c
                                    size_t *taken) {
     struct twi_batch *batch = twi_batch_empty(how->now_ms);
     if (!batch) return NULL;
-    size_t fits = put_keys(batch, items, count);
+    size_t fits = put_keys(batch, items, count, how->keys_max);
     put_args(batch, items, fits, how);
     batch->items = malloc(fits * sizeof *items);
     if (!batch->items || batch->keys.failed || batch->args.failed) {

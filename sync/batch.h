@@ -11,7 +11,7 @@
 #include "engine/port.h"
 #include "sync/wire.h"
 
-/* 1000 keys are about 1 ms of Redis's one thread; 256 KiB bound the longest names, and what one sending may cost us. */
+/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the longest names, and what one sending may cost us. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
@@ -44,6 +44,7 @@ struct twi_freeze {
     bool look_always; /* ask for each key's expiry, whatever INCRBY answers: after a reconnect, and now and then */
     int64_t redis_offset_ms; /* Redis's clock minus ours: ends of from-first lives are told by Redis's */
     int64_t now_ms;
+    uint32_t keys_max; /* 1..TWI_BATCH_ITEMS_MAX */
 };
 
 /* Sorts items so that those of one kind and expiry stand together: one group on the wire. */

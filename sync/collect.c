@@ -13,6 +13,11 @@ uint64_t twi_sync_unsettled(const struct twi_sync *sync) {
     return sync->ledger.last - sync->ledger.acked;
 }
 
+bool twi_sync_is_full(const struct twi_sync *sync) {
+    bool has_ledger = sync->merge == TW_MERGE_SCRIPT;
+    return twi_sync_unsettled(sync) >= (has_ledger ? twi_depth_load(&sync->depth).batches : TWI_PIPELINE_MAX);
+}
+
 bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms) {
     struct twi_batch *batch = twi_batch_empty(now_ms);
     if (batch) twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
@@ -25,6 +30,7 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
         .look_always = now_ms < sync->look_until_ms || now_ms % LOOK_PERIOD_MS < LOOK_SHARE_MS,
         .redis_offset_ms = sync->offset_ms,
         .now_ms = now_ms,
+        .keys_max = twi_depth_load(&sync->depth).keys,
     };
     twi_batch_sort(sync->staging, count, how.look_always);
     for (size_t at = 0, taken = 0; at < count; at += taken) {
@@ -110,11 +116,11 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         return;
     }
     if (twi_replicas_hold(sync) || twi_parts_hold(&sync->parts)) return;
-    if (now_ms < sync->collect_hold_ms || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX) return;
+    if (now_ms < sync->collect_hold_ms || twi_sync_is_full(sync)) return;
     collect_near(sync, now_ms);
-    if (twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || !begin(sync, now_ms)) return;
+    if (twi_sync_is_full(sync) || !begin(sync, now_ms)) return;
     sync->collecting = true;
-    while (sync->collecting && twi_sync_unsettled(sync) < TWI_PIPELINE_MAX && !twi_parts_are_full(&sync->parts)) {
+    while (sync->collecting && !twi_sync_is_full(sync) && !twi_parts_are_full(&sync->parts)) {
         int64_t wait_ms = 0;
         size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
         if (room == 0) {

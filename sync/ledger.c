@@ -25,6 +25,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
     }
     ledger->acked = settled;
     ledger->confirmed = ledger->replicated = 0;
+    ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
 }
@@ -73,6 +74,7 @@ void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint6
     else
         ledger->head = batch;
     ledger->tail = batch;
+    if (!ledger->unconfirmed) ledger->unconfirmed = batch;
 }
 
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number) {
@@ -82,9 +84,14 @@ struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t numb
 }
 
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger) {
+    return ledger->unconfirmed;
+}
+
+/* `confirmed` has moved back, or onward by more than one. */
+static void seek_unconfirmed(struct twi_ledger *ledger) {
     struct twi_batch *batch = ledger->head;
     while (batch && batch->number <= ledger->confirmed) batch = batch->next;
-    return batch;
+    ledger->unconfirmed = batch;
 }
 
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger) {
@@ -94,6 +101,7 @@ bool twi_ledger_is_replaying(const struct twi_ledger *ledger) {
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
     twi_check(batch->before == ledger->confirmed);
     ledger->confirmed = batch->number;
+    ledger->unconfirmed = batch->next;
     if (batch->number > ledger->acked) ledger->acked = batch->number;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
     ledger->window_bytes += twi_batch_bytes(batch);
@@ -155,6 +163,7 @@ static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct 
     else
         ledger->head = step;
     if (!next) ledger->tail = step;
+    if (ledger->unconfirmed == next) ledger->unconfirmed = step;
 }
 
 static void reckon_window(struct twi_ledger *ledger) {
@@ -168,6 +177,7 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
     while (batch && batch->number + TWI_LEDGER_REMEMBERS <= last) batch = batch->next;
     if (!batch || batch->before <= ledger->confirmed || batch->before > ledger->acked) return false;
     ledger->confirmed = batch->before;
+    ledger->unconfirmed = batch;
     if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
     reckon_window(ledger);
     return true;
@@ -176,6 +186,7 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
                               uint64_t nonce) {
     ledger->confirmed = head->last;
+    seek_unconfirmed(ledger);
     if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
     struct twi_batch *next = twi_ledger_unconfirmed(ledger);
     reckon_window(ledger);
@@ -217,6 +228,7 @@ void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch) {
     else
         ledger->head = batch->next;
     if (ledger->tail == batch) ledger->tail = before;
+    if (ledger->unconfirmed == batch) ledger->unconfirmed = batch->next;
     batch->next = NULL;
 }
 
@@ -226,18 +238,19 @@ void twi_ledger_free(struct twi_ledger *ledger) {
         ledger->head = batch->next;
         twi_batch_free(batch);
     }
-    ledger->tail = NULL;
+    ledger->tail = ledger->unconfirmed = NULL;
 }
 
 bool twi_ledger_is_valid(const struct twi_ledger *ledger) {
     twi_check(ledger->replicated <= ledger->confirmed && ledger->confirmed <= ledger->acked &&
               ledger->acked <= ledger->last);
-    const struct twi_batch *before = NULL;
+    const struct twi_batch *before = NULL, *unconfirmed = NULL;
     for (const struct twi_batch *batch = ledger->head; batch; before = batch, batch = batch->next) {
         twi_check(batch->before < batch->number && batch->number <= ledger->last);
         if (before) twi_check(batch->before == before->number || batch->number == before->number + 1);
         twi_check(batch->number > ledger->acked || batch->items == NULL);
+        if (!unconfirmed && batch->number > ledger->confirmed) unconfirmed = batch;
     }
-    twi_check(ledger->tail == before);
+    twi_check(ledger->tail == before && ledger->unconfirmed == unconfirmed);
     return true;
 }

@@ -41,6 +41,8 @@ struct twi_ledger {
     } missing[TWI_LEDGER_MISSING]; /* in the sums at that number, and not in Redis: refused, or lost before. A ring */
     uint32_t missing_next;
     struct twi_batch *head, *tail;
+    struct twi_batch
+        *unconfirmed;    /* the first above `confirmed`; NULL: none. The window before it may hold thousands */
     size_t window_bytes; /* of batches up to min(confirmed, acked) */
     size_t window_bytes_max;
     int64_t window_ms;

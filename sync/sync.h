@@ -13,6 +13,7 @@
 #include "sync/batch.h"
 #include "sync/breaker.h"
 #include "sync/closers.h"
+#include "sync/depth.h"
 #include "sync/ledger.h"
 #include "sync/link.h"
 #include "sync/live.h"
@@ -24,8 +25,7 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
-#define TWI_LEASES_MAX 32u  /* words on leases in flight: each takes Redis some 20 microseconds */
+#define TWI_LEASES_MAX 32u /* words on leases in flight: each takes Redis some 20 microseconds */
 /* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; leases, each with a WAIT at worst; parts of gauges;
  * side scripts. */
 #define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX + TWI_SIDES_MAX)
@@ -62,7 +62,9 @@ struct twi_pending {
     uint32_t replies;        /* still to come */
     int64_t sent_ms;         /* when its last byte went out; 0: not yet */
     int64_t wall_ms;         /* engine time of that */
+    int64_t sent_us;         /* the same moment, finer; 0: not yet, or not `alone` */
     uint64_t out_end;        /* where it ends, counted in bytes of this connection */
+    bool alone;              /* nothing else was under way: its answer tells how far Redis is */
 };
 
 /* A batch that goes without a script, while its answers come (plain.c). */
@@ -164,6 +166,7 @@ struct twi_sync {
     struct twi_identity candidate; /* who that instance would be */
     char home[41];                 /* run_id of the server that last knew our ledger; "": none, or not told */
     int64_t doubt_since_ms;        /* since when we see a store that does not know us; 0: we do not */
+    struct twi_depth depth;        /* how much of it may be */
     uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
     bool rewind;                   /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
     bool use_eval;                 /* the next one goes with its script */
@@ -252,6 +255,7 @@ tw_status twi_audit_run(const struct twi_audit *audit);
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
 bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
 uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
+bool twi_sync_is_full(const struct twi_sync *sync); /* as many as may be sent now: nothing more is frozen */
 
 /* lease.c */
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms);

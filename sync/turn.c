@@ -26,8 +26,9 @@ void twi_sync_fill_random(void *sync, void *out, size_t size) {
 
 void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies) {
     twi_check(sync->pending_count < TWI_PENDING_MAX);
+    bool alone = sync->pending_count == 0;
     struct twi_pending *pending = &sync->pending[(sync->pending_first + sync->pending_count++) % TWI_PENDING_MAX];
-    *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies};
+    *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies, .alone = alone};
     pending->out_end = sync->out_sent + (sync->out.size - sync->out_at);
 }
 
@@ -57,9 +58,10 @@ void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum tw
     if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
 }
 
-/* How many batches may be in flight: all of the pipeline, or one to try with, or none before the back-off is over. */
+/* How many batches may be in flight: as many as the way asks for, or one to try with, or none before the back-off is over. */
 static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
-    if (sync->breaker.state == TWI_BREAKER_CLOSED) return sync->merge == TW_MERGE_SCRIPT ? TWI_PIPELINE_MAX : 1;
+    if (sync->breaker.state == TWI_BREAKER_CLOSED)
+        return sync->merge == TW_MERGE_SCRIPT ? twi_depth_load(&sync->depth).batches : 1;
     return twi_breaker_may_try(&sync->breaker, now_ms) ? 1 : 0;
 }
 
@@ -73,7 +75,8 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     /* The answers of these are awaited beside those of batches. */
     room += sync->rewriting + sync->waits + sync->leases.waiting + sync->parts.count + sync->sides.count;
     uint64_t before = sync->sent_number;
-    struct twi_batch *batch = sync->ledger.head;
+    bool was_idle = sync->pending_count == 0;
+    struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
     for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
         sync->sent_number = batch->number;
@@ -82,7 +85,10 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         else
             twi_plain_send(sync, batch, now_ms);
     }
-    if (sync->wait_replicas && sync->sent_number != before && sync->phase == TWI_UP) twi_replicas_ask(sync, now_ms);
+    if (!sync->wait_replicas || sync->sent_number == before || sync->phase != TWI_UP) return;
+    twi_replicas_ask(sync, now_ms);
+    if (was_idle && sync->phase == TWI_UP) /* its answer tells how long all of the way takes, the replicas' with it */
+        sync->pending[(sync->pending_first + sync->pending_count - 1) % TWI_PENDING_MAX].alone = true;
 }
 
 static void mark_sent(struct twi_sync *sync, int64_t now_ms) {
@@ -92,6 +98,7 @@ static void mark_sent(struct twi_sync *sync, int64_t now_ms) {
         if (pending->sent_ms) continue;
         pending->sent_ms = now_ms ? now_ms : 1;
         pending->wall_ms = twi_port_wall_ms(sync->engine);
+        if (pending->alone) pending->sent_us = twi_port_mono_us(sync->engine);
     }
 }
 
@@ -136,6 +143,14 @@ static bool was_asked(const struct twi_sync *sync, const struct twi_pending *pen
     return pending->sent_ms || (pending->command == TWI_PLAIN && sync->out_sent > sync->plain.out_begin);
 }
 
+/* How far Redis is, by what was under way alone. Where replicas are waited for, they are a part of the way. */
+static void note_way(struct twi_sync *sync, const struct twi_pending *pending) {
+    if (pending->sent_us == 0 || pending->command == TWI_PARTS_SAID || pending->command == TWI_PLAIN) return;
+    if (sync->wait_replicas != 0 && pending->command != TWI_WAIT) return;
+    int64_t now_us = twi_port_mono_us(sync->engine);
+    twi_depth_note(&sync->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0, now_us);
+}
+
 /* Every whole reply that is there. False: the connection was dropped. */
 static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
     for (;;) {
@@ -155,6 +170,7 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
             sync->pending_count--;
         }
         sync->reply_ms = now_ms;
+        note_way(sync, &pending);
         if (!take_reply(sync, &pending, nodes, count, now_ms)) return false;
     }
 }
@@ -218,8 +234,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_UP && !sync->rewind && breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(earlier(wake_ms, twi_live_due_ms(sync)), twi_closers_due_ms(sync));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
-    if (sync->phase != TWI_UP || twi_sync_unsettled(sync) >= TWI_PIPELINE_MAX || breaker->state != TWI_BREAKER_CLOSED)
-        return wake_ms;
+    if (sync->phase != TWI_UP || twi_sync_is_full(sync) || breaker->state != TWI_BREAKER_CLOSED) return wake_ms;
     if (sync->rewind && sync->pending_count == 0) return now_ms;
     if (twi_ledger_is_replaying(&sync->ledger)) return sync->pending_count ? wake_ms : now_ms;
     if (now_ms < sync->collect_hold_ms) return earlier(wake_ms, sync->collect_hold_ms);

@@ -5,6 +5,7 @@
  * (P3); a flush that answers TW_OK has sent everything. At the end faults stop, and sums agree to the unit with what
  * on_lost reported. */
 #include "engine/port.h"
+#include "sync/depth.h"
 #include "tests/sim/world.h"
 
 #define KEYS 12
@@ -177,6 +178,8 @@ static void run_seed(const char *name, uint64_t seed, const struct world_faults 
     sim.seed = seed;
     world_init(&sim.world, seed);
     sim.world.faults = *faults;
+    atomic_store(&twi_near_keys,
+                 seed % 3 == 0 ? TWI_NEAR_KEYS : 1 + (uint32_t)(seed % 4)); /* few: a collection is several batches */
     sim.forgets = faults->wipe != 0;
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);
     for (int i = 0; i < STEPS; i++) step(true);

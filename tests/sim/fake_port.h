@@ -320,6 +320,10 @@ int64_t twi_port_mono_ms(tw_engine *engine) {
     return engine->world->now_ms;
 }
 
+int64_t twi_port_mono_us(tw_engine *engine) {
+    return engine->world->now_ms * 1000;
+}
+
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
     for (size_t i = 0; i < size; i++) ((uint8_t *)out)[i] = (uint8_t)test_prng_next(&engine->prng);
 }

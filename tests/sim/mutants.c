@@ -43,7 +43,7 @@ static const char *const names[TWI_MUTANTS_END] = {
 
 /* The content of `batch` becomes that of `items`; number and nonce stay. */
 static void refill(struct twi_batch *batch, struct twi_item *items, size_t count) {
-    struct twi_freeze how = {.now_ms = batch->frozen_ms};
+    struct twi_freeze how = {.now_ms = batch->frozen_ms, .keys_max = TWI_BATCH_ITEMS_MAX};
     size_t taken = 0;
     twi_batch_sort(items, count, false);
     struct twi_batch *fresh = twi_batch_freeze(items, count, &how, &taken);

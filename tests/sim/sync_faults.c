@@ -179,8 +179,56 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     sim_free();
 }
 
+/* Node 0 counts in all its keys, turn by turn; the most batches that were under way at once, and the most keys of one. */
+static struct twi_load most_under_way(int steps) {
+    struct twi_sync *sync = sim.engines[0].sync;
+    struct twi_load most = {0, 0};
+    for (int i = 0; i < steps; i++) {
+        uint32_t batches = 0;
+        world_step(&sim.world);
+        for (size_t cell = 1; cell < FAKE_CELLS; cell += 5) fake_add(&sim.engines[0], cell, 1); /* without an end */
+        turn_node(0);
+        for (uint32_t at = 0; at < sync->pending_count; at++) {
+            const struct twi_pending *pending = &sync->pending[(sync->pending_first + at) % TWI_PENDING_MAX];
+            if (pending->command != TWI_BATCH) continue;
+            batches++;
+            if (pending->batch->key_count > most.keys) most.keys = pending->batch->key_count;
+        }
+        if (batches > most.batches) most.batches = batches;
+    }
+    return most;
+}
+
+/* Goal: near a Redis one small batch is under way at a time, though more wait; far from it a pipeline of them, and larger ones (R7: what
+ * lies in our input holds others up). Method: a collection of three keys, one to a small batch; a network without delay, then one with. */
+static void as_much_is_under_way_as_the_way_asks_for(void **state) {
+    (void)state;
+    static const struct world_faults none = {0}, slow = {.slow = 10000};
+    sim_make(test_seed(), &none, "noeviction", 1000);
+    atomic_store(&twi_near_keys, 1);
+    struct twi_sync *sync = sim.engines[0].sync;
+    sim.world.is_near = true;
+    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->depth) != 1; i++) (void)most_under_way(1);
+    assert_i64_equal(twi_depth_way_us(&sync->depth), 1);
+    struct twi_load near = most_under_way(200);
+    assert_int_equal(near.batches, 1);
+    assert_int_equal(near.keys, 1);
+    sim.world.is_near = false;
+    sim.world.faults = slow;
+    (void)most_under_way(4 * STEPS); /* the short way is forgotten */
+    assert_true(twi_depth_way_us(&sync->depth) >= 20000);
+    assert_true(twi_sync_unsettled(sync) <= 2 * TWI_PIPELINE_MAX);
+    struct twi_load far = most_under_way(STEPS);
+    assert_true(far.batches > 1 && far.keys > 1);
+    sim.world.faults = none;
+    live();
+    check_books();
+    sim_free();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_much_is_under_way_as_the_way_asks_for),
         cmocka_unit_test(gauges_that_wait_for_a_rewind_ask_for_no_turn),
         cmocka_unit_test(without_memory_nothing_is_lost_or_doubled),
         cmocka_unit_test(on_a_kind_network_each_batch_is_sent_once),

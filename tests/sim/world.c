@@ -64,7 +64,7 @@ static void pipe_add(struct world *world, struct world_pipe *pipe, const void *d
         pipe->cut = true;
     }
     if (size == 0) return;
-    int64_t at_ms = world->now_ms + between(world, 0, 3);
+    int64_t at_ms = world->now_ms + (world->is_near ? 0 : between(world, 0, 3));
     if (chance(world, world->faults.slow)) at_ms += between(world, 20, 400);
     size_t last = (pipe->piece_first + pipe->piece_count - 1) % 256;
     if (pipe->piece_count && pipe->pieces[last].at_ms > at_ms) at_ms = pipe->pieces[last].at_ms;

@@ -123,6 +123,7 @@ struct world {
     int64_t now_ms;                           /* monotonic */
     int64_t wall_offset_ms;                   /* wall minus monotonic, of the nodes */
     int64_t step_ms;                          /* how long each step takes; 0: some ms, now and then some hundred */
+    bool is_near;                             /* bytes need no time, but that of a step */
     int64_t base_ms;                          /* windows are counted from there, on the nodes' wall clock */
     int64_t redis_skew_ms;                    /* Redis's clock minus the nodes' */
     int64_t down_until_ms;                    /* Redis does not run until then */
