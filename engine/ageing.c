@@ -22,6 +22,7 @@
  *      to make no heir loses nothing, its count is on the way to Redis or there. */
 #include "engine/ageing.h"
 
+#include "engine/dirty.h"
 #include "engine/share.h"
 
 #define CARRY_WORK 16u       /* units of a turn's work that making an heir counts for */
@@ -178,7 +179,7 @@ void twi_ageing_told(const struct twi_item *item, int64_t total, int64_t acked) 
 /* ---- the turn ---- */
 
 static bool redis_answers(tw_engine *engine) {
-    tw_stats stats = {.redis_connected = twi_load_relaxed(&engine->stats[offsetof(tw_stats, redis_connected) / 8])};
+    tw_stats stats = {.redis_connected = twi_stat_get(engine, offsetof(tw_stats, redis_connected))};
     engine->driver->stats(engine->sync, &stats);
     return stats.redis_connected != 0;
 }

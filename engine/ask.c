@@ -83,10 +83,8 @@ tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked) {
     if (asked == TWI_ASKED_UNKNOWN)
         return twi_refuse(TW_ERR_TIMEOUT,
                           "redis_timeout_ms: Redis has not answered in time; it may have done what it was asked");
-    char error[sizeof engine->last_error];
-    pthread_mutex_lock(&engine->text_lock);
-    memcpy(error, engine->last_error, sizeof error);
-    pthread_mutex_unlock(&engine->text_lock);
+    char error[TWI_REPORT_ERROR_MAX];
+    twi_report_error_text(&engine->report, error);
     const char *what = asked == TWI_ASKED_DONE      ? "its answer decides nothing (does the key hold something else?)"
                        : asked == TWI_ASKED_REFUSED ? "it refuses"
                                                     : "it is away, or all connections are in use";

@@ -2,6 +2,8 @@
  * An answer that comes when its closer has moved on does nothing: each is taken only in the state that asked. */
 #include "engine/closing.h"
 
+#include "engine/dirty.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +20,11 @@ _Atomic int64_t twi_close_life_ms =
     30000; /* engines are back 10 s at most after Redis is; a hook may take half of this */
 _Atomic int64_t twi_close_wait_ms = 60000;
 
-static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
-    return twi_arena_at(&engine->arena, line);
-}
 static bool is_ending(const struct tw_family *family) {
     return family->engine->closing || twi_load_relaxed(&family->close_asked);
 }
 static bool is_connected(tw_engine *engine) {
-    return twi_load_relaxed(&engine->stats[offsetof(tw_stats, redis_connected) / sizeof(int64_t)]) != 0;
+    return twi_stat_get(engine, offsetof(tw_stats, redis_connected)) != 0;
 }
 
 /* ---- a closer's life ---- */
@@ -498,7 +497,7 @@ static bool say_kept(struct tw_family *family, struct twi_closing_say *say) {
 
 static bool all_is_over(const struct tw_family *family) {
     for (uint32_t line = family->generations; line != 0;) {
-        const struct twi_generation *generation = generation_at(family->engine, line);
+        const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
         if (twi_load_relaxed(&((struct twi_generation *)generation)->phase) < TWI_HISTORY) return false;
         line = generation->next_all;
     }

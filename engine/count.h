@@ -3,6 +3,7 @@
 #ifndef TWI_COUNT_H
 #define TWI_COUNT_H
 
+#include "engine/dirty.h"
 #include "engine/family.h"
 
 /* Where to count. */

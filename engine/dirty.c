@@ -3,19 +3,22 @@
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
  * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector
- * (port.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
+ * (collect.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
  * (D2). So:
  * A striped counter (stripe.h) has a DIRTY in each of its words and one bit for all of them: the collector reads them all.
  * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
- * inside a section, or Redis has refused it and it waits (delayed.c) until the turn owes it anew: tw_flush() waits one grace period before it collects, and then sees every add that had returned
- * before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
+ * inside a section, or Redis has refused it and it waits (delayed.c) until the turn owes it anew: tw_flush() waits one
+ * grace period before it collects, and then sees every add that had returned before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
  * adds to the content later lists it again.
  * The turn marks on lists of its own (twi_dirty_owe): an adder that stalls between `listed` and its push would keep from
  * it what sealing has found to be owed, and the window would pass for drained (P2). */
+#include "engine/dirty.h"
+
+#include "engine/engine.h"
 #include "engine/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
-    if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 in port.c */
+    if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 */
     TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
     do {
@@ -76,6 +79,30 @@ void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation) {
     generation->next_pending = engine->pending;
     engine->pending = twi_arena_line(&engine->arena, generation);
     engine->pending_new++;
+}
+
+void twi_dirty_take_marked(tw_engine *engine) {
+    if (twi_load_relaxed(&engine->marked) == 0) return;
+    uint32_t line = twi_swap_acqrel(&engine->marked, 0); /* D8, pairs with D7 */
+    while (line != 0) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, line);
+        uint32_t next = generation->next_marked;
+        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: marks made from here on list it again */
+        twi_dirty_pend(engine, generation);
+        line = next;
+    }
+}
+
+void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation) {
+    twi_dirty_take_marked(engine);
+    uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->pending;
+    uint32_t before = 0;
+    for (; *link != line && *link != 0; before++) link = &twi_generation_at(&engine->arena, *link)->next_pending;
+    if (*link == line) {
+        *link = generation->next_pending;
+        if (before < engine->pending_new) engine->pending_new--;
+    }
+    generation->pending = false;
 }
 
 /* ---- how many there are ---- */

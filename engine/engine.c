@@ -3,8 +3,10 @@
 #include "engine/engine.h"
 
 #include "engine/closing.h"
+#include "engine/dirty.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
+#include "engine/lost.h"
 #include "engine/options.h"
 #include "engine/overshoot.h"
 #include "engine/random.h"
@@ -252,9 +254,8 @@ static void empty_family(struct tw_family *family) {
 /* Nothing of the parent's counts, leases, batches or socket may be used here: they are the parent's (trap E37). */
 static void renew(tw_engine *engine) {
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_mutex_init(&engine->text_lock, NULL);
+    twi_report_begin(&engine->report);
     engine->opening = true;
-    for (size_t i = 0; i < sizeof engine->stats / sizeof engine->stats[0]; i++) twi_store_relaxed(&engine->stats[i], 0);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     twi_store_relaxed(&engine->marked, 0);
     twi_store_relaxed(&engine->retired_maps, 0);
@@ -317,7 +318,7 @@ static void free_engine(tw_engine *engine) {
     twi_roster_free(engine);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
-    pthread_mutex_destroy(&engine->text_lock);
+    twi_report_end(&engine->report);
     free(engine);
 }
 
@@ -338,7 +339,7 @@ static uint32_t stripes_log2(void) {
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
     engine->wake_fd = -1;
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_mutex_init(&engine->text_lock, NULL);
+    twi_report_begin(&engine->report);
     twi_signal_make(&engine->turned);
     twi_signal_make(&engine->given_back);
     engine->options = *options;
@@ -521,7 +522,7 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     bool drained = twi_load_relaxed(&engine->broken) || drain_engine(engine, timeout_ms);
     if (engine->sync != NULL) engine->driver->destroy(engine->sync);
     engine->sync = NULL;
-    if (!drained) twi_wheel_report_unsent(engine);
+    if (!drained) twi_lost_report_unsent(engine);
     for (struct tw_family *family = twi_load_relaxed(&engine->families), *next; family != NULL; family = next) {
         next = twi_load_relaxed(&family->next);
         twi_family_free(family);
@@ -549,7 +550,7 @@ static void gather_families(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
     pthread_mutex_lock(&engine->lock); /* families stay */
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
-        fields[i] = twi_load_relaxed(&engine->stats[i]);
+        fields[i] = twi_load_relaxed(&engine->report.stats[i]);
     twi_figures_read(engine, stats);
     gather_windows(engine, stats);
     pthread_mutex_unlock(&engine->lock);
@@ -572,9 +573,7 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
     stats->redis_configured = engine->has_redis;
     if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
-    pthread_mutex_lock(&engine->text_lock);
-    memcpy(stats->last_error, engine->last_error, sizeof stats->last_error);
-    pthread_mutex_unlock(&engine->text_lock);
+    twi_report_error_text(&engine->report, stats->last_error);
     return TW_OK;
 }
 

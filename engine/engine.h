@@ -17,6 +17,7 @@
 #include "engine/leases.h"
 #include "engine/port.h"
 #include "engine/reclaim.h"
+#include "engine/report.h"
 #include "engine/reserve.h"
 #include "engine/restore.h"
 #include "engine/signal.h"
@@ -87,7 +88,7 @@ struct tw_engine {
     int64_t live_rose_ms;          /* monotonic: when that last became more. The turn's own */
     _Atomic int64_t live_since_ms; /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
-    _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
+    struct twi_report report;
     struct twi_signal turned;     /* who waits for turns sleeps on it */
     struct twi_signal given_back; /* tw_acquire_wait(): a refund was made here */
     _Atomic bool turn_owned;
@@ -131,8 +132,6 @@ struct tw_engine {
     int64_t epoch_raised_ms; /* monotonic */
     int64_t epoch_seen_ms;   /* since when the oldest section has been what it is */
     uint64_t epoch_seen;
-    int64_t logged_ms[32]; /* per event: when it was last logged, and how many lines were left out since */
-    uint32_t log_left_out[32];
 
     /* sync */
     const struct twi_driver *driver; /* NULL: none */
@@ -152,8 +151,6 @@ struct tw_engine {
     _Atomic bool thread_stop;
 
     tw_options options; /* strings are ours */
-    char last_error[128];
-    pthread_mutex_t text_lock; /* last_error */
     struct tw_engine *next_engine;
 };
 
@@ -178,16 +175,6 @@ tw_status twi_engine_check_thread(const tw_engine *engine);
 /* TW_ERR_MODE inside of hooks and sections. */
 tw_status twi_thread_check_wait(const struct twi_thread *self);
 
-/* port.c: takes a generation that owes nothing and that nobody can reach off the lists of marked ones. */
-void twi_port_forget(tw_engine *engine, struct twi_generation *generation);
-
-/* dirty.c: samples unsent_keys. */
-void twi_dirty_sample(tw_engine *engine);
-
-/* port.c: what will not reach Redis: counted, and told to on_lost. */
-void twi_port_report_lost(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
-                          int reason);
-
 /* wheel.c: roll-over of all families; hooks run here. */
 void twi_wheel_turn(tw_engine *engine);
 /* True when every window has been sealed, drained and told (closing), or nothing is left to do but wait. */
@@ -195,8 +182,6 @@ bool twi_wheel_is_done(tw_engine *engine);
 /* Closing: every window has been sealed. */
 bool twi_wheel_is_sealed(tw_engine *engine);
 void twi_wheel_reclaim(tw_engine *engine);
-/* What tw_close() could not send, by key, to on_lost. */
-void twi_wheel_report_unsent(tw_engine *engine);
 
 /* stripe.c: makes the stripes that were asked for. */
 void twi_stripes_turn(tw_engine *engine);

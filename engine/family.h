@@ -272,13 +272,4 @@ bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint
 /* Gives back what a generation has of packed forms. True when all is given back. */
 bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 
-/* Marks a counter for the collector: its last add returned a word without DIRTY. */
-void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The rest of it, for a word whose DIRTY was set together with its count (stripe.c). */
-void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The same by the turn: what sealing found to be owed, what was taken or came back and is to be collected again. */
-void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* Puts a generation on the turn's list of those being collected. */
-void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
-
 #endif

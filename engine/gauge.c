@@ -7,6 +7,7 @@
  * over (both make it due). An engine that closes says 0 last.
  * Always true: by the turn alone; in bounded pieces; a key that this engine counts nothing under, and never did, is not said.
  * Without Redis a gauge is a counter. */
+#include "engine/dirty.h"
 #include "engine/family.h"
 
 /* 15 s: three statements, two of which may be lost in a row. Tests shorten it. */

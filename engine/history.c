@@ -10,16 +10,13 @@
  * Always true: only what can change no more is packed (sealed, drained, its hook done; not in families whose keys have
  * lives of their own); the table goes after every section that began before the publishing; the generation itself, with its
  * overflow counter, stays until it is dropped. */
+#include "engine/dirty.h"
 #include "engine/family.h"
 #include "engine/packed.h"
 
 #define TABLE_BYTES_MIN 2048u /* a window of a handful of counters is as small as it would be packed */
 #define AGAIN_MS 60000        /* memory was short: tried again after so long */
 #define GRACE_MS 5            /* how soon a section is looked at again that holds a table */
-
-static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
-    return twi_arena_at(&engine->arena, line);
-}
 
 static void push(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
@@ -44,7 +41,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
 static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
     family->pack_mono_ms = INT64_MAX;
     for (uint32_t *link = &family->to_pack; *link != 0;) {
-        struct twi_generation *generation = generation_at(engine, *link);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         if (generation->pack_after_ms <= engine->turn_mono_ms) {
             uint32_t line = *link;
             *link = generation->next_to_pack;
@@ -105,7 +102,7 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
 /* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
  * It has left its section by now, and none that comes later gets to that table. */
 static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
-    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
+    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
     twi_store_relaxed(&generation->marked, 0);
     generation->taken = generation->owed = 0;
 }
@@ -147,7 +144,7 @@ void twi_history_turn(tw_engine *engine, struct tw_family *family) {
         before = work;
         if (family->packing == 0) family->packing = take_due(engine, family);
         if (family->packing == 0) return;
-        struct twi_generation *generation = generation_at(engine, family->packing);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, family->packing);
         bool wait = false, over = twi_generation_is_packed(generation) ? shed(engine, generation, &work, &wait)
                                                                        : build(engine, generation, &work);
         family->pack_mono_ms = engine->turn_mono_ms + (wait ? GRACE_MS : 0);
@@ -157,10 +154,11 @@ void twi_history_turn(tw_engine *engine, struct tw_family *family) {
 }
 
 void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family) {
-    if (family->packing != 0 && twi_load_relaxed(&generation_at(engine, family->packing)->phase) == TWI_DROPPED)
+    if (family->packing != 0 &&
+        twi_load_relaxed(&twi_generation_at(&engine->arena, family->packing)->phase) == TWI_DROPPED)
         family->packing = 0;
     for (uint32_t *link = &family->to_pack; *link != 0;) {
-        struct twi_generation *generation = generation_at(engine, *link);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         if (twi_load_relaxed(&generation->phase) == TWI_DROPPED)
             *link = generation->next_to_pack;
         else

@@ -5,6 +5,7 @@
 #include "engine/limit.h"
 
 #include "engine/ageing.h"
+#include "engine/dirty.h"
 #include "engine/overshoot.h"
 #include "engine/shape.h"
 #include "engine/share.h"

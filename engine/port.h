@@ -9,6 +9,7 @@
 #ifndef TWI_PORT_H
 #define TWI_PORT_H
 
+#include "engine/report.h"
 #include "engine/why.h"
 #include "tallywheel.h"
 
@@ -244,22 +245,12 @@ int64_t twi_port_closing_due(tw_engine *engine);
 /* How many engines live, this one included, as Redis last told; 0: it is not known (decided upon as if it were 1). */
 void twi_port_live(tw_engine *engine, uint32_t count);
 
-/* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out; not where start-up
- * checks have found something). */
-void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
 int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
 int64_t twi_port_mono_us(tw_engine *engine); /* the same clock, as fine as it is: not the system's coarse one */
 /* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */
 void twi_port_random(tw_engine *engine, void *out, size_t size);
-/* Adds to a statistic; safe from any thread. */
-#define twi_port_count(engine, field, n) twi_stat_add((engine), offsetof(tw_stats, field), (n))
-void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
-void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
-void twi_port_last_error(tw_engine *engine, const char *text); /* tw_stats.last_error */
-
 /* ---- what the engine asks of sync/
  * ----------------------------------------------------------------------------------- */
 

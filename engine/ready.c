@@ -6,8 +6,7 @@
 
 /* What is missing; NULL: nothing. */
 static const char *missing(tw_engine *engine) {
-    if (twi_load_relaxed(&engine->stats[offsetof(tw_stats, redis_connected) / sizeof(int64_t)]) == 0)
-        return "timeout_ms: Redis does not answer yet";
+    if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not answer yet";
     if (!twi_share_is_settled(engine)) return "timeout_ms: it is not known yet how many engines live";
     /* A hint, as the others: who spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.cold) != 0)

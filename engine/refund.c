@@ -3,6 +3,7 @@
  * one compare-and-swap from a value that has so many units, so it is not below 0 afterwards, wherever all of it is known here;
  * of a hard limit the count goes down first, then the units are in the lease of that window. */
 #include "engine/ageing.h"
+#include "engine/dirty.h"
 #include "engine/lease.h"
 #include "engine/stripe.h"
 

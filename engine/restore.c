@@ -3,18 +3,16 @@
 #include "engine/restore.h"
 
 #include "engine/closing.h"
+#include "engine/dirty.h"
+#include "engine/lost.h"
 #include "engine/packed.h"
 
 #include <stdlib.h>
 
 #define REVIVE_WORK 16u /* of a counter that was packed */
 
-static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
-    return twi_arena_at(&engine->arena, line);
-}
-
 static int64_t redis_now_ms(tw_engine *engine) {
-    return engine->turn_ms + twi_load_relaxed(&engine->stats[offsetof(tw_stats, redis_clock_offset_ms) / 8]);
+    return engine->turn_ms + twi_stat_get(engine, offsetof(tw_stats, redis_clock_offset_ms));
 }
 
 /* ---- what was given up ---- */
@@ -235,8 +233,8 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     if (final.local == 0) return true;
     struct twi_cell *cell = twi_table_revive(&engine->arena, walk->generation, key, final.local, final.base);
     if (cell == NULL) {
-        twi_port_report_lost(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
-                             TW_LOST_ROLLBACK);
+        twi_lost_report(engine, walk->generation->family, key, walk->generation->start_ms, final.local,
+                        TW_LOST_ROLLBACK);
         return true;
     }
     twi_dirty_owe(engine, walk->generation, cell, twi_load_relaxed(&cell->meta));
@@ -265,7 +263,7 @@ bool twi_port_restore_some(tw_engine *engine) {
     struct twi_restore *restore = &engine->restore;
     restore->cursor.looks = TWI_WORK_TURN;
     while (restore->listed != 0 && restore->cursor.looks != 0) {
-        struct twi_generation *generation = generation_at(engine, restore->listed);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, restore->listed);
         struct walk walk = {engine, generation, engine->turn_ms};
         if (!restore_generation(engine, generation)) break;
         (void)restore_cell(&walk, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));

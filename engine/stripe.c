@@ -2,6 +2,8 @@
  * Always true: nobody waits for anybody; making is the turn's alone. */
 #include "engine/stripe.h"
 
+#include "engine/dirty.h"
+
 /* ---- reading ---- */
 
 int64_t twi_stripes_sum(struct twi_stripes *stripes) {

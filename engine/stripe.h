@@ -22,6 +22,7 @@
 #ifndef TWI_STRIPE_H
 #define TWI_STRIPE_H
 
+#include "engine/dirty.h"
 #include "engine/family.h"
 
 #define TWI_STRIPED_MAX 32u

@@ -397,6 +397,16 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room);
 
+/* By its line; NULL: line 0. */
+TWI_INLINE struct twi_generation *twi_generation_at(const struct twi_arena *arena, uint32_t line) {
+    return line != 0 ? twi_arena_at(arena, line) : NULL;
+}
+/* What one of its counters, or its overflow counter, has beside its word. */
+TWI_INLINE struct twi_cold *twi_generation_cold(struct twi_generation *generation, struct twi_cell *cell,
+                                                uint64_t meta) {
+    return (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
+}
+
 TWI_INLINE uint32_t twi_leaf_log2(const struct twi_leaf *leaf) {
     return leaf->room_log2 & 15u;
 }

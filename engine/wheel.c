@@ -11,6 +11,7 @@
 #include "engine/ageing.h"
 #include "engine/agenda.h"
 #include "engine/closing.h"
+#include "engine/dirty.h"
 #include "engine/figures.h"
 #include "engine/lease.h"
 #include "engine/overshoot.h"
@@ -34,10 +35,6 @@ struct wheel {
     bool held_up;         /* an earlier window is to be told before */
     bool swept, is_whole; /* the map was looked through for windows that the list lacks; and it had none */
 };
-
-static struct twi_generation *generation_at(tw_engine *engine, uint32_t line) {
-    return line != 0 ? twi_arena_at(&engine->arena, line) : NULL;
-}
 
 static void due(struct wheel *wheel, int64_t at_ms) {
     if (at_ms < wheel->due_ms) wheel->due_ms = at_ms;
@@ -79,7 +76,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
     struct twi_generation *generation =
         (meta & TWI_META_OVERFLOW) != 0
             ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
-            : generation_at(wheel->engine, twi_cell_chunk(cell, meta)->generation);
+            : twi_generation_at(&wheel->engine->arena, twi_cell_chunk(cell, meta)->generation);
     if (!generation->synced) return;
     struct twi_cold *cold = (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
     if (wheel->family->gauge && twi_gauge_leaves(wheel->family)) final = 0;
@@ -298,7 +295,7 @@ static bool take_arrivals(struct wheel *wheel) {
     if (twi_load_relaxed(&family->arrivals) == 0) return false;
     uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
     while (line != 0) {
-        struct twi_generation *generation = generation_at(wheel->engine, line);
+        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
         line = twi_load_relaxed(&generation->next_arrival);
         generation->announced = true;
         get_to_know(wheel, generation);
@@ -322,10 +319,10 @@ static bool find_unannounced(struct wheel *wheel) {
 static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
     uint32_t first = 0, *link = &first;
     while (a != 0 && b != 0) {
-        bool takes_b = generation_at(engine, b)->start_ms < generation_at(engine, a)->start_ms;
+        bool takes_b = twi_generation_at(&engine->arena, b)->start_ms < twi_generation_at(&engine->arena, a)->start_ms;
         uint32_t line = takes_b ? b : a;
         *link = line;
-        link = &generation_at(engine, line)->next_all;
+        link = &twi_generation_at(&engine->arena, line)->next_all;
         if (takes_b)
             b = *link;
         else
@@ -339,8 +336,8 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
 static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
     if (count == 1) {
         uint32_t line = *rest;
-        *rest = generation_at(engine, line)->next_all;
-        generation_at(engine, line)->next_all = 0;
+        *rest = twi_generation_at(&engine->arena, line)->next_all;
+        twi_generation_at(&engine->arena, line)->next_all = 0;
         return line;
     }
     uint32_t half = sorted(engine, rest, count / 2);
@@ -359,7 +356,7 @@ static void look_at_all(struct wheel *wheel) {
     put_in_order(wheel);
     wheel->held_up = false;
     for (uint32_t line = wheel->family->generations; line != 0;) {
-        struct twi_generation *generation = generation_at(wheel->engine, line);
+        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
         line = generation->next_all;
         step(wheel, generation);
         wheel->held_up = wheel->held_up || holds_others_up(wheel, generation);
@@ -375,7 +372,7 @@ static void retire_dropped(struct wheel *wheel) {
     uint64_t stamp = twi_reclaim_stamp();
     uint32_t *link = &family->generations, unsorted = family->unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
-        struct twi_generation *generation = generation_at(engine, *link);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         uint32_t line = *link;
         if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
             link = &generation->next_all;
@@ -594,7 +591,7 @@ static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
          family = twi_load_acquire(&family->next)) {
         if (twi_load_relaxed(&family->arrivals) != 0) return false;
         for (uint32_t line = family->generations; line != 0;) {
-            struct twi_generation *generation = generation_at(engine, line);
+            struct twi_generation *generation = twi_generation_at(&engine->arena, line);
             if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
             line = generation->next_all;
         }
@@ -622,7 +619,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     if (twi_load_acquire(&generation->readers) != 0) return false;
     if (!generation->announced) return false; /* it is on the list of arrivals, or about to be: next turn it has come */
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
-    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_port_forget(engine, generation);
+    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
     twi_stripes_forget(engine, generation);
     twi_leases_forget(engine, generation);
@@ -655,7 +652,7 @@ void twi_wheel_reclaim(tw_engine *engine) {
     uint64_t reached = twi_reclaim_reached();
     uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
     while (*link != 0 && work != 0) {
-        struct twi_generation *generation = generation_at(engine, *link);
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         uint32_t next = generation->next_all;
         if (generation->retired < reached && give_back(engine, generation, &work))
             *link = next;

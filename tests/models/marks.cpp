@@ -1,4 +1,4 @@
-// marks.cpp -- models of engine/dirty.c and of the collecting in port.c: who marks what, and that a flush sees it.
+// marks.cpp -- models of engine/dirty.c and of the collecting in collect.c: who marks what, and that a flush sees it.
 // Labels that the table of docs/CONCURRENCY.md has beside D1 to D4: D5, D6 the bits of a chunk (set, taken); D7, D8 the
 // lists of chunks and of windows (pushed, taken whole).
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
@@ -8,14 +8,14 @@
 //   engine/dirty.c:set_bit e40df7ba745a
 //   engine/dirty.c:twi_dirty_list 79b22daf837e
 //   engine/dirty.c:twi_dirty_mark decc38e3019a
-//   engine/port.c:take_marked_generations 19aa7902544f
-//   engine/port.c:make_item 3b79ac891a08
-//   engine/port.c:collect_chunk 75e792e94467
-//   engine/port.c:next_chunk 81a3bfc4f9e1
-//   engine/port.c:collect_pass f255ecb2f5f2
-//   engine/port.c:is_exhausted 6de3f30555de
-//   engine/port.c:pend_if_marked 00943e340b51
-//   engine/port.c:begin_full_collection 1c07d03c2763
+//   engine/dirty.c:twi_dirty_take_marked ae8ab507a6ed
+//   engine/collect.c:make_item 82d6894047d9
+//   engine/collect.c:collect_chunk 75e792e94467
+//   engine/collect.c:next_chunk 81a3bfc4f9e1
+//   engine/collect.c:collect_pass 2f6dad9275f1
+//   engine/collect.c:is_exhausted 6de3f30555de
+//   engine/collect.c:pend_if_marked 00943e340b51
+//   engine/collect.c:begin_full_collection 1c07d03c2763
 //   engine/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/models/model.hpp"
 
@@ -101,7 +101,7 @@ struct marks {
         if ((word & DIRTY) == 0) mark(number, index);
     }
 
-    // ---- port.c
+    // ---- dirty.c, collect.c
 
     void take_marked_generations() {
         if (twi_load_relaxed(&engine_marked) == 0) return;
