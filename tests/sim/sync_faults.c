@@ -69,7 +69,9 @@ static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     assert_happened(runs, WORLD_REFUSED_CONNECT, WORLD_LATE_EXECUTION);
     assert_happened(runs, WORLD_RESTART, WORLD_REFUSED_WRITE);
     assert_happened(runs, WORLD_POISONED, WORLD_POISONED);
-    if (runs >= 50) assert_true(seen_dup > 0 && seen_gap > 0 && seen_poison > 0);
+    /* some 60 DUPs and 4 poisoned keys a seed; but a GAP in one seed of 20 only: the long form has 1,000 */
+    if (runs >= 50) assert_true(seen_dup > 0 && seen_poison > 0);
+    if (runs >= 500) assert_true(seen_gap > 0);
 }
 
 /* Goal: a kind network needs no second sending. Method: no faults at all; nothing is sent again. */
