@@ -185,7 +185,7 @@ static void the_text_is_well_formed_whatever_the_values(void **state) {
     (void)state;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    for (int round = 0; round < 200; round++) {
+    for (size_t round = 0; round < test_scale(200); round++) {
         tw_stats stats = {0};
         int64_t *fields = (int64_t *)(void *)&stats;
         for (size_t index = 0; index < FIELDS; index++) {
@@ -475,7 +475,7 @@ static void scraped_during_change_it_parses_and_no_counter_falls(void **state) {
                   TW_OK); /* its limits are shown from now on */
     for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_until_stopped, &adder), 0);
     size_t counters = 0;
-    for (int scrape = 0; scrape < 300; scrape++) {
+    for (size_t scrape = 0; scrape < test_scale(300); scrape++) {
         text = (struct text){.pieces_max = SIZE_MAX};
         assert_status(tw_metrics_write(engine, formats[scrape % 2], text_write, &text), TW_OK);
         assert_int_equal(validate_as(&text, formats[scrape % 2], "service=\"a}b\""),

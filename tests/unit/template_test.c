@@ -100,7 +100,7 @@ static void rendering_in_two_steps_gives_the_same(void **state) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     const char *texts[] = {NULL, "%Y%m%d%H%k", "%k%Y%m%d%H", "a%Y%mb%k%dc%H%M", "%Y:%k:%m%d%H%Y"};
-    for (int step = 0; step < 2000; step++) {
+    for (size_t step = 0; step < test_scale(2000); step++) {
         struct twi_window_rule rule = {.window_ms = TW_HOUR,
                                        .utc_offset_ms = test_prng_between(&prng, -14, 14) * TW_HOUR};
         struct twi_template template;
@@ -290,7 +290,7 @@ static void templates_that_are_said_to_be_apart_never_meet(void **state) {
     test_prng_seed(&prng, test_seed());
     const struct twi_window_rule forever = {.window = TW_FOREVER};
     size_t apart = 0, together = 0;
-    for (int round = 0; round < 3000; round++) {
+    for (size_t round = 0; round < test_scale(3000); round++) {
         struct twi_template templates[2];
         for (int side = 0; side < 2; side++) {
             char text[16] = "";
