@@ -8,16 +8,6 @@
 #define MANY 10000
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static tw_family *family_number(int number) {
     char name[16];
@@ -148,12 +138,11 @@ static void families_beyond_the_bound_are_refused(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
-        TEST(each_family_is_due_at_its_own_times),
-        TEST(families_at_rest_are_not_looked_at),
-        TEST(many_families_are_in_the_account_and_leave_it),
-        TEST(families_beyond_the_bound_are_refused),
+        RIG_TEST(each_family_is_due_at_its_own_times),
+        RIG_TEST(families_at_rest_are_not_looked_at),
+        RIG_TEST(many_families_are_in_the_account_and_leave_it),
+        RIG_TEST(families_beyond_the_bound_are_refused),
     };
     return cmocka_run_group_tests_name("agenda", tests, NULL, NULL);
 }

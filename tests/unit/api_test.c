@@ -5,17 +5,6 @@
 
 static struct rig rig;
 
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
-
 static bool count_visits(void *ctx, const tw_count *count) {
     (void)count;
     return ++*(int *)ctx < 1000000;
@@ -686,37 +675,36 @@ static void trap_e12_two_threads_that_insert_the_same_keys_share_their_counters(
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
-        TEST(keys_of_every_size_are_kept_whole),
-        TEST(keys_are_bytes_of_any_value),
-        TEST(keys_that_are_none_are_refused_by_every_call),
-        TEST(deltas_reach_two_to_the_53_and_no_further),
-        TEST(trap_e4_sums_reach_the_end_of_the_range_exactly),
-        TEST(trap_e3_negative_counts_are_counts),
-        TEST(counts_belong_to_the_window_of_the_clock),
-        TEST(event_times_land_in_their_own_window_or_are_refused),
-        TEST(trap_e29_a_time_far_ahead_moves_nothing),
-        TEST(windows_without_starts_know_no_event_times),
-        TEST(a_key_of_a_from_first_family_lives_its_length_to_the_millisecond),
-        TEST(an_endless_family_forgets_nothing),
-        TEST(many_adds_are_answered_each_by_itself),
-        TEST(a_batch_of_any_length_counts_as_single_adds_do),
-        TEST(every_out_parameter_may_be_missing),
-        TEST(reset_takes_away_what_it_answers),
-        TEST(a_reading_without_redis_is_exact_and_known),
-        TEST(trap_e33_a_walk_sees_each_key_once_while_the_table_grows),
-        TEST(a_walk_stops_when_the_visitor_says_so),
-        TEST(a_count_names_its_window),
-        TEST(a_walk_over_keys_of_the_longest_kind_sees_all),
-        TEST(a_window_that_is_over_is_late_for_readers),
-        TEST(the_overflow_counter_is_shown_as_it_was_at_one_moment),
-        TEST(a_full_family_overflows_or_rejects_and_known_keys_still_count),
-        TEST(an_engine_without_memory_counts_on_and_loses_nothing),
-        TEST(a_family_keeps_to_its_share_of_memory),
-        TEST(a_stopped_engine_refuses_every_call),
-        TEST(waiting_calls_without_redis_say_so),
-        TEST(trap_e12_two_threads_that_insert_the_same_keys_share_their_counters),
+        RIG_TEST(keys_of_every_size_are_kept_whole),
+        RIG_TEST(keys_are_bytes_of_any_value),
+        RIG_TEST(keys_that_are_none_are_refused_by_every_call),
+        RIG_TEST(deltas_reach_two_to_the_53_and_no_further),
+        RIG_TEST(trap_e4_sums_reach_the_end_of_the_range_exactly),
+        RIG_TEST(trap_e3_negative_counts_are_counts),
+        RIG_TEST(counts_belong_to_the_window_of_the_clock),
+        RIG_TEST(event_times_land_in_their_own_window_or_are_refused),
+        RIG_TEST(trap_e29_a_time_far_ahead_moves_nothing),
+        RIG_TEST(windows_without_starts_know_no_event_times),
+        RIG_TEST(a_key_of_a_from_first_family_lives_its_length_to_the_millisecond),
+        RIG_TEST(an_endless_family_forgets_nothing),
+        RIG_TEST(many_adds_are_answered_each_by_itself),
+        RIG_TEST(a_batch_of_any_length_counts_as_single_adds_do),
+        RIG_TEST(every_out_parameter_may_be_missing),
+        RIG_TEST(reset_takes_away_what_it_answers),
+        RIG_TEST(a_reading_without_redis_is_exact_and_known),
+        RIG_TEST(trap_e33_a_walk_sees_each_key_once_while_the_table_grows),
+        RIG_TEST(a_walk_stops_when_the_visitor_says_so),
+        RIG_TEST(a_count_names_its_window),
+        RIG_TEST(a_walk_over_keys_of_the_longest_kind_sees_all),
+        RIG_TEST(a_window_that_is_over_is_late_for_readers),
+        RIG_TEST(the_overflow_counter_is_shown_as_it_was_at_one_moment),
+        RIG_TEST(a_full_family_overflows_or_rejects_and_known_keys_still_count),
+        RIG_TEST(an_engine_without_memory_counts_on_and_loses_nothing),
+        RIG_TEST(a_family_keeps_to_its_share_of_memory),
+        RIG_TEST(a_stopped_engine_refuses_every_call),
+        RIG_TEST(waiting_calls_without_redis_say_so),
+        RIG_TEST(trap_e12_two_threads_that_insert_the_same_keys_share_their_counters),
     };
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }

@@ -4,16 +4,6 @@
 #include <pthread.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static char error[256];
 
@@ -246,17 +236,16 @@ static void policies_may_be_set_before_1970(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
-        TEST(the_same_name_with_the_same_options_is_the_same_family),
-        TEST(the_same_name_with_another_option_names_the_field),
-        TEST(wrong_options_are_named_and_change_nothing),
-        TEST(policies_can_be_set_and_identity_cannot),
-        TEST(a_closed_family_may_be_opened_anew_and_begins_at_nothing),
-        TEST(a_hook_is_not_called_for_a_family_that_was_closed),
-        TEST(statistics_may_be_read_while_families_come_and_go),
-        TEST(many_families_live_side_by_side),
-        TEST(policies_may_be_set_before_1970),
+        RIG_TEST(the_same_name_with_the_same_options_is_the_same_family),
+        RIG_TEST(the_same_name_with_another_option_names_the_field),
+        RIG_TEST(wrong_options_are_named_and_change_nothing),
+        RIG_TEST(policies_can_be_set_and_identity_cannot),
+        RIG_TEST(a_closed_family_may_be_opened_anew_and_begins_at_nothing),
+        RIG_TEST(a_hook_is_not_called_for_a_family_that_was_closed),
+        RIG_TEST(statistics_may_be_read_while_families_come_and_go),
+        RIG_TEST(many_families_live_side_by_side),
+        RIG_TEST(policies_may_be_set_before_1970),
     };
     return cmocka_run_group_tests_name("family", tests, NULL, NULL);
 }

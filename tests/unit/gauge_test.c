@@ -2,26 +2,6 @@
 #include "tests/unit/hand_driver.h"
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int open_hand(void **state) {
-    (void)state;
-    hand_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
-static int close_hand(void **state) {
-    (void)state;
-    hand_close(&rig);
-    return 0;
-}
 
 static tw_family *gauge(void) {
     tw_family_options options = rig_options("online", TW_FOREVER, 0);
@@ -177,12 +157,9 @@ static void closing_says_that_nothing_is_present(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(without_redis_a_gauge_is_a_counter, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(what_does_not_go_with_a_gauge_is_refused, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(the_whole_is_said_and_the_sum_comes_back, open_hand, close_hand),
-        cmocka_unit_test_setup_teardown(a_lost_statement_is_said_anew, open_hand, close_hand),
-        cmocka_unit_test_setup_teardown(what_is_present_is_said_again_in_time, open_hand, close_hand),
-        cmocka_unit_test(closing_says_that_nothing_is_present),
+        RIG_TEST(without_redis_a_gauge_is_a_counter),        RIG_TEST(what_does_not_go_with_a_gauge_is_refused),
+        HAND_TEST(the_whole_is_said_and_the_sum_comes_back), HAND_TEST(a_lost_statement_is_said_anew),
+        HAND_TEST(what_is_present_is_said_again_in_time),    cmocka_unit_test(closing_says_that_nothing_is_present),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,4 +144,15 @@ static inline void hand_close(struct rig *rig) {
     rig_close(rig);
 }
 
+/* As RIG_TEST(), with the hand for a driver. */
+#define HAND_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, hand_setup, hand_teardown, &rig)
+static inline int hand_setup(void **state) {
+    hand_open(*state);
+    return 0;
+}
+static inline int hand_teardown(void **state) {
+    hand_close(*state);
+    return 0;
+}
+
 #endif

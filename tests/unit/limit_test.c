@@ -4,16 +4,6 @@
 #include <pthread.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
     tw_verdict verdict;
@@ -419,26 +409,25 @@ static void trap_e36_exactly_the_limit_is_admitted(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
-        TEST(a_wall_clock_set_back_holds_no_limit),
-        TEST(limits_and_counts_know_times_before_1970),
-        TEST(some_of_a_count_below_zero_is_all_that_is_there),
-        TEST(a_shadow_decides_and_lets_everything_through),
-        TEST(what_limits_do_is_in_the_figures),
-        TEST(a_verdict_has_its_promised_size),
-        TEST(every_field_of_a_verdict_is_filled),
-        TEST(nothing_may_be_looked_at_without_taking),
-        TEST(the_limit_of_the_call_decides),
-        TEST(limits_reach_two_to_the_53_and_no_further),
-        TEST(an_endless_limit_has_no_reset),
-        TEST(a_limit_from_first_resets_when_its_key_does),
-        TEST(once_is_true_once_in_each_window),
-        TEST(a_cancelled_first_makes_room_for_one),
-        TEST(without_redis_there_are_no_locks),
-        TEST(trap_e40_a_full_family_decides_by_its_policy),
-        TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers),
-        TEST(trap_e36_exactly_the_limit_is_admitted),
+        RIG_TEST(a_wall_clock_set_back_holds_no_limit),
+        RIG_TEST(limits_and_counts_know_times_before_1970),
+        RIG_TEST(some_of_a_count_below_zero_is_all_that_is_there),
+        RIG_TEST(a_shadow_decides_and_lets_everything_through),
+        RIG_TEST(what_limits_do_is_in_the_figures),
+        RIG_TEST(a_verdict_has_its_promised_size),
+        RIG_TEST(every_field_of_a_verdict_is_filled),
+        RIG_TEST(nothing_may_be_looked_at_without_taking),
+        RIG_TEST(the_limit_of_the_call_decides),
+        RIG_TEST(limits_reach_two_to_the_53_and_no_further),
+        RIG_TEST(an_endless_limit_has_no_reset),
+        RIG_TEST(a_limit_from_first_resets_when_its_key_does),
+        RIG_TEST(once_is_true_once_in_each_window),
+        RIG_TEST(a_cancelled_first_makes_room_for_one),
+        RIG_TEST(without_redis_there_are_no_locks),
+        RIG_TEST(trap_e40_a_full_family_decides_by_its_policy),
+        RIG_TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers),
+        RIG_TEST(trap_e36_exactly_the_limit_is_admitted),
     };
     return cmocka_run_group_tests_name("limit", tests, NULL, NULL);
 }

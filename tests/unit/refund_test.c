@@ -7,16 +7,6 @@
 #include <time.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
     tw_verdict verdict;
@@ -327,18 +317,18 @@ static void who_waits_gets_the_next_window_or_is_denied_in_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_refunded_can_be_taken_again, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_window_that_is_over_takes_nothing_back, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_count_does_not_go_below_0, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_life_that_is_over_takes_nothing_back, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(an_endless_limit_takes_back_what_its_verdict_names, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(slices_take_back_and_give_out_again, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(some_takes_what_is_left, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(all_claims_are_taken_or_none, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_key_that_is_claimed_twice_is_charged_twice, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_wrong_claim_takes_nothing_of_the_others, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(claims_in_either_order_leave_nothing_half_taken, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_host_driven_engine_does_not_wait, open_rig, close_rig),
+        RIG_TEST(what_is_refunded_can_be_taken_again),
+        RIG_TEST(a_window_that_is_over_takes_nothing_back),
+        RIG_TEST(a_count_does_not_go_below_0),
+        RIG_TEST(a_life_that_is_over_takes_nothing_back),
+        RIG_TEST(an_endless_limit_takes_back_what_its_verdict_names),
+        RIG_TEST(slices_take_back_and_give_out_again),
+        RIG_TEST(some_takes_what_is_left),
+        RIG_TEST(all_claims_are_taken_or_none),
+        RIG_TEST(a_key_that_is_claimed_twice_is_charged_twice),
+        RIG_TEST(a_wrong_claim_takes_nothing_of_the_others),
+        RIG_TEST(claims_in_either_order_leave_nothing_half_taken),
+        RIG_TEST(a_host_driven_engine_does_not_wait),
         cmocka_unit_test(who_waits_is_woken_by_a_refund),
         cmocka_unit_test(who_waits_gets_the_next_window_or_is_denied_in_time),
     };

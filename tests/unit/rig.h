@@ -44,6 +44,17 @@ static inline void rig_close(struct rig *rig) {
     assert_status(tw_close(rig->engine, 0), TW_OK);
 }
 
+/* A test that begins with the file's own `rig` open and ends with closing it. */
+#define RIG_TEST(test) cmocka_unit_test_prestate_setup_teardown(test, rig_setup, rig_teardown, &rig)
+static inline int rig_setup(void **state) {
+    rig_open(*state);
+    return 0;
+}
+static inline int rig_teardown(void **state) {
+    rig_close(*state);
+    return 0;
+}
+
 /* Family options with a name and a window. */
 static inline tw_family_options rig_options(const char *name, uint32_t window, int64_t window_ms) {
     tw_family_options options;

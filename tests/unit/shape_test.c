@@ -5,16 +5,6 @@
 #include <pthread.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static tw_family *shaped(uint32_t shape, int64_t window_ms, int64_t burst) {
     tw_family_options options = rig_options("f", TW_ALIGNED, window_ms);
@@ -257,16 +247,15 @@ static void threads_get_exactly_the_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_window_before_fades, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_sliding_window_takes_back_until_it_ends, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_sliding_limit_may_change_and_months_have_their_own_length, open_rig,
-                                        close_rig),
-        cmocka_unit_test_setup_teardown(a_bucket_empties_evenly, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_burst_is_smaller_than_the_limit, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(words_of_a_bucket_are_no_counts, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_bucket_put_back_by_others_denial_is_whole, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(shapes_say_what_they_do_not_go_with, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(threads_get_exactly_the_limit, open_rig, close_rig),
+        RIG_TEST(the_window_before_fades),
+        RIG_TEST(a_sliding_window_takes_back_until_it_ends),
+        RIG_TEST(a_sliding_limit_may_change_and_months_have_their_own_length),
+        RIG_TEST(a_bucket_empties_evenly),
+        RIG_TEST(a_burst_is_smaller_than_the_limit),
+        RIG_TEST(words_of_a_bucket_are_no_counts),
+        RIG_TEST(a_bucket_put_back_by_others_denial_is_whole),
+        RIG_TEST(shapes_say_what_they_do_not_go_with),
+        RIG_TEST(threads_get_exactly_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

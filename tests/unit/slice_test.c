@@ -7,26 +7,6 @@
 #include <pthread.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
-static int open_synced(void **state) {
-    (void)state;
-    hand_open(&rig);
-    return 0;
-}
-static int close_synced(void **state) {
-    (void)state;
-    hand_close(&rig);
-    return 0;
-}
 
 static struct twi_place place_of(tw_family *family) {
     struct twi_call call;
@@ -349,21 +329,19 @@ static void contended_limits_ask_for_slices(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
-#define SYNCED(name) cmocka_unit_test_setup_teardown(name, open_synced, close_synced)
     const struct CMUnitTest tests[] = {
-        TEST(trap_e35_slices_strand_nothing),
-        TEST(more_than_a_slice_holds_is_taken_of_the_whole),
-        TEST(the_limit_of_the_call_decides_on_slices_too),
-        TEST(adds_and_refunds_count),
-        TEST(looking_changes_nothing),
-        TEST(little_is_not_cut),
-        TEST(a_striped_counter_may_be_limited),
-        TEST(limits_near_the_edge_of_their_range_are_kept),
-        TEST(slices_end_with_their_window),
-        SYNCED(slices_give_way_to_what_redis_tells),
-        TEST(trap_e36_exactly_the_limit_is_admitted_on_slices),
-        TEST(contended_limits_ask_for_slices),
+        RIG_TEST(trap_e35_slices_strand_nothing),
+        RIG_TEST(more_than_a_slice_holds_is_taken_of_the_whole),
+        RIG_TEST(the_limit_of_the_call_decides_on_slices_too),
+        RIG_TEST(adds_and_refunds_count),
+        RIG_TEST(looking_changes_nothing),
+        RIG_TEST(little_is_not_cut),
+        RIG_TEST(a_striped_counter_may_be_limited),
+        RIG_TEST(limits_near_the_edge_of_their_range_are_kept),
+        RIG_TEST(slices_end_with_their_window),
+        HAND_TEST(slices_give_way_to_what_redis_tells),
+        RIG_TEST(trap_e36_exactly_the_limit_is_admitted_on_slices),
+        RIG_TEST(contended_limits_ask_for_slices),
     };
     return cmocka_run_group_tests_name("slice", tests, NULL, NULL);
 }

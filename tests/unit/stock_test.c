@@ -9,16 +9,6 @@
 #include <unistd.h>
 
 static struct rig rig;
-static int open_rig(void **state) {
-    (void)state;
-    rig_open(&rig);
-    return 0;
-}
-static int close_rig(void **state) {
-    (void)state;
-    rig_close(&rig);
-    return 0;
-}
 
 static const tw_key nobody = {NULL, 0};
 
@@ -512,20 +502,20 @@ static void threads_never_pass_the_limit_in_flight(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_reservation_is_sold_cancelled_or_over, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(confirming_at_the_end_of_the_hold_is_late, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(the_end_of_a_hold_goes_by_the_monotonic_clock, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_buyer_buys_once, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(units_return_to_their_own_window, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(wrong_input_changes_nothing, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(tokens_of_elsewhere_are_unknown, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(reservations_stay_within_the_memory, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_closed_family_takes_its_reservations_along, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(a_forked_child_holds_nothing, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(random_calls_agree_with_a_slow_model, open_rig, close_rig),
+        RIG_TEST(a_reservation_is_sold_cancelled_or_over),
+        RIG_TEST(confirming_at_the_end_of_the_hold_is_late),
+        RIG_TEST(the_end_of_a_hold_goes_by_the_monotonic_clock),
+        RIG_TEST(a_buyer_buys_once),
+        RIG_TEST(units_return_to_their_own_window),
+        RIG_TEST(wrong_input_changes_nothing),
+        RIG_TEST(tokens_of_elsewhere_are_unknown),
+        RIG_TEST(reservations_stay_within_the_memory),
+        RIG_TEST(a_closed_family_takes_its_reservations_along),
+        RIG_TEST(a_forked_child_holds_nothing),
+        RIG_TEST(random_calls_agree_with_a_slow_model),
         cmocka_unit_test(threads_and_time_outs_conserve_the_stock),
-        cmocka_unit_test_setup_teardown(at_most_so_many_are_held, open_rig, close_rig),
-        cmocka_unit_test_setup_teardown(threads_never_pass_the_limit_in_flight, open_rig, close_rig),
+        RIG_TEST(at_most_so_many_are_held),
+        RIG_TEST(threads_never_pass_the_limit_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
