@@ -1,8 +1,7 @@
 /* forget.c -- a real Redis forgets: killed under each kind of persistence, its file cut, a stale or empty replica
  * promoted. What it forgot is given to it again; what cannot be is counted, to the unit.
  * Always true: at the end of each test, Redis's sum plus what the metrics call lost is the sum of all increments. */
-#include "tests/redis/sync_support.h"
-#include "tests/support/proxy.h"
+#include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
 #include <glob.h>
@@ -15,33 +14,11 @@ static const char *const everysec[] = {"--appendonly", "yes", "--appendfsync", "
 static const char *const unrewritten[] = {
     "--appendonly", "yes", "--appendfsync", "always", "--rename-command", "BGREWRITEAOF", "", NULL};
 
-struct rig {
-    tw_engine *engine;
-    tw_family *family;
-    int64_t added;
-};
-
 static void rig_open(struct rig *rig, const char *url) {
-    *rig = (struct rig){.engine = quick_engine(url, NULL)};
-    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
-}
-
-static void rig_add(struct rig *rig, int64_t delta) {
-    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
-    rig->added += delta;
-}
-
-static void rig_add_flushed(struct rig *rig, int64_t delta) {
-    rig_add(rig, delta);
-    assert_status(tw_flush(rig->engine, 20000), TW_OK);
-}
-
-/* Everything is there: nothing lost, nothing twice, nothing uncertain. */
-static void rig_check(struct rig *rig, struct redis_server *server) {
-    assert_status(tw_flush(rig->engine, 20000), TW_OK);
-    assert_i64_equal(redis_server_get(server, "f:k"), rig->added);
-    assert_i64_equal(test_stat_of(rig->engine, lost), 0);
-    assert_i64_equal(test_stat_of(rig->engine, uncertain), 0);
+    tw_options options;
+    memset(rig, 0, sizeof *rig);
+    rig_options(rig, &options, url);
+    rig_start(rig, &options);
 }
 
 /* ---- persistence ----------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is over
  * everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
-#include "tests/redis/sync_support.h"
+#include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
 #include <pthread.h>
@@ -8,34 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct rig {
-    struct redis_server server;
-    struct log_lines lines;
-    tw_engine *engine;
-    tw_family *family;
-    int64_t added;
-};
-
 static void rig_open(struct rig *rig, const char *const *extra) {
     tw_options options;
     memset(rig, 0, sizeof *rig);
     redis_server_start(&rig->server, extra);
-    quick_options(&options, rig->server.url);
+    rig_options(rig, &options, rig->server.url);
     options.redis_timeout_ms = 300;
-    options.log_write = on_log;
-    options.log_ctx = &rig->lines;
-    assert_status(tw_open(&options, &rig->engine), TW_OK);
-    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
-}
-
-static void rig_add(struct rig *rig, int64_t delta) {
-    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
-    rig->added += delta;
-}
-
-static void rig_add_flushed(struct rig *rig, int64_t delta) {
-    rig_add(rig, delta);
-    assert_status(tw_flush(rig->engine, 10000), TW_OK);
+    rig_start(rig, &options);
 }
 
 /* While it refuses: nothing is written, adds go on. */
@@ -54,8 +33,7 @@ static bool is_flushed(void *ctx) {
 
 static void rig_close(struct rig *rig, const char *says) {
     assert_true(test_wait(is_flushed, rig->engine, 20000));
-    assert_i64_equal(redis_server_get(&rig->server, "f:k"), rig->added);
-    assert_i64_equal(test_stat_of(rig->engine, lost) + test_stat_of(rig->engine, uncertain), 0);
+    rig_check(rig, &rig->server);
     assert_status(tw_close(rig->engine, 5000), TW_OK);
     if (!strstr(rig->lines.text, says)) fail_msg("\"%s\" is not in the log:\n%s", says, rig->lines.text);
     redis_server_destroy(&rig->server);

@@ -1,21 +1,11 @@
 /* replicas.c -- wait_replicas, with a real replica: a flush is done when it has the counts, and what it lacks is kept.
  * Always true: adds never wait, whatever the replica does; at the end sums agree. */
-#include "tests/redis/sync_support.h"
-#include "tests/support/proxy.h"
+#include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
 #include <unistd.h>
 
 #define PATIENCE_MS 20000 /* for what a busy machine may delay; nothing waits so long on an idle one */
-
-struct rig {
-    struct redis_server primary, replica;
-    struct proxy *proxy; /* in front of the primary */
-    struct log_lines lines;
-    tw_engine *engine;
-    tw_family *family;
-    int64_t added, short_before;
-};
 
 static bool follows(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
@@ -29,31 +19,23 @@ static void rig_open(struct rig *rig, void (*change)(tw_options *options)) {
     char port[16];
     tw_options options;
     memset(rig, 0, sizeof *rig);
-    redis_server_start_tcp(&rig->primary, NULL);
+    redis_server_start_tcp(&rig->server, NULL);
     redis_server_start_tcp(&rig->replica, NULL);
-    rig->proxy = proxy_start(&rig->primary, test_seed());
-    snprintf(port, sizeof port, "%d", rig->primary.port);
-    redis_server_ask(&rig->primary, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
+    rig->proxy = proxy_start(&rig->server, test_seed());
+    snprintf(port, sizeof port, "%d", rig->server.port);
+    redis_server_ask(&rig->server, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
     redis_server_ask(&rig->replica, "REPLICAOF", "127.0.0.1", port, NULL);
     assert_true(test_wait(follows, &rig->replica, PATIENCE_MS));
-    assert_true(test_wait(is_online, &rig->primary, PATIENCE_MS));
-    quick_options(&options, proxy_url(rig->proxy));
+    assert_true(test_wait(is_online, &rig->server, PATIENCE_MS));
+    rig_options(rig, &options, proxy_url(rig->proxy));
     options.wait_replicas = 1;
-    options.log_write = on_log;
-    options.log_ctx = &rig->lines;
     if (change) change(&options);
-    assert_status(tw_open(&options, &rig->engine), TW_OK);
-    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
-}
-
-static void rig_add(struct rig *rig, int64_t delta) {
-    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
-    rig->added += delta;
+    rig_start(rig, &options);
 }
 
 static bool primary_has_all(void *ctx) {
     struct rig *rig = ctx;
-    return redis_server_get(&rig->primary, "f:k") == rig->added;
+    return redis_server_get(&rig->server, "f:k") == rig->added;
 }
 
 static bool replica_has_all(void *ctx) {
@@ -61,9 +43,10 @@ static bool replica_has_all(void *ctx) {
     return redis_server_get(&rig->replica, "f:k") == rig->added;
 }
 
+static int64_t short_before; /* how often they were */
 static bool replicas_are_short(void *ctx) {
     struct rig *rig = ctx;
-    return test_stat_of(rig->engine, replicas_short) > rig->short_before;
+    return test_stat_of(rig->engine, replicas_short) > short_before;
 }
 
 static bool is_dup(void *ctx) {
@@ -80,7 +63,7 @@ static void assert_no_flush_is_done(struct rig *rig) {
 static void rig_close(struct rig *rig) {
     (void)tw_close(rig->engine, 1000);
     proxy_stop(rig->proxy);
-    redis_server_destroy(&rig->primary), redis_server_destroy(&rig->replica);
+    redis_server_destroy(&rig->server), redis_server_destroy(&rig->replica);
 }
 
 /* Goal: a flush that answers TW_OK is on the replica; while that is stopped no flush is, counting goes on, and one line says
@@ -94,7 +77,7 @@ static void a_flush_is_done_when_the_replica_has_it(void **state) {
         assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
         assert_i64_equal(redis_server_get(&rig.replica, "f:k"), rig.added);
     }
-    rig.short_before = test_stat_of(rig.engine, replicas_short); /* a busy machine may need more than one look */
+    short_before = test_stat_of(rig.engine, replicas_short); /* a busy machine may need more than one look */
     redis_server_pause(&rig.replica);
     for (int i = 0; i < 3; i++) {
         rig_add(&rig, 1000);
@@ -109,7 +92,7 @@ static void a_flush_is_done_when_the_replica_has_it(void **state) {
     assert_status(tw_close(rig.engine, 1000), TW_OK);
     assert_non_null(strstr(rig.lines.text, "0 replicas have what Redis at"));
     proxy_stop(rig.proxy);
-    redis_server_destroy(&rig.primary), redis_server_destroy(&rig.replica);
+    redis_server_destroy(&rig.server), redis_server_destroy(&rig.replica);
 }
 
 static void impatient(tw_options *options) {
@@ -149,13 +132,13 @@ static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
     rig_add(&rig, 1);
     assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
     redis_server_pause(&rig.replica);
-    redis_server_ask(&rig.primary, "CLIENT", "KILL", "TYPE", "replica", NULL);
+    redis_server_ask(&rig.server, "CLIENT", "KILL", "TYPE", "replica", NULL);
     int64_t until_ok = test_stat_of(rig.engine, batches_ok) + 10, until_ms = test_mono_ms() + PATIENCE_MS;
     for (int i = 0; test_stat_of(rig.engine, batches_ok) < until_ok; i++, test_sleep_ms(10)) {
         rig_add(&rig, 100 + i);
         assert_true(test_mono_ms() < until_ms);
     }
-    redis_server_kill(&rig.primary);
+    redis_server_kill(&rig.server);
     redis_server_resume(&rig.replica);
     redis_server_ask(&rig.replica, "REPLICAOF", "NO", "ONE", NULL);
     assert_i64_equal(redis_server_get(&rig.replica, "f:k"), 1);
@@ -210,7 +193,7 @@ static void a_full_window_holds_back_what_is_new(void **state) {
     int64_t sent = test_stat_of(rig.engine, batches_sent);
     assert_true(test_wait(nothing_was_sent, &rig, PATIENCE_MS));
     assert_true(test_stat_of(rig.engine, batches_sent) > sent); /* before it was full */
-    assert_true(sum_of(&rig.primary) < rig.added);
+    assert_true(sum_of(&rig.server) < rig.added);
     redis_server_resume(&rig.replica);
     assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
     assert_i64_equal(sum_of(&rig.replica), rig.added);
@@ -228,16 +211,16 @@ static void where_wait_is_forbidden_nothing_is_promised(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig, as_small_user); /* the user is not there yet: the engine tries again, slowly */
-    redis_server_ask(&rig.primary, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
+    redis_server_ask(&rig.server, "ACL", "SETUSER", "small", "on", ">pw", "~*", "+@all", "-wait", NULL);
     rig_add(&rig, 5);
     assert_no_flush_is_done(&rig);
-    redis_server_ask(&rig.primary, "ACL", "SETUSER", "small", "+wait", NULL);
+    redis_server_ask(&rig.server, "ACL", "SETUSER", "small", "+wait", NULL);
     assert_status(tw_flush(rig.engine, PATIENCE_MS), TW_OK);
     assert_i64_equal(redis_server_get(&rig.replica, "f:k"), 5);
     assert_status(tw_close(rig.engine, 1000), TW_OK);
     assert_non_null(strstr(rig.lines.text, "refuses WAIT, which wait_replicas needs: NOPERM"));
     proxy_stop(rig.proxy);
-    redis_server_destroy(&rig.primary), redis_server_destroy(&rig.replica);
+    redis_server_destroy(&rig.server), redis_server_destroy(&rig.replica);
 }
 
 int main(void) {

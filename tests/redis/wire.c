@@ -1,51 +1,23 @@
 /* wire.c -- every fault that a network can have, one at a time, between an engine and a real redis-server.
  * Method throughout: the proxy (tests/support/proxy.h) is told what to do to the next batch; afterwards the sum in
  * Redis must equal the sum of all increments (P), and the answers must be those that the fault calls for. */
-#include "tests/redis/sync_support.h"
-#include "tests/support/proxy.h"
+#include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
 #include <sys/resource.h>
-
-struct rig {
-    struct redis_server server;
-    struct proxy *proxy;
-    struct lost lost;
-    struct log_lines lines;
-    tw_engine *engine;
-    tw_family *family;
-    int64_t added;
-};
 
 static void rig_open(struct rig *rig, uint32_t timeout_ms) {
     tw_options options;
     memset(rig, 0, sizeof *rig);
     redis_server_start(&rig->server, NULL);
     rig->proxy = proxy_start(&rig->server, test_seed());
-    quick_options(&options, proxy_url(rig->proxy));
+    rig_options(rig, &options, proxy_url(rig->proxy));
     options.redis_timeout_ms = timeout_ms;
-    options.on_lost = on_lost;
-    options.lost_ctx = &rig->lost;
-    options.log_write = on_log;
-    options.log_ctx = &rig->lines;
-    assert_status(tw_open(&options, &rig->engine), TW_OK);
-    rig->family = family_of(rig->engine, "wire", TW_FOREVER, 0);
-}
-
-static void rig_add(struct rig *rig, int64_t delta) {
-    assert_status(tw_add(rig->family, tw_str("k"), delta, NULL), TW_OK);
-    rig->added += delta;
-}
-
-static void rig_flush(struct rig *rig) {
-    assert_status(tw_flush(rig->engine, 20000), TW_OK);
-    assert_i64_equal(redis_server_get(&rig->server, "wire:k"), rig->added);
+    rig_start(rig, &options);
 }
 
 static void rig_close(struct rig *rig) {
-    rig_flush(rig);
-    assert_i64_equal(test_stat_of(rig->engine, lost), 0);
-    assert_i64_equal(test_stat_of(rig->engine, uncertain), 0);
+    rig_check(rig, &rig->server);
     assert_status(tw_close(rig->engine, 5000), TW_OK);
     assert_i64_equal(rig->lost.calls, 0);
     proxy_stop(rig->proxy);
@@ -57,7 +29,7 @@ static void one_fault(struct rig *rig, const struct proxy_order *order) {
     int64_t before = proxy_look(rig->proxy).happened[order->fault];
     proxy_order(rig->proxy, order);
     rig_add(rig, 7);
-    rig_flush(rig);
+    rig_check(rig, &rig->server);
     assert_i64_equal(proxy_look(rig->proxy).happened[order->fault], before + 1);
 }
 
@@ -68,7 +40,7 @@ static void a_lost_reply_is_asked_for_again_and_answered_dup(void **state) {
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_RESET};
     rig_open(&rig, 150);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (size_t i = 0; i < 3; i++) {
         one_fault(&rig, &(struct proxy_order){.fault = faults[i]});
         assert_i64_equal(test_stat_of(rig.engine, batches_dup), i + 1);
@@ -83,7 +55,7 @@ static void a_lost_request_is_sent_again_and_answered_ok(void **state) {
     struct rig rig;
     rig_open(&rig, 150);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     one_fault(&rig, &(struct proxy_order){.fault = PROXY_DROP_REQUEST});
     one_fault(&rig, &(struct proxy_order){.fault = PROXY_LOSE_REQUEST});
     assert_i64_equal(test_stat_of(rig.engine, batches_dup), 0);
@@ -114,7 +86,7 @@ static void cut_at_every_byte(enum proxy_fault fault) {
     for (int i = 0; i < LANES; i++) {
         lanes[i].proxy = proxy_start(&server, test_seed() + (uint64_t)i);
         lanes[i].engine = quick_engine(proxy_url(lanes[i].proxy), NULL);
-        lanes[i].family = family_of(lanes[i].engine, "wire", TW_FOREVER, 0);
+        lanes[i].family = family_of(lanes[i].engine, "f", TW_FOREVER, 0);
     }
     lanes_add(lanes, "k");
     lanes_add(lanes, "k"); /* known to both by now: such a batch is what is cut */
@@ -127,7 +99,7 @@ static void cut_at_every_byte(enum proxy_fault fault) {
             proxy_order(lanes[i].proxy, &(struct proxy_order){.fault = fault, .at = at + i * step});
         lanes_add(lanes, "k");
     }
-    assert_i64_equal(redis_server_get(&server, "wire:k"), LANES * rounds);
+    assert_i64_equal(redis_server_get(&server, "f:k"), LANES * rounds);
     for (int i = 0; i < LANES; i++) {
         happened += proxy_look(lanes[i].proxy).happened[fault];
         dups += test_stat_of(lanes[i].engine, batches_dup);
@@ -165,7 +137,7 @@ static void a_dripping_reply_has_one_deadline(void **state) {
     int64_t best_ms = INT64_MAX;
     rig_open(&rig, 600);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (int i = 0; i < 5 && best_ms > 660; i++) {
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_DRIP, .at = 150});
         struct proxy_seen seen = proxy_look(rig.proxy);
@@ -196,7 +168,7 @@ static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
         struct rig rig;
         rig_open(&rig, 20);
         rig_add(&rig, 1);
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
         proxy_manner(rig.proxy, manners[i]);
         proxy_cut_all(rig.proxy);
         int64_t before = proxy_look(rig.proxy).connections, began_ms = cpu_ms();
@@ -223,14 +195,14 @@ static void an_old_copy_that_runs_after_the_retry_counts_nothing(void **state) {
     struct rig rig;
     rig_open(&rig, 200);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (int i = 0; i < 5; i++) {
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_HOLD});
         for (int j = 0; j < 2000 && proxy_look(rig.proxy).late <= i; j++) test_sleep_ms(1);
         struct proxy_seen seen = proxy_look(rig.proxy);
         assert_i64_equal(seen.late, i + 1);
         assert_string_equal(seen.late_answer, "DUP");
-        rig_flush(&rig); /* the sum is what it was */
+        rig_check(&rig, &rig.server); /* the sum is what it was */
     }
     rig_close(&rig);
 }
@@ -245,7 +217,7 @@ static void words_nobody_asked_for_end_the_connection(void **state) {
     struct rig rig;
     rig_open(&rig, 1000);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (int64_t i = 0; i < 4; i++) {
         if (i < 3) {
             proxy_say(rig.proxy, words[i]);
@@ -256,7 +228,7 @@ static void words_nobody_asked_for_end_the_connection(void **state) {
         for (int j = 0; j < 5000 && test_stat_of(rig.engine, disconnects) <= i; j++) test_sleep_ms(1);
         assert_i64_equal(test_stat_of(rig.engine, disconnects), i + 1);
         rig_add(&rig, 5);
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
     }
     rig_close(&rig);
 }
@@ -291,7 +263,7 @@ static void garbage_in_place_of_an_answer_is_survived(void **state) {
     struct rig rig;
     rig_open(&rig, 100);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_GARBAGE, .text = garbage[i]});
         one_fault(&rig, &(struct proxy_order){.fault = PROXY_GARBAGE, .text = "a\0\r\n*", .text_size = 3 + i % 3});
@@ -328,13 +300,13 @@ static void every_refusal_delays_and_doubles_nothing(void **state) {
     struct rig rig;
     rig_open(&rig, 1000);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         int64_t drops = test_stat_of(rig.engine, disconnects);
         proxy_order(rig.proxy, &(struct proxy_order){.fault = PROXY_ANSWER, .text = refusals[i].text});
         rig_add(&rig, 7);
         (void)tw_flush(rig.engine, 50); /* the next one cuts the back-off of 2 to 4 s short */
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
         assert_i64_equal(test_stat_of(rig.engine, disconnects) - drops, refusals[i].drops);
     }
     assert_i64_equal(test_stat_of(rig.engine, batches_dup), 0);
@@ -350,12 +322,12 @@ static void a_flushed_script_costs_one_eval(void **state) {
     struct rig rig;
     rig_open(&rig, 10000); /* no deadline is met here, however busy the machine */
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     int64_t before = proxy_look(rig.proxy).evals; /* the first of all needed it, too */
     for (int64_t i = 0; i < 20; i++) {
         redis_server_ask(&rig.server, "SCRIPT", "FLUSH", NULL);
         rig_add(&rig, 1);
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
         assert_i64_equal(proxy_look(rig.proxy).evals, before + i + 1);
     }
     assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
@@ -372,7 +344,7 @@ static void add_many(struct rig *rig, int keys) {
 
 static int64_t sum_of_many(struct rig *rig) {
     return atoll(redis_server_ask(&rig->server, "EVAL",
-                                  "local s = 0 for _, k in ipairs(redis.call('KEYS', 'wire:many*')) do "
+                                  "local s = 0 for _, k in ipairs(redis.call('KEYS', 'f:many*')) do "
                                   "s = s + redis.call('GET', k) end return s",
                                   "0", NULL));
 }
@@ -384,12 +356,12 @@ static void noscript_within_a_pipeline_keeps_the_order(void **state) {
     struct rig rig;
     rig_open(&rig, 10000);
     add_many(&rig, 4000);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     for (uint32_t skip = 0; skip < 4; skip++) {
         struct proxy_seen before = proxy_look(rig.proxy);
         proxy_order(rig.proxy, &(struct proxy_order){.fault = PROXY_RUN_FIRST, .skip = skip, .text = "SCRIPT FLUSH"});
         add_many(&rig, 4000);
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
         struct proxy_seen after = proxy_look(rig.proxy);
         assert_i64_equal(after.evals - before.evals, 1);
         assert_i64_equal(sum_of_many(&rig), 4000 * (int64_t)(skip + 2));
@@ -406,7 +378,7 @@ static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
     struct rig rig;
     rig_open(&rig, 200);
     rig_add(&rig, 1);
-    rig_flush(&rig);
+    rig_check(&rig, &rig.server);
     static const enum proxy_fault faults[] = {PROXY_LOSE_REPLY, PROXY_LOSE_REQUEST};
     for (int64_t i = 0; i < 2; i++) {
         int64_t same = proxy_look(rig.proxy).same_again;
@@ -414,7 +386,7 @@ static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
         rig_add(&rig, 1000000);
         for (int j = 0; j < 20000 && !proxy_look(rig.proxy).happened[faults[i]]; j++) test_sleep_ms(1);
         for (int j = 0; j < 1000; j++) rig_add(&rig, 1);
-        rig_flush(&rig);
+        rig_check(&rig, &rig.server);
         /* once, unless the machine is so busy that the next answer comes too late as well */
         assert_true(proxy_look(rig.proxy).same_again > same);
     }
@@ -452,7 +424,7 @@ static void two_engines_under_one_identity_are_found_out(void **state) {
         assert_status(tw_add(a.family, tw_str("k"), 1, NULL), TW_OK);
         assert_status(tw_flush(a.engine, 5000), TW_OK);
     }
-    assert_i64_equal(redis_server_get(&a.server, "wire:k"), 66);
+    assert_i64_equal(redis_server_get(&a.server, "f:k"), 66);
     assert_status(tw_close(a.engine, 5000), TW_OK);
     assert_status(tw_close(b.engine, 5000), TW_OK);
     assert_true(strstr(a.lines.text, "0/15 a new instance begins") ||
