@@ -304,7 +304,7 @@ static void a_cancelled_first_makes_room_for_one(void **state) {
 }
 
 /* Goal: without Redis there is nobody to lock against, and strict limits are exact as all are. */
-static void without_redis_there_are_no_locks(void **state) {
+static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **state) {
     (void)state;
     char token[TW_TOKEN_SIZE] = "x";
     tw_family_options options = rig_options("strict", TW_ALIGNED, TW_MINUTE);
@@ -424,7 +424,7 @@ int main(void) {
         RIG_TEST(a_limit_from_first_resets_when_its_key_does),
         RIG_TEST(once_is_true_once_in_each_window),
         RIG_TEST(a_cancelled_first_makes_room_for_one),
-        RIG_TEST(without_redis_there_are_no_locks),
+        RIG_TEST(a_strict_limit_without_redis_decides_here_and_locks_nothing),
         RIG_TEST(trap_e40_a_full_family_decides_by_its_policy),
         RIG_TEST(exactly_keys_max_keys_are_counted_and_the_rest_are_strangers),
         RIG_TEST(trap_e36_exactly_the_limit_is_admitted),
