@@ -93,6 +93,7 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     sync->transport = transport ? transport : &twi_link_transport;
     if (!transport) sync->link = twi_link_create(&sync->url, options->threads == TW_OWN_THREAD);
     sync->transport_ctx = transport ? transport_ctx : sync->link;
+    sync->own_thread = options->threads == TW_OWN_THREAD;
     bool may_wait = !transport && options->threads == TW_OWN_THREAD;
     if (may_wait) sync->asks = twi_asks_create(engine, &sync->url, options);
     if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->asks)) {

@@ -123,8 +123,11 @@ struct twi_sync {
     struct twi_reader *reader;
     struct twi_pending pending[TWI_PENDING_MAX]; /* a ring; the oldest first */
     uint32_t pending_first, pending_count;
-    int64_t reply_ms;                          /* when the last reply came */
-    bool lost_logged;                          /* this outage has had its line */
+    int64_t reply_ms;  /* when the last reply came */
+    int64_t turned_ms; /* when this turn began, or the last one */
+    int64_t late_ms;   /* while the oldest reply is awaited turns came so much too late: that time is not Redis's */
+    bool own_thread;   /* turns come every tick, whatever wake_ms says */
+    bool lost_logged;  /* this outage has had its line */
     uint64_t refusals_said[TWI_REFUSALS_SAID]; /* hashes of lines on what Redis refuses: each comes once an outage */
     uint32_t refusals_next;
     bool checked;           /* the start-up checks have had their lines */

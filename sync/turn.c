@@ -2,7 +2,8 @@
  *
  * Bounds: one connection step, TWI_RECEIVE_BYTES_MAX in, TWI_PIPELINE_MAX batches collected and sent.
  * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
- * dripping or not; a request has ten times that to go out. Always true: at the end of a turn fd, wants_write and
+ * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
+ * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`. Always true: at the end of a turn fd, wants_write and
  * wake_ms tell what to wait for. */
 #include "sync/sync.h"
 
@@ -11,6 +12,10 @@
 #include "engine/atomic.h"
 #include "engine/check.h"
 #include "sync/mutant.h"
+
+#define TICK_MS 5 /* a background thread looks that often (engine/engine.h) */
+#define LATE_MS 5 /* less than that is no lateness: a scheduler's, a clock's grain */
+#define LATE_TIMES 9
 
 uint64_t twi_sync_random(struct twi_sync *sync) {
     uint64_t bits;
@@ -170,6 +175,7 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
             sync->pending_count--;
         }
         sync->reply_ms = now_ms;
+        sync->late_ms = 0;
         note_way(sync, &pending);
         if (!take_reply(sync, &pending, nodes, count, now_ms)) return false;
     }
@@ -199,7 +205,8 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     if (sync->pending_count == 0 || !sync->pending[sync->pending_first].sent_ms) return out_ms;
     int64_t since_ms = sync->pending[sync->pending_first].sent_ms;
     if (sync->reply_ms > since_ms) since_ms = sync->reply_ms;
-    int64_t reply_ms = since_ms + sync->timeout_ms;
+    bool is_first = sync->phase != TWI_UP && sync->breaker.failures == 0; /* has ten times the time, as its dialling */
+    int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)sync->timeout_ms + sync->late_ms;
     enum twi_command command = sync->pending[sync->pending_first].command;
     if (command == TWI_WAIT || command == TWI_LEASE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
     return reply_ms < out_ms ? reply_ms : out_ms;
@@ -217,6 +224,20 @@ static void nudge(struct twi_sync *sync, int64_t now_ms) {
 
 static int64_t earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
+}
+
+/* This turn may come later than the one before wished for. Nobody has looked since, and Redis may have been as short of time. */
+static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
+    int64_t due_ms = twi_load_relaxed(&sync->wake_ms), most_ms = LATE_TIMES * (int64_t)sync->timeout_ms;
+    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TICK_MS);
+    if (due_ms < sync->turned_ms) due_ms = sync->turned_ms;
+    sync->turned_ms = now_ms;
+    if (sync->pending_count == 0 || !sync->pending[sync->pending_first].sent_ms) {
+        sync->late_ms = 0;
+    } else if (now_ms - due_ms >= LATE_MS) {
+        sync->late_ms += now_ms - due_ms + sync->timeout_ms / 4; /* and a while to look once more */
+        if (sync->late_ms > most_ms) sync->late_ms = most_ms;
+    }
 }
 
 /* When there is something to do that no byte from Redis announces. */
@@ -291,6 +312,7 @@ static void work(struct twi_sync *sync, int64_t now_ms) {
 
 void twi_sync_turn(struct twi_sync *sync) {
     int64_t now_ms = twi_port_mono_ms(sync->engine);
+    note_lateness(sync, now_ms);
     nudge(sync, now_ms);
     twi_connect_step(sync, now_ms);
     if (sync->phase >= TWI_GREETING) work(sync, now_ms);

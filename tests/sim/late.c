@@ -1,0 +1,114 @@
+/* late.c -- turns that come too late: time in which nobody looked is no evidence that Redis does not answer; and one that is silent is left
+ * all the same.
+ * Always true: one engine, driven by hand on the world's clock; what it sends arrives only when the world makes a step. */
+#include "tests/sim/world.h"
+
+#include "engine/port.h"
+
+#define TIMEOUT_MS 100
+
+static struct {
+    struct world world;
+    tw_engine *engine;
+    tw_family *family;
+} scene;
+
+static int64_t clock_now_ns(void *ctx, int kind) {
+    const struct world *world = ctx;
+    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
+}
+
+static void step(int64_t ms) {
+    for (int64_t i = 0; i < ms; i++) {
+        world_step(&scene.world);
+        assert_status(tw_turn(scene.engine), TW_OK);
+    }
+}
+
+/* It is connected, nothing is under way; then a batch goes out. */
+static void begin(void) {
+    tw_options options;
+    tw_family_options family;
+    memset(&scene, 0, sizeof scene);
+    world_init(&scene.world, 1);
+    scene.world.step_ms = 1;
+    tw_options_init(&options);
+    options.redis_url = "redis://sim";
+    options.redis_timeout_ms = TIMEOUT_MS;
+    options.threads = TW_HOST_DRIVEN;
+    options.memory_bytes_max = 4 << 20;
+    options.clock_now_ns = clock_now_ns;
+    options.clock_ctx = &scene.world;
+    assert_status(twi_open_with(&options, &world_transport, &scene.world.nodes[0], 1, &scene.engine), TW_OK);
+    tw_family_options_init(&family);
+    family.name = "f";
+    family.window_ms = TW_DAY;
+    assert_status(tw_family_open(scene.engine, &family, &scene.family), TW_OK);
+    step(3000);
+    assert_status(tw_add(scene.family, tw_str("k"), 1, NULL), TW_OK);
+    for (int64_t sent = test_stat_of(scene.engine, batches_sent); test_stat_of(scene.engine, batches_sent) == sent;)
+        step(1);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
+}
+
+static void end(void) {
+    (void)tw_close(scene.engine, 0);
+    world_free(&scene.world);
+}
+
+static int64_t unsent(void) {
+    tw_reading reading;
+    assert_status(tw_read(scene.family, tw_str("k"), &reading), TW_OK);
+    return reading.unsent;
+}
+
+/* Nothing travels; a turn comes `turns` times, every so often. */
+static void stand_still(int turns, int64_t every_ms) {
+    for (int i = 0; i < turns; i++) {
+        scene.world.now_ms += every_ms;
+        assert_status(tw_turn(scene.engine), TW_OK);
+    }
+}
+
+/* Goal: a machine that is too busy for the engine's thread and for Redis is no outage (R13). Method: the answer is not there when a turn
+ * comes, half a second late; it comes within a quarter of redis_timeout_ms from then on. */
+static void time_in_which_nobody_looked_is_not_held_against_redis(void **state) {
+    (void)state;
+    begin();
+    stand_still(1, 500);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
+    stand_still(TIMEOUT_MS / 5, 1);
+    step(20);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
+    assert_i64_equal(unsent(), 0);
+    end();
+}
+
+/* Goal: who is looked at and says nothing is left as soon as ever. */
+static void a_silent_redis_is_left_in_time(void **state) {
+    (void)state;
+    begin();
+    stand_still(TIMEOUT_MS - 10, 1);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 0);
+    stand_still(20, 1);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 1);
+    end();
+}
+
+/* Goal: an engine whose turns are late each time finds an outage, too. Method: every turn comes a second after the one before. */
+static void a_silent_redis_is_left_by_who_is_always_late(void **state) {
+    (void)state;
+    begin();
+    stand_still(20 * TIMEOUT_MS / 1000, 1000);
+    assert_i64_equal(test_stat_of(scene.engine, disconnects), 1);
+    end();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_in_which_nobody_looked_is_not_held_against_redis),
+        cmocka_unit_test(a_silent_redis_is_left_in_time),
+        cmocka_unit_test(a_silent_redis_is_left_by_who_is_always_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
