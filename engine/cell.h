@@ -72,7 +72,7 @@ struct twi_cold {
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
 /* asked: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits: intervals seen,
- * at most 3 (share.h). */
+ * at most 3 (share.h). Where none is seen there is no pace, and its bits tell when the first total came, by their size; 0: not told. */
 #define TWI_PACE_ONE 256
 #define TWI_PACE_MAX ((1u << 21) - 1)
 TWI_INLINE int64_t twi_asked(int64_t mono_ms, uint32_t pace, uint32_t seen) {
@@ -82,11 +82,20 @@ TWI_INLINE int64_t twi_asked(int64_t mono_ms, uint32_t pace, uint32_t seen) {
 TWI_INLINE int64_t twi_asked_ms(int64_t asked) {
     return (int64_t)((uint64_t)asked >> 1 & ((UINT64_C(1) << 40) - 1));
 }
-TWI_INLINE uint32_t twi_asked_pace(int64_t asked) {
-    return (uint32_t)((uint64_t)asked >> 41) & TWI_PACE_MAX;
-}
 TWI_INLINE uint32_t twi_asked_seen(int64_t asked) {
     return (uint32_t)((uint64_t)asked >> 62);
+}
+/* The pace; where none is seen, when the first total came. */
+TWI_INLINE uint32_t twi_asked_middle(int64_t asked) {
+    return (uint32_t)((uint64_t)asked >> 41) & TWI_PACE_MAX;
+}
+TWI_INLINE uint32_t twi_asked_pace(int64_t asked) {
+    return twi_asked_seen(asked) != 0 ? twi_asked_middle(asked) : 0;
+}
+/* The first total has come, at first_ms, and no interval is seen. */
+TWI_INLINE int64_t twi_asked_begun(int64_t mono_ms, int64_t first_ms) {
+    uint32_t first = (uint32_t)first_ms & TWI_PACE_MAX;
+    return twi_asked(mono_ms, first != 0 ? first : 1, 0);
 }
 
 /* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. A record of kind 0

@@ -86,7 +86,9 @@ struct tw_engine {
     _Atomic uint32_t live_engines; /* as Redis last told, this one included; 0: not known, or not for long (share.h) */
     _Atomic uint32_t live_told;    /* as Redis last told; 0: it has not, or may not */
     int64_t live_rose_ms;          /* monotonic: when that last became more. The turn's own */
-    _Atomic int64_t live_since_ms; /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
+    _Atomic int64_t live_meeting_ms; /* for how long after that first word others may be as late as we were */
+    _Atomic int64_t live_again_ms;   /* how long after it the last word came */
+    _Atomic int64_t live_since_ms;   /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
     struct twi_report report;
     struct twi_signal turned;     /* who waits for turns sleeps on it */

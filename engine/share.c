@@ -5,16 +5,30 @@
 
 #define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
 #define SMOOTH 4   /* intervals over which it is smoothed */
-#define ARRIVAL 2  /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
+#define NEW_QUARTERS \
+    6 /* of intervals in which a key is new: what is owed is sent within five, and is some ms on its way */
+#define ALONE_PART \
+    256 /* a little of the limit: at 16 totals an interval more than a limit of a second gives in that time */
+#define ALONE_UNITS 8
+#define ARRIVAL 2 /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
 #define RETURN_MS \
     12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/breaker.c, sync/pace.c) */
 #define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 /* ---- how many live ---- */
 
 void twi_share_open(tw_engine *engine) {
     twi_store_relaxed(&engine->live_engines, 0); /* alone still, as the rest here */
     twi_store_relaxed(&engine->live_told, 0);
+    twi_store_relaxed(&engine->live_meeting_ms, TWI_MEETING_MS);
+    twi_store_relaxed(&engine->live_again_ms, 0);
     twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
 }
 
@@ -25,27 +39,43 @@ static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, 
     return count >= expected && now_ms - engine->live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
 }
 
+/* Who began with us is as slow as we were, or somewhat slower. */
+static int64_t meeting_ms(int64_t our_start_ms) {
+    return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
+}
+
 /* By the turn; callers take each word for a hint, and one that is old for what was true a moment ago. */
 void twi_port_live(tw_engine *engine, uint32_t count) {
     int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
     uint32_t told = twi_load_relaxed(&engine->live_told);
     twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
-    if (count == 0)
+    if (count == 0) {
         since_ms = INT64_MIN; /* it may not be known; and should it be later, this engine is no beginner any more */
-    else if (told == 0 && since_ms != INT64_MIN)
+    } else if (told == 0 && since_ms != INT64_MIN) {
+        twi_store_relaxed(&engine->live_meeting_ms, meeting_ms(now_ms - since_ms));
         since_ms = now_ms;
+    }
     if (count > told) engine->live_rose_ms = now_ms;
+    if (since_ms >= 0) twi_store_relaxed(&engine->live_again_ms, now_ms - since_ms);
     twi_store_relaxed(&engine->live_since_ms, since_ms);
     twi_store_relaxed(&engine->live_told, count);
     bool grown = twi_load_relaxed(&engine->live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
     twi_store_relaxed(&engine->live_engines, grown ? count : 0);
 }
 
+/* Engines of one start have found each other by now, and Redis has told of it. `age_ms`: since it first told how many live. */
+static bool is_met(const tw_engine *engine, int64_t age_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* hints, both */
+    bool is_told_again = twi_load_relaxed(&own->live_again_ms) >= meeting_ms / 2;
+    return age_ms >= (is_told_again ? meeting_ms : TWI_OPENED_MS);
+}
+
 bool twi_share_is_settled(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
     int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
     if (since_ms < 0 || twi_load_relaxed(&own->live_engines) != 0) return true;
-    return twi_load_relaxed(&own->live_told) != 0 && twi_clock_mono_ms(&own->clock) - since_ms >= TWI_MEETING_MS;
+    return twi_load_relaxed(&own->live_told) != 0 && is_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
 }
 
 bool twi_outage_is_on(const tw_family *family) {
@@ -73,12 +103,6 @@ int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms) {
     return sent_ms + engine->options.redis_timeout_ms;
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 /* Of counts and limits; what no 64 bits hold is unbounded. */
 static int64_t less(int64_t a, int64_t b) {
     return twi_saturated_sum(a, -larger(b, -INT64_MAX));
@@ -103,9 +127,19 @@ static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t
     return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
 }
 
+/* When the first total came, of a key that is new (share.h); -1: it is not, or not any more. */
+static int64_t new_since_ms(const tw_engine *engine, int64_t asked, int64_t now_ms) {
+    int64_t told_ms = twi_asked_ms(asked), most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
+    if (twi_asked_seen(asked) != 0 || twi_asked_middle(asked) == 0) return -1;
+    int64_t first_ms = told_ms - ((told_ms - twi_asked_middle(asked)) & TWI_PACE_MAX); /* no later than the last */
+    return now_ms - first_ms < most_ms ? first_ms : -1;
+}
+
 int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
     int64_t now_ms = engine->turn_mono_ms, interval_ms = engine->options.sync_interval_ms;
-    if (asked == 0) return twi_asked(now_ms, 0, 0);
+    if (asked == 0) return twi_live_engines(engine) != 1 ? twi_asked_begun(now_ms, now_ms) : twi_asked(now_ms, 0, 0);
+    int64_t first_ms = new_since_ms(engine, asked, now_ms);
+    if (first_ms >= 0) return twi_asked_begun(now_ms, first_ms);
     int64_t passed_ms = larger(now_ms - twi_asked_ms(asked), 1);
     uint32_t seen = twi_asked_seen(asked), pace = twi_asked_pace(asked);
     bool begins = pace == 0 && others > 0; /* of a pace that has just begun, one total tells too little */
@@ -126,20 +160,41 @@ struct share {
     uint32_t policy; /* on_outage, while that decides */
     bool is_away;
     bool is_told, is_known;  /* Redis has told the total; and, sliding, that of the window before */
+    bool is_new;             /* others may have spent of it what no total has told yet */
     bool is_young, is_early; /* the first seconds (share.h): a share of the whole at most; and a little of it at most */
     int64_t asked, total, left, base;
 };
 
+/* For how long Redis has failed to answer; 0: it answers. */
+static int64_t away_ms(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->leases.away_since_ms);
+    return since_ms != 0 ? larger(twi_clock_mono_ms(&own->clock) - since_ms, 1) : 0;
+}
+
 static void note_age(const tw_engine *engine, struct share *share) {
     tw_engine *own = (tw_engine *)engine;
     int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
-    if (since_ms < 0) return;                                      /* nobody tells */
-    if (twi_load_relaxed(&own->leases.away_since_ms) != 0) return; /* nor can be asked */
+    if (since_ms < 0) return; /* nobody tells */
     int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
+    if (share->is_away ||
+        away_ms(engine) >= TWI_BRIEF_MS) { /* nor can be asked: what is known of the others has to do */
+        bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
+        share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
+        return;
+    }
     bool is_told = twi_load_relaxed(&own->live_told) != 0;
     if (!is_told && age_ms >= TWI_OPENED_MS) return;
     share->is_young = true;
-    share->is_early = !is_told || (age_ms < TWI_MEETING_MS && engine->options.engines_expected == 0);
+    share->is_early = !is_told || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
+}
+
+/* One answer that did not come, or did not yet: where there may be others, no reason to spend what is theirs. */
+static bool is_brief(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    if (away_ms(engine) >= TWI_BRIEF_MS) return false;
+    bool begins = twi_load_relaxed(&own->live_engines) == 0 && twi_load_relaxed(&own->live_since_ms) >= 0;
+    return begins || twi_live_engines(engine) > 1;
 }
 
 /* A strict limit comes here only when Redis did not answer, and what is known here is to decide (strict.c). */
@@ -147,7 +202,9 @@ static struct share share_in(const struct tw_family *family) {
     struct share share = {.live = twi_live_engines(family->engine),
                           .is_away = family->is_strict || twi_outage_is_on(family)};
     share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
-    if (!share.is_away && twi_load_relaxed(&family->engine->live_engines) == 0) note_age(family->engine, &share);
+    if (share.is_away && !family->is_strict && share.policy == TW_OUTAGE_LOCAL)
+        share.is_away = !is_brief(family->engine);
+    if (!family->is_strict && twi_load_relaxed(&family->engine->live_engines) == 0) note_age(family->engine, &share);
     if (family->is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
     return share;
 }
@@ -164,7 +221,9 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     int64_t base = twi_load_relaxed(&place->cell->base);
     if (share.is_told) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     if (share.is_told) share.base = base;
-    share.is_early = share.is_early || (share.is_young && !share.is_known);
+    share.is_new = share.is_told && share.live > 1 &&
+                   new_since_ms(family->engine, share.asked, twi_clock_mono_ms(&family->engine->clock)) >= 0;
+    share.is_early = share.is_early || (share.is_young && !share.is_known && away_ms(family->engine) < TWI_BRIEF_MS);
     share.left = larger(less(limit, share.total), 0);
     return share;
 }
@@ -177,11 +236,22 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
     return smaller(larger(larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n), share->live == 1 ? limit : fair);
 }
 
-/* How much of what is left is this engine's until it hears of the others again. */
+/* How much of what is left is this engine's until it hears of the others again. Until some intervals tell how they count, half of
+ * a large part: totals that are on their way may each miss the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     if (share->live <= 1) return limit;
     if (!share->is_known) return larger(limit / share->live, 1);
-    return larger(larger(share->left / share->live, n), 1);
+    int64_t part = share->left / share->live;
+    if (twi_asked_seen(share->asked) < SETTLED) part = larger(part / 2, smaller(part, TWI_LITTLE_UNITS));
+    return larger(larger(part, n), 1);
+}
+
+/* Of a new key, by the view: a share of the whole, whatever the total leaves. Where others have hardly begun, a little beyond that with
+ * each total: of engines that begin at once only the first to be told sees it so. */
+static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
+    int64_t fair = larger(larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
+    if (share->base > fair / 4) return most;
+    return larger(most, twi_saturated_sum(share->total, larger(larger(limit / ALONE_PART, ALONE_UNITS), n)));
 }
 
 /* ---- the bound ---- */
@@ -243,10 +313,11 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 }
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
-    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most_of(share, limit);
     /* The view is what we have counted ourselves, and `base`. */
     int64_t most = smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
+    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
     if (share->live == 1) return most;
+    if (share->is_new) most = smaller(most, new_most_of(share, n, limit));
     return smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 

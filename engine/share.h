@@ -1,7 +1,9 @@
 /* share.h -- soft limits over Redis: how much of a limit this engine may spend before it has heard of the others again.
  *
  *   total T ─▶ what remains R = limit - T ─▶ up to T + max(1, n, R / live engines) by our own view ─▶ asked for anew, early
- * A key of unknown total: up to max(1, limit / live). While Redis is away the family's policy decides (twi_outage_is_on).
+ * A key of unknown total: up to max(1, limit / live); and no more for an interval and a half after its first total, whatever that
+ * leaves: a NEW key's totals each miss what all others have spent of it and not sent.
+ * While Redis is away the family's policy decides (twi_outage_is_on; TW_OUTAGE_LOCAL TWI_BRIEF_MS later, where there may be others).
  * Near its limit, or unknown, a key is put into a small ring that the turn empties into a batch at once: callers make no
  * system call. The ring forgets what it has no room for: that is synced at its interval, as all others.
  * Always true: what is in the ring belongs to a generation that is held; a denied call has counted nothing.
@@ -22,19 +24,22 @@
 #include "engine/limit.h"
 
 /* THE FIRST SECONDS. Engines that start together do not know of each other, and each would spend the whole limit. So
- *   opened ─Redis has told how many live▶ meeting ─TWI_MEETING_MS▶ young ─nobody has come for TWI_YOUNG_MS▶ grown
+ *   opened ─Redis has told how many live▶ meeting ─TWI_MEETING_MS, told again▶ young ─nobody has come for TWI_YOUNG_MS▶ grown
+ *   (who was slow to its first answer is meeting for twice as long as that took: who began with it is as slow)
  *   opened, meeting (unless engines_expected says how many), and while young of keys of unknown total: a little of each limit
  *   meeting with engines_expected, young: of each window limit / live at most, besides what the rule above says: totals that are on
  *   their way may each miss a share of all others
  * where live is the larger of what Redis told and engines_expected. Who has named a number is young until so many are there, and
  * nobody has come for TWI_EXPECTED_MS; nobody is after TWI_YOUNG_MAX_MS.
- * Where Redis may not be asked, fails to answer, or says nothing for TWI_OPENED_MS, an engine is alone, or one of engines_expected. */
+ * Where Redis may not be asked, fails to answer for TWI_BRIEF_MS, or says nothing for TWI_OPENED_MS, an engine is alone, or one of
+ * engines_expected; of those it takes a share until TWI_YOUNG_MAX_MS. */
 #define TWI_OPENED_MS 3000
 #define TWI_MEETING_MS \
     100 /* the registry is asked several times by then (sync/live.c): processes of one start find each other */
 #define TWI_YOUNG_MS 1000
 #define TWI_EXPECTED_MS 3000
 #define TWI_YOUNG_MAX_MS 5000
+#define TWI_BRIEF_MS 1000   /* an outage that is younger is none to TW_OUTAGE_LOCAL where there may be others */
 #define TWI_LITTLE_PART 128 /* of four engines that come late each spends so much of what is sold out: 2.3 % */
 #define TWI_LITTLE_UNITS 64 /* but so much at least, for few units are no rush */
 
@@ -78,7 +83,7 @@ TWI_INLINE bool twi_share_quick(const struct tw_family *family, struct twi_cell 
     uint32_t live = twi_load_relaxed(&engine->live_engines);
     if (twi_unlikely(asked == 0) || twi_unlikely(live == 0)) return false;
     if (twi_unlikely(twi_load_relaxed(&engine->leases.away_since_ms) != 0)) return false;
-    if (live != 1 || twi_asked_pace(asked) != 0) return twi_share_quick_among(family, cell, cold, n, limit, quick);
+    if (live != 1 || twi_asked_middle(asked) != 0) return twi_share_quick_among(family, cell, cold, n, limit, quick);
     *quick = (struct twi_share_quick){.most = limit, .calm = twi_limit_near(limit)};
     return true;
 }

@@ -211,7 +211,7 @@ typedef struct tw_options {
     void *redis_password_ctx;                                 /* writes a C string, returns its length, or -1      */
     const char *redis_prefix;  /* before every key and ledger name, for ACLs; default none */
     uint32_t sync_interval_ms; /* how long a count may wait before it is sent; 1..60000, default 100 */
-    uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100. Connecting may take ten times that */
+    uint32_t redis_timeout_ms; /* one reply; 1..600000, default 100; ten times that to connect, and to greet */
     /* Acknowledged counts that are kept, to be sent again to a Redis that forgets them: for so long, and so many bytes.
      * What Redis forgets beyond that is lost, and counted; if it lost everything, the counters held here say it again. */
     uint32_t replay_ms;        /* for a Redis that goes back; 1..86400000, default 30 s */
@@ -461,7 +461,8 @@ typedef struct tw_family_options {
      * here, in 2^-57 windows from the window's start. */
     uint32_t limit_shape;
     int64_t burst;
-    /* TW_OUTAGE_LOCAL (default): on what is known here; _OPEN: everything is admitted, and counted; _CLOSED: nothing is;
+    /* TW_OUTAGE_LOCAL (default): on what is known here (soft limits, where other engines live: from a second after Redis failed to
+     * answer; until then by their shares); _OPEN: everything is admitted, and counted; _CLOSED: nothing is;
      * _SHARE: no more than this engine's share of what remained, or, of a key of unknown total, limit / live engines. Hard limits:
      * LOCAL spends the lease in hand, then denies, CLOSED denies at once; the others are refused. docs/LIMITS.md has a table of
      * what is answered when. */
@@ -625,8 +626,8 @@ typedef struct tw_verdict {
  *  drawn under sends it back first. What is admitted never passes the greatest limit in force at an admission.
  *  Without Redis exactly the limit is admitted, for any number of threads. With Redis this is the soft mode: it decides
  *  on the view, so several processes together may pass the limit by what each has not yet heard of the others. That is kept small:
- *  between two totals a process admits at most what remains / live engines (of a key of unknown total, limit / live engines; at
- *  least one call), and a key near its limit, or unknown, is synced at once. A call that finds its process's share spent is
+ *  between two totals a process admits at most what remains / live engines (of a key of unknown total, and in all for an interval and a
+ *  half after its first, limit / live engines; at least one call), and a key near its limit, or unknown, is synced at once. A call that finds its process's share spent is
  *  denied, with a retry_after_ms of some milliseconds. `error_bound` says how far off `used` may be: it rests on what the
  *  others may spend, and on the pace at which they were seen to count (docs/LIMITS.md); TW_UNBOUNDED where Redis is away.
  *  Hot keys: what is left of a limit that threads contend for is cut into slices, and each thread spends its own, then the

@@ -72,7 +72,6 @@ static void live(struct run *run) {
     tw_options_init(&options);
     options.redis_url = run->url;
     options.memory_bytes_max = 16 << 20;
-    options.redis_timeout_ms = 10000; /* with so many threads on few processors; an outage is another story */
     if (run->start == COLD_EXPECTED) options.engines_expected = (uint32_t)run->processes;
     if (run->start <= COLD_EXPECTED) {
         atomic_fetch_add(&run->shared->ready, 1);

@@ -103,6 +103,46 @@ static void the_care_ends(void **state) {
     }
 }
 
+/* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second: they are as slow; and for
+ * Redis to tell of them. Only then it takes itself for alone. */
+static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
+    (void)state;
+    static const int64_t starts_ms[] = {10, 200, 60000}, meetings_ms[] = {100, 400, 1000};
+    for (int i = 0; i < 3; i++) {
+        struct rig rig;
+        hand_open(&rig);
+        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        rig_pass(&rig, starts_ms[i]);
+        twi_port_live(rig.engine, 1);
+        rig_pass(&rig, meetings_ms[i] - 1);
+        twi_port_live(rig.engine, 1);
+        assert_i64_equal(spend_and_sync(family, "k", 20000), 156);
+        rig_pass(&rig, 1);
+        assert_i64_equal(spend_and_sync(family, "k", 20000), 20000 - 156);
+        hand_close(&rig);
+    }
+}
+
+/* Goal: an engine whose first question is not answered knows no more of the others than one that has not asked: for a second it spends a
+ * little, then what TW_OUTAGE_LOCAL says; for its first 5 s no more than a share, where somebody has said how many there are. */
+static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
+    (void)state;
+    for (uint32_t expected = 0; expected <= 4; expected += 4) {
+        struct rig rig;
+        hand_init(&rig);
+        rig.options.engines_expected = expected;
+        rig_start(&rig);
+        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
+        assert_i64_equal(admitted_of(family, "k", 20000), 156);
+        rig_pass(&rig, 1000);
+        assert_i64_equal(admitted_of(family, "k", 20000), (expected == 0 ? 20000 : 5000) - 156);
+        rig_pass(&rig, 4000);
+        assert_i64_equal(admitted_of(family, "k", 20000), expected == 0 ? 0 : 15000);
+        hand_close(&rig);
+    }
+}
+
 /* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for a moment, or
  * cannot be known; until then it says what is missing. */
 static void ready_waits_for_what_must_be_known(void **state) {
@@ -120,6 +160,8 @@ static void ready_waits_for_what_must_be_known(void **state) {
     twi_port_live(rig.engine, 2);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
     rig_pass(&rig, 100);
+    assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT); /* the others may be there by now: nobody has asked */
+    twi_port_live(rig.engine, 2);
     assert_status(tw_ready(rig.engine, 0), TW_OK);
     tw_enter(rig.engine);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_MODE);
@@ -166,6 +208,8 @@ int main(void) {
         cmocka_unit_test(the_first_seconds_are_spent_with_care),
         cmocka_unit_test(who_knows_how_many_come_spends_a_share_at_once),
         cmocka_unit_test(the_care_ends),
+        cmocka_unit_test(a_slow_start_waits_for_others_who_are_as_slow),
+        cmocka_unit_test(an_outage_is_no_licence_in_the_first_seconds),
         cmocka_unit_test(ready_waits_for_what_must_be_known),
         cmocka_unit_test(ready_knows_a_registry_that_is_refused),
         cmocka_unit_test(ready_may_not_be_called_in_a_hook),

@@ -26,7 +26,9 @@ static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
     return shaped_family(rig, TW_SHAPE_FIXED, on_outage);
 }
 
-/* Goal: limit / live while the total is unknown; then a share of what remains, at least one call. */
+#define NEW_MS 150 /* an interval and a half: so long a key is new after its first total */
+
+/* Goal: limit / live while the total is unknown, and while the key is new; then a share of what remains, at least one call. */
 static void an_engine_spends_no_more_than_its_share(void **state) {
     (void)state;
     struct rig rig;
@@ -40,10 +42,81 @@ static void an_engine_spends_no_more_than_its_share(void **state) {
     assert_true(verdict.error_bound >= 75);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(60);
+    assert_status(take(family, 1), TW_DENIED);
+    rig_pass(&rig, NEW_MS);
     assert_status(take(family, 10), TW_OK);
     assert_status(take(family, 1), TW_DENIED);
     assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
     hand_close(&rig);
+}
+
+static int64_t take_all(tw_family *family, int64_t limit) {
+    int64_t taken = 0;
+    while (tw_acquire(family, tw_str("k"), 1, limit, &verdict) == TW_OK) taken++;
+    return taken;
+}
+static void tell_total(int64_t total) {
+    assert_i64_equal(hand_collect(10), 1);
+    hand_acknowledge(total);
+}
+
+/* Goal: engines that meet a key at once, and spend it as fast as they can, do not pass its limit: each has a share of the whole until the
+ * others have surely told what they spent, whatever a total leaves that came before theirs (R13). Who is alone with it has a little more
+ * with each total. Method: one of four, told first. */
+static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 4);
+    assert_i64_equal(take_all(family, 20000), 5000);
+    tell_total(5000); /* the others' are on their way */
+    assert_i64_equal(take_all(family, 20000), 20000 / 256);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
+    assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
+    tell_total(5078 + 5000);
+    assert_i64_equal(take_all(family, 20000), 0);
+    rig_pass(&rig, NEW_MS - 1);
+    assert_i64_equal(take_all(family, 20000), 0);
+    rig_pass(&rig, 1);
+    /* Half of its part of what is left, for nobody knows yet how the others count. */
+    assert_i64_equal(take_all(family, 20000), (20000 - 10078) / 8);
+    hand_close(&rig);
+}
+
+/* Goal: a small limit is none to be held back of: who is alone with it spends as ever. */
+static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 16);
+    for (int64_t total = 1; total <= 10; total++) {
+        assert_i64_equal(take_all(family, 10), 1);
+        tell_total(total);
+    }
+    assert_i64_equal(take_all(family, 10), 0);
+    hand_close(&rig);
+}
+
+/* Goal: one answer that does not come is no reason to spend what is the others': TW_OUTAGE_LOCAL begins a second later, where there are
+ * others. */
+static void a_brief_outage_leaves_shares(void **state) {
+    (void)state;
+    for (uint32_t live = 1; live <= 4; live += 3) {
+        struct rig rig;
+        hand_open(&rig);
+        tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+        hand_live(&rig, live);
+        int64_t fair = 20000 / live;
+        twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
+        assert_i64_equal(take_all(family, 20000), fair);
+        rig_pass(&rig, 999);
+        assert_i64_equal(take_all(family, 20000), 0);
+        rig_pass(&rig, 1);
+        assert_i64_equal(take_all(family, 20000), 20000 - fair);
+        hand_close(&rig);
+    }
 }
 
 /* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new keys. */
@@ -264,6 +337,7 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
         else
             twi_port_acknowledge(&item, &answer);
     }
+    rig_pass(&rig, NEW_MS);
     size_t count = 0;
     for (int i = 0; i < 50; i++) {
         for (int n = 100; n < 200; n++) { /* they take places in the ring, and give them back at each look */
@@ -284,6 +358,9 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_spends_no_more_than_its_share),
+        cmocka_unit_test(a_new_key_is_spent_by_shares_of_the_whole),
+        cmocka_unit_test(of_a_small_limit_one_goes_on_at_each_total),
+        cmocka_unit_test(a_brief_outage_leaves_shares),
         cmocka_unit_test(each_policy_decides_while_redis_is_away),
         cmocka_unit_test(the_short_way_is_the_long_one),
         cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
