@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Given before a script's first write, or before the script at all. Waiting helps. */
-static const char *const refused[] = {"LOADING",    "BUSY",     "OOM",         "MISCONF",
-                                      "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", NULL};
+static const char *const refused[] = {"LOADING",  "BUSY",        "OOM",      "MISCONF", "NOREPLICAS",
+                                      "TRYAGAIN", "CLUSTERDOWN", "NOMARKER", NULL};
 /* The same, where only another login, server or configuration helps. MOVED and ASK: a cluster, which this version
  * does not know. */
 static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN",

@@ -191,7 +191,7 @@ static void part_from_instance(struct twi_sync *sync, const struct twi_answer_he
         else
             restore_all(sync, unborn);
     } else if (same) {
-        leave_instance(sync, "the ledger is gone, evicted or expired");
+        leave_instance(sync, "the ledger is gone: evicted, expired or overwritten");
     } else if (!sync->may_restore) {
         leave_uncertain(sync, "ledger and marker are gone, and Redis may evict them or would not say");
     } else if (is_known_store(sync, head) || head->registered || head->has_older) {

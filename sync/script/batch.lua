@@ -21,12 +21,14 @@
 --          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
 --          GAP   not the next number; nothing was done
 --          PAST  the ledger is eight numbers past it or more, so that it no longer knows whose that one was; nothing was done
---          GONE  no ledger; nothing was done. A ledger is only ever made by number 0, which carries no items. Two
---                elements more: 1 if the marker knows the instance, else 0; and r
+--          GONE  no ledger, or a key of another kind has its name, and stays as it is; nothing was done. A ledger is only
+--                ever made by number 0, which carries no items. Two elements more: 1 if the marker knows the instance,
+--                else 0; and r
 --          KEPT  to number 0: the ledger before is here. None was made; number and sums are those of that one
 --          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
 --          (OK to number 0 has the two elements of GONE as well, as they were before it, of the ledger before; 2: the marker
 --          does not know that instance, but an older ledger is here.)
+--          or the error NOMARKER: a key of another kind has the marker's name; nothing was done
 --          All but OK and DUP deny something, and an old or empty copy of the store would deny it as well: so the script
 --          first writes what changes nothing, and asks for the role. From a replica nothing is denied: READONLY instead
 --
@@ -42,10 +44,20 @@ local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; from then
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local number, slot = tonumber(args[2]), tostring(args[2] % 8)
-local ledger = redis.call('HMGET', keys[1], 'v', 'n', 'p', 'm', slot)
+local function is_other(said)            -- a key of another kind has that name: no hash of ours is there
+  return said.err ~= nil and string.find(said.err, 'WRONGTYPE', 1, true) ~= nil
+end
+local function read(name, ...)           -- and so none of its fields
+  local said = pcall('HMGET', name, ...)
+  if is_other(said) then return {false, false, false, false, false}, true end
+  return said.err and redis.call('HMGET', name, ...) or said, false
+end
+
+local ledger, taken = read(keys[1], 'v', 'n', 'p', 'm', slot)
 local last = tonumber(ledger[2] or '')
 local id = string.sub(keys[1], -32)
-local store = redis.call('HMGET', keys[2], 'm', id)
+local store, no_marker = read(keys[2], 'm', id)
+if no_marker then return {err = 'NOMARKER a key of another kind has the name of the marker'} end
 local marker, born = store[1], tonumber(store[2] or '')
 
 local out = {'OK', now, ledger[2], marker, ledger[3], ledger[4], 1, 0}
@@ -62,6 +74,10 @@ local REPLICA = {err = 'READONLY this store is a replica'}
 
 local function write_nothing()           -- refused where a batch would be; by whoever may not expire keys it cannot be tried
   if ledger[1] then return redis.call('HSET', keys[1], 'v', ledger[1]) end
+  if taken then                          -- who takes no writes refuses before looking at the key
+    if not is_other(pcall('HSET', keys[1], 'v', '1')) then redis.call('HSET', keys[1], 'v', '1') end
+    return
+  end
   local said = pcall('PEXPIRE', keys[1], args[5])
   if type(said) == 'number' or string.find(said.err, 'NOPERM', 1, true) or string.find(said.err, "can't run", 1, true) then
     return
@@ -93,16 +109,16 @@ local function tidy()                    -- a look at some of the entries, at ea
 end
 
 if number == 0 then
-  if last then return deny('CLASH') end
+  if last or taken then return deny('CLASH') end
   if is_replica() then return REPLICA end
   if keys[3] then
-    local before = redis.call('HMGET', keys[3], 'n', 'p', 'm')
+    local before = read(keys[3], 'n', 'p', 'm')
     out[3], out[5], out[6] = before[1], before[2], before[3]
     if before[1] then return deny('KEPT') end
     local known = redis.call('HMGET', keys[2], string.sub(keys[3], -32), 'r')
     out[9], out[10] = known[1] and 1 or 0, tonumber(known[2] or '0')
     for i = 4, #keys do
-      if not known[1] and redis.call('HMGET', keys[i], 'n')[1] then out[9] = 2 end
+      if not known[1] and read(keys[i], 'n')[1] then out[9] = 2 end
     end
   end
   redis.call('HSET', keys[1], 'v', '1', 'n', '0', 'p', '0', 'm', '0')

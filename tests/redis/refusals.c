@@ -189,6 +189,57 @@ static void keys_of_every_wrong_kind_wait_alone(void **state) {
     rig_close(&rig, "Redis refuses the key f:");
 }
 
+/* A key of another kind takes the place of one of ours. */
+static void overwrite(struct rig *rig, const char *pattern, char name[128]) {
+    static const char set[] = "local k = redis.call('KEYS', ARGV[1])[1] redis.call('SET', k, 'x') return k";
+    snprintf(name, 128, "%s", redis_server_ask(&rig->server, "EVAL", set, "0", pattern, NULL));
+    assert_non_null(strstr(name, "tw:"));
+}
+
+static size_t lines_with(const struct log_lines *lines, const char *part) {
+    size_t count = 0;
+    for (const char *at = lines->text; (at = strstr(at, part)) != NULL; at += strlen(part)) count++;
+    return count;
+}
+
+/* Goal: a ledger that was overwritten by a key of another kind is a ledger that is gone (R11): the batch that met it was surely not
+ * applied, goes on under a new one at once, and nothing is uncertain. The stranger's key stays as it is. */
+static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) {
+    (void)state;
+    struct rig rig;
+    char name[128];
+    rig_open(&rig, NULL);
+    for (int i = 0; i < 3; i++) {
+        rig_add_flushed(&rig, 5);
+        overwrite(&rig, "tw:ledger:*", name);
+        rig_add_flushed(&rig, 7);
+        assert_string_equal(redis_server_ask(&rig.server, "GET", name, NULL), "x");
+        assert_string_equal(redis_server_ask(&rig.server, "PTTL", name, NULL), "-1");
+        redis_server_ask(&rig.server, "DEL", name, NULL);
+    }
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 0);
+    tw_stats stats;
+    tw_stats_read(rig.engine, &stats);
+    assert_non_null(strstr(stats.last_error, "overwritten"));
+    rig_close(&rig, "does not know this engine");
+    assert_int_equal(lines_with(&rig.lines, "WRONGTYPE"), 0);
+}
+
+/* Goal: where the marker was overwritten nothing is applied and nothing is lost: counts wait until that key is gone, one line says so. */
+static void a_marker_that_was_overwritten_is_waited_for(void **state) {
+    (void)state;
+    struct rig rig;
+    char name[128];
+    rig_open(&rig, NULL);
+    rig_add_flushed(&rig, 5);
+    overwrite(&rig, "tw:marker", name);
+    rig_is_refused(&rig);
+    assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);
+    redis_server_ask(&rig.server, "DEL", "tw:marker", NULL);
+    rig_close(&rig, "NOMARKER");
+    assert_int_equal(lines_with(&rig.lines, "NOMARKER"), 1);
+}
+
 /* Goal: what Redis refuses until the engine is closed is lost as refused, not as uncertain: nobody was in doubt about it (R11). */
 static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
     (void)state;
@@ -222,6 +273,8 @@ int main(void) {
         cmocka_unit_test(a_server_that_loads_is_waited_for),
         cmocka_unit_test(a_busy_server_is_waited_for),
         cmocka_unit_test(keys_of_every_wrong_kind_wait_alone),
+        cmocka_unit_test(a_ledger_that_was_overwritten_makes_nothing_uncertain),
+        cmocka_unit_test(a_marker_that_was_overwritten_is_waited_for),
     };
     return test_run_side_by_side(tests);
 }
