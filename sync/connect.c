@@ -332,7 +332,7 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     sync->opening = NULL;
     sync->rewind = sync->use_eval = sync->rewriting = false;
     sync->waits = 0;
-    sync->depth = (struct twi_depth){0}; /* the next server may be nearer */
+    twi_depth_forget(&sync->depth);
     sync->wrote_number = 0;
     twi_side_dropped(sync, now_ms);
     TWI_MUTATE(TWI_MUTANT_NEW_INSTANCE, sync->is_open = false);

@@ -14,6 +14,10 @@ _Atomic uint32_t twi_near_keys = TWI_NEAR_KEYS;
 void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int64_t now_us) {
     int64_t way_us = took_us - (int64_t)keys * KEY_US;
     if (way_us < 1) way_us = 1;
+    if (depth->by_latest) {
+        depth->quickest_us[0] = way_us;
+        return;
+    }
     int64_t passed_us = now_us - depth->half_us;
     if (passed_us >= HALF_US || passed_us < 0) {
         depth->quickest_us[1] = passed_us < 2 * HALF_US ? depth->quickest_us[0] : 0;
@@ -26,6 +30,10 @@ void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int
 int64_t twi_depth_way_us(const struct twi_depth *depth) {
     int64_t now_us = depth->quickest_us[0], before_us = depth->quickest_us[1];
     return before_us != 0 && before_us < now_us ? before_us : now_us;
+}
+
+void twi_depth_forget(struct twi_depth *depth) {
+    *depth = (struct twi_depth){.by_latest = depth->by_latest};
 }
 
 struct twi_load twi_depth_load(const struct twi_depth *depth) {

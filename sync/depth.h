@@ -6,12 +6,14 @@
  * take in half of the way there and back, so that a client as far away as we are waits at most half as long again as without us.
  * The way is the quickest answer of the last seconds, of those that were asked for while nothing else was under way: not what we, or
  * others, make Redis busy with for a while.
+ * Where the host runs the turns, an answer is read when the host gets to it: that is a part of the way, and the latest answer tells it.
  * Pure: times come from the caller. Always true: 1 to TWI_PIPELINE_MAX batches of TWI_NEAR_KEYS to TWI_BATCH_ITEMS_MAX keys; more of
  * either only for a longer way. */
 #ifndef TWI_DEPTH_H
 #define TWI_DEPTH_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TWI_PIPELINE_MAX 4u /* batches in flight: 4000 keys a round trip; the ledger remembers eight */
@@ -21,6 +23,7 @@
 struct twi_depth {
     int64_t quickest_us[2]; /* in this half of TWI_WAY_MS, and in the one before; 0: no answer was timed */
     int64_t half_us;        /* when this half began */
+    bool by_latest;         /* set before use: the host runs the turns */
 };
 
 struct twi_load {
@@ -35,6 +38,7 @@ extern _Atomic uint32_t twi_near_keys;
 void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int64_t now_us);
 /* There and back; 0: not known yet, and taken for near. */
 int64_t twi_depth_way_us(const struct twi_depth *depth);
+void twi_depth_forget(struct twi_depth *depth); /* the next server may be nearer */
 struct twi_load twi_depth_load(const struct twi_depth *depth);
 
 #endif

@@ -63,6 +63,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->breaker.retry_max_ms = options->retry_max_ms;
+    sync->depth.by_latest = options->threads == TW_HOST_DRIVEN;
     sync->wait_replicas = options->wait_replicas;
     sync->ledger.awaits_replicas = options->wait_replicas != 0;
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */

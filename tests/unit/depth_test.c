@@ -97,6 +97,20 @@ static void what_was_known_stays_until_something_is_timed(void **state) {
     assert_true(twi_depth_way_us(&depth) >= 700);
 }
 
+/* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is not held to one small batch a turn. */
+static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
+    (void)state;
+    struct twi_depth depth = {.by_latest = true};
+    twi_depth_note(&depth, 100, 0, 1000);
+    assert_int_equal(twi_depth_load(&depth).batches, 1);
+    twi_depth_note(&depth, 10000, 0, 11000);
+    struct twi_load load = twi_depth_load(&depth);
+    assert_true(load.keys * load.batches >= 2000); /* 200,000 keys a second */
+    twi_depth_forget(&depth);
+    assert_i64_equal(twi_depth_way_us(&depth), 0);
+    assert_true(depth.by_latest);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_a_redis_one_small_batch_at_a_time),
@@ -104,6 +118,7 @@ int main(void) {
         cmocka_unit_test(no_way_up_to_16_ms_is_a_bottleneck),
         cmocka_unit_test(the_quickest_answer_tells_the_way),
         cmocka_unit_test(a_way_that_became_longer_is_known_in_ten_seconds),
+        cmocka_unit_test(where_the_host_runs_the_turns_the_latest_answer_tells),
         cmocka_unit_test(what_was_known_stays_until_something_is_timed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
