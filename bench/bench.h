@@ -76,6 +76,7 @@ void command_memory(Bench &bench);
 void command_redis(Bench &bench);
 void command_sync(Bench &bench);
 void command_engines(Bench &bench);
+void command_neighbour(Bench &bench);
 void command_floor(Bench &bench);
 
 } // namespace bench

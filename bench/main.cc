@@ -29,6 +29,8 @@ static const struct Command {
     {"redis", "Redis and memcached over a unix socket; Tallywheel with Redis behind it", command_redis},
     {"sync", "what counts cost a Redis: Tallywheel's batches, and the ways one would write by hand", command_sync},
     {"engines", "what 10 to 10,000 engines cost a Redis while nothing happens, and a draw of theirs", command_engines},
+    {"neighbour", "how long another client of the same Redis waits while 175,000 keys a second are merged",
+     command_neighbour},
 };
 
 [[noreturn]] static void usage() {

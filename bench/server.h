@@ -19,6 +19,9 @@ class Server {
     const std::string &address() const {
         return address_;
     }
+    pid_t pid() const {
+        return pid_;
+    }
     const std::string &why() const {
         return why_;
     }
