@@ -357,6 +357,149 @@ static void a_replica_denies_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
+/* ---- stores of a while ago ---- */
+
+/* The numbers around `last`, of which some are known, some are not, and an opening that names the ledger before. */
+static void ask_around(struct both *both, const struct twi_bytes *known, size_t known_count, uint64_t last) {
+    struct twi_bytes odd = {0};
+    for (size_t i = 0; i < known_count; i++) ask_both(both, &known[i]);
+    for (size_t i = 0; i < 8; i++) ask_both(both, &both->sent[i]);
+    encode(both, true, last + 2, last + 1, 7, &odd);
+    ask_both(both, &odd);
+    encode_as(both, "A", "L", true, 0, 0, 1, &odd);
+    ask_both(both, &odd);
+    twi_bytes_free(&odd);
+}
+
+static void run_shell(const char *format, const char *folder) {
+    char line[400];
+    snprintf(line, sizeof line, format, folder, folder);
+    assert_int_equal(system(line), 0);
+}
+
+static void reconnect(struct both *both, const struct redis_server *server) {
+    close(both->socket);
+    real_connect(both, server);
+}
+
+static const struct {
+    const char *appendonly, *keep, *bring_back;
+} persistence[] = {
+    {"no", "cp %s/dump.rdb %s/old.rdb", "mv %s/old.rdb %s/dump.rdb"},
+    {"yes", "cp -r %s/appendonlydir %s/old", "cd %s && rm -r appendonlydir && mv %s/old appendonlydir"},
+};
+
+/* Goal: a server over which a snapshot of a while ago was restored, and the model that goes back to one, answer alike: what it had
+ * then is DUP, or PAST, what came since is GAP, another batch under a number of then is CLASH, and the ledger is KEPT.
+ * Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then both go on. */
+static void a_restored_snapshot_is_answered_alike(void **state) {
+    (void)state;
+    static struct both both;
+    static struct model_store before;
+    for (size_t kind = 0; kind < 2; kind++) {
+        const char *extra[] = {"--appendonly", persistence[kind].appendonly, NULL};
+        struct redis_server server;
+        struct twi_bytes known[2] = {{0}, {0}}, open = {0};
+        redis_server_start(&server, extra);
+        both_begin(&both, &server);
+        encode(&both, true, 0, 0, 1, &open);
+        ask_both(&both, &open);
+        for (int i = 1; i <= 12; i++) {
+            send_next(&both, true);
+            if (i == 2 || i == 12) twi_bytes_add(&known[i == 12], both.sent[i % 8].data, both.sent[i % 8].size);
+        }
+        if (kind == 0) redis_server_ask(&server, "SAVE", NULL);
+        run_shell(persistence[kind].keep, server.folder);
+        before = both.model.store;
+        for (int i = 0; i < 12; i++) send_next(&both, true);
+        redis_server_kill(&server);
+        run_shell(persistence[kind].bring_back, server.folder);
+        redis_server_restart(&server);
+        reconnect(&both, &server);
+        both.model.store = before;
+        uint64_t dup = both.seen_dup, gap = both.seen_gap, clash = both.seen_clash;
+        ask_around(&both, known, 2, 12);
+        assert_true(both.seen_dup > dup && both.seen_gap >= gap + 9);
+        both.number = 12;
+        send_next(&both, true);
+        encode(&both, true, 13, 12, 99, &open);
+        ask_both(&both, &open);
+        assert_true(both.seen_clash > clash);
+        for (int i = 0; i < 4; i++) twi_bytes_free(i < 2 ? &known[i] : &open);
+        both_end(&both);
+        redis_server_destroy(&server);
+    }
+}
+
+static bool has_synced(void *ctx) {
+    return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
+}
+
+/* Goal: the same of a replica that lags behind its master: it denies nothing; promoted, it is a store of a while ago; demoted, it
+ * denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the replica is asked. */
+static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) {
+    (void)state;
+    static struct both both;
+    static struct model_store before;
+    struct redis_server master, replica;
+    struct twi_bytes open = {0};
+    char port[16];
+    redis_server_start_tcp(&master, NULL);
+    redis_server_start(&replica, NULL);
+    both_begin(&both, &master);
+    encode(&both, true, 0, 0, 1, &open);
+    ask_both(&both, &open);
+    for (int i = 0; i < 12; i++) send_next(&both, true);
+    redis_server_ask(&master, "CONFIG", "SET", "repl-diskless-sync-delay", "0", NULL);
+    snprintf(port, sizeof port, "%d", master.port);
+    redis_server_ask(&replica, "REPLICAOF", "127.0.0.1", port, NULL);
+    assert_true(test_wait(has_synced, &replica, 20000));
+    before = both.model.store;
+    become(&both, &replica, 0);
+    both.model.is_replica = false; /* the one that is asked */
+    for (int i = 0; i < 12; i++) send_next(&both, true);
+    both.model.store = before;
+    both.model.is_replica = true;
+    reconnect(&both, &replica);
+    for (int role = 0; role < 4; role++) {
+        become(&both, &replica, role == 3 ? 0 : (size_t)role);
+        uint64_t gap = both.seen_gap;
+        ask_around(&both, NULL, 0, 12);
+        assert_true(both.model.is_replica ? both.seen_gap == gap : both.seen_gap >= gap + 9);
+    }
+    twi_bytes_free(&open);
+    both_end(&both);
+    redis_server_destroy(&master);
+    redis_server_destroy(&replica);
+}
+
+/* Goal: databases that change places are a store that is empty, and one that is back. */
+static void swapped_databases_are_answered_alike(void **state) {
+    (void)state;
+    static struct both both;
+    static struct model_store aside;
+    struct redis_server server;
+    struct twi_bytes open = {0};
+    redis_server_start(&server, NULL);
+    both_begin(&both, &server);
+    encode(&both, true, 0, 0, 1, &open);
+    ask_both(&both, &open);
+    for (int i = 0; i < 12; i++) send_next(&both, true);
+    aside = both.model.store;
+    redis_server_ask(&server, "SWAPDB", "0", "1", NULL);
+    redis_model_wipe(&both.model);
+    uint64_t gone = both.seen_gone, dup = both.seen_dup;
+    ask_around(&both, NULL, 0, 12);
+    assert_int_equal(both.seen_gone - gone, 9);
+    redis_server_ask(&server, "SWAPDB", "0", "1", NULL);
+    both.model.store = aside;
+    ask_around(&both, NULL, 0, 12);
+    assert_int_equal(both.seen_dup - dup, 8);
+    twi_bytes_free(&open);
+    both_end(&both);
+    redis_server_destroy(&server);
+}
+
 /* Goal: a Redis before 7.0, which has no PEXPIREAT ... NX, gives keys their expiry all the same.
  * Method: the script with an option in its place that no Redis knows; a newborn key, and one whose expiry was lost. */
 static void expiries_are_set_where_nx_is_not_known(void **state) {
@@ -390,6 +533,9 @@ int main(void) {
         cmocka_unit_test(the_model_answers_as_redis_does),
         cmocka_unit_test(an_opening_tells_of_the_ledger_before),
         cmocka_unit_test(a_replica_denies_nothing),
+        cmocka_unit_test(a_restored_snapshot_is_answered_alike),
+        cmocka_unit_test(a_replica_that_lags_and_is_promoted_is_answered_alike),
+        cmocka_unit_test(swapped_databases_are_answered_alike),
         cmocka_unit_test(expiries_are_set_where_nx_is_not_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
