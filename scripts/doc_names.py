@@ -4,7 +4,7 @@
 Of what stands in backticks: `name()` is a function or a macro; `file.c`, `folder/file.c`, `file.*` is a file, and so is
 a test named as `stress/history`; any other word with a _ in it stands somewhere in the code. Names right behind a file
 of tests (`wire.c` `one_test`, `another_one`) are tests of that file. build/tests/SUITE_NAME is a program of that suite,
-in backticks or not. In the table of labels (docs/CONCURRENCY.md, column "where") each name is a function of the file
+in backticks or not, and build/tests/FOLDER/NAME one that the meson.build there makes. In the table of labels (docs/CONCURRENCY.md, column "where") each name is a function of the file
 named before it, and each label stands in one of the row's files.
 Always true: each line of output is one name that leads nowhere; exit status 0 only if there is none."""
 import fnmatch
@@ -25,7 +25,7 @@ TEST = re.compile(r"^(?:unit|model|models|stress|sim|redis|fault|cli|fuzz)/\w+$"
 CALL = re.compile(r"^([a-z_]\w*)\(\)$")
 WORD = re.compile(r"^[a-z]\w*_\w*[a-z0-9]$")
 BEGINNING = re.compile(r"^([a-z]\w*_)(?:…|\.\.\.)$")
-BUILT = re.compile(r"\bbuild/tests/((\w+?)_)?(\w+)")
+BUILT = re.compile(r"\bbuild/((?:tests|bench)(?:/\w+)?)/(\w+)")
 LABELS = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|")
 
 
@@ -51,6 +51,16 @@ class Tree:
         """The files that a name may mean; those below `first` alone, if there are any."""
         found = [path for path in self.files if any(fnmatch.fnmatchcase(path, to) for to in (name, "*/" + name))]
         return [path for path in found if path.startswith(first)] or found
+
+    def builds(self, folder: str, name: str) -> bool:
+        suite, _, test = name.partition("_")
+        if folder == "tests":  # made by the loop of tests/meson.build
+            return os.path.exists(f"tests/{suite}/{test}.c")
+        try:
+            with open(folder + "/meson.build", encoding="utf-8") as file:
+                return f"executable('{name}'" in file.read()
+        except OSError:
+            return False
 
     def defines(self, path: str, name: str) -> bool:
         return name in c_source.functions(path) or name in c_source.macros(path)
@@ -99,7 +109,7 @@ def check(tree: Tree, doc: str) -> list[str]:
     for number, (line, whole) in enumerate(zip(words.split("\n"), text_all.split("\n")), 1):
         found = check_labels(tree, line) if LABELS.match(line) else []
         for built in BUILT.finditer(whole):
-            if not os.path.exists(f"tests/{built.group(2)}/{built.group(3)}.c"):
+            if not tree.builds(*built.groups()):
                 found.append(f"no program {built.group(0)}")
         tests, end = [], 0
         for match in TICKED.finditer(line):

@@ -38,7 +38,7 @@ counted() { # EXPECTED, test log on standard input
     return 1
 }
 
-echo 1..23
+echo 1..24
 mkdir "$work/bin"
 stand_in dpkg-query 'for package; do :; done; case $package in libck-dev | redis-server) exit 1 ;; *) printf installed ;; esac'
 stand_in id 'echo 1000'
@@ -119,3 +119,9 @@ printf "%s\n" "{\"result\": \"OK\", \"stdout\": \"1..2\\nok 1 - a\\n# left out: 
 (root=$work/tree && run 0 test)
 [ "$(tail -n 1 "$work/out")" = '1 passed, 0 failed, 1 skipped' ]
 ok $? 'the last line of test tells how many were skipped'
+
+stand_in ninja 'echo "$@" >"'"$work"'/ninja"
+mkdir -p "$2/bench/rivals" && printf "#!/bin/sh\necho the table: \"\$@\"\n" >"$2/bench/rivals/rivals" && chmod +x "$2/bench/rivals/rivals"'
+(root=$work/tree && run 0 bench rivals 9 1)
+[ "$(cat "$work/out")" = 'the table: 9 1' ] && grep -q ' bench/rivals/rivals$' "$work/ninja"
+ok $? 'bench rivals builds and runs the program of the table'

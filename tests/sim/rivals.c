@@ -1,31 +1,8 @@
-/* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end; with
- * Tallywheel, and with what is done elsewhere (rivals.h).
- *
- *      build/tests/sim/rivals table [SEEDS [FIRST_SEED [CASE]]]
- * prints the table of docs/LIMITS.md, or one case of it (1 ...). Without a word it is a test: what must hold of Tallywheel, and what shows that the others
- * are no straw men. */
-#include "tests/sim/rivals.h"
+/* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end. What must
+ * hold of Tallywheel, and what shows that the others, beside which it stands in bench/rivals, are no straw men. */
+#include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
-
-const struct rivals_case rivals_cases[CASES] = {
-    [EVEN] = {"Calls come evenly to all nodes", LOAD_EVEN, FAULT_NONE, 50000, 75000, 7500},
-    [SKEWED] = {"99 % of the calls come to one node", LOAD_SKEWED, FAULT_NONE, 50000, 75000, 7500},
-    [BURSTS] = {"Bursts of 2,000 calls within 50 ms, each to some node", LOAD_BURSTS, FAULT_NONE, 50000, 75000, 7500},
-    [SUPPLY] = {"Demand equal to supply: 1 % to all nodes, then 99 % to one", LOAD_SUPPLY, FAULT_NONE, 50000, 50000,
-                6500},
-    [SALE] = {"A sale: 20,000 buyers within half a second, 2,000 units", LOAD_SALE, FAULT_NONE, 2000, 20000, 500},
-    [REPLIES] = {"Evenly, and a tenth of the replies is lost", LOAD_EVEN, FAULT_REPLIES, 50000, 75000, 7500},
-    [OUTAGE] = {"Evenly, and Redis is away for 3 s, in which the limit is reached", LOAD_EVEN, FAULT_OUTAGE, 50000,
-                75000, 7500},
-    [KILL] = {"Evenly, and one node is killed", LOAD_EVEN, FAULT_KILL, 50000, 75000, 7500},
-};
-
-const struct rivals_scheme *rivals_scheme(int scheme) {
-    return scheme == SOFT ? &rivals_soft : scheme == HARD ? &rivals_hard : &rivals_theirs[scheme];
-}
-
-/* ---- the short form ---- */
 
 #define PATIENCE_MS 2000
 #define PATIENCE_IN_FAULTS_MS 10000 /* after an outage engines are back within some seconds */
@@ -157,24 +134,7 @@ static void the_same_seed_has_the_same_outcome(void **state) {
     each_trial(try_twice);
 }
 
-/* ---- the table ---- */
-
-static int print_table(int argc, char **argv) {
-    size_t seeds = argc > 2 ? strtoul(argv[2], NULL, 10) : 9;
-    uint64_t first_seed = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
-    int only = argc > 4 ? atoi(argv[4]) : 0;
-    if (seeds < 1 || seeds > RIVALS_SEEDS_MAX || only < 0 || only > CASES) {
-        fprintf(stderr, "usage: %s table [SEEDS, 1 to %d [FIRST_SEED [CASE, 1 to %d]]]\n", argv[0], RIVALS_SEEDS_MAX,
-                CASES);
-        return 2;
-    }
-    for (int which = 0; which < CASES; which++)
-        if (only == 0 || only == which + 1) rivals_print(which, seeds, first_seed);
-    return 0;
-}
-
-int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "table") == 0) return print_table(argc, argv);
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hard_limit_is_never_passed_and_sold_to_the_unit),
         cmocka_unit_test(a_soft_limit_is_kept_five_times_better_than_by_interval_sync),

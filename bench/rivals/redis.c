@@ -1,7 +1,7 @@
-/* rivals_redis.c -- what the model of Redis learns for the comparison: a plain INCRBY, the words of the other schemes, and the
+/* redis.c -- what the model of Redis learns for the comparison: a plain INCRBY, the words of the other schemes, and the
  * scripts of hard limits (as tests/model/lease_store.h means them).
  * Always true: the store of leases is of this run alone; it is no part of the model's snapshots, so no case makes Redis forget. */
-#include "tests/sim/rivals.h"
+#include "bench/rivals/rivals.h"
 
 #include "tests/model/lease_store.h"
 

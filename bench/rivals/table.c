@@ -1,9 +1,11 @@
-/* rivals_table.c -- the table of docs/LIMITS.md: each case with each scheme on 2 to 64 nodes, over some seeds.
+/* table.c -- rivals [SEEDS [FIRST_SEED [CASE]]], the program of ./dev bench rivals: prints the table of docs/LIMITS.md, or one case
+ * of it (1 ...): each with each scheme on 2 to 64 nodes, over some seeds.
  * Always true: the same seeds print the same table. */
-#include "tests/sim/rivals.h"
+#include "bench/rivals/rivals.h"
 
 static const int node_counts[] = {2, 4, 8, 16, 32, 64};
 #define PATIENCE_MS 2000
+#define RIVALS_SEEDS_MAX 1000
 #define COUNTS (sizeof node_counts / sizeof *node_counts)
 
 struct figures { /* percent of the limit, one for each seed */
@@ -76,7 +78,8 @@ static void print_table(const char *title, struct figures figures[SCHEMES][COUNT
     fflush(stdout);
 }
 
-void rivals_print(int which, size_t seeds, uint64_t first_seed) {
+/* One case, so many seeds, from the first one on. */
+static void print_case(int which, size_t seeds, uint64_t first_seed) {
     static struct figures figures[SCHEMES][COUNTS];
     memset(figures, 0, sizeof figures);
     for (int scheme = 0; scheme < SCHEMES; scheme++)
@@ -86,4 +89,17 @@ void rivals_print(int which, size_t seeds, uint64_t first_seed) {
     print_table(rivals_cases[which].title, figures, false);
     if (!is_exact((const struct figures(*)[COUNTS])figures))
         print_table("&nbsp; what Redis has counted, less what was admitted", figures, true);
+}
+
+int main(int argc, char **argv) {
+    size_t seeds = argc > 1 ? strtoul(argv[1], NULL, 10) : 9;
+    uint64_t first_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+    int only = argc > 3 ? atoi(argv[3]) : 0;
+    if (seeds < 1 || seeds > RIVALS_SEEDS_MAX || only < 0 || only > CASES) {
+        fprintf(stderr, "usage: %s [SEEDS, 1 to %d [FIRST_SEED [CASE, 1 to %d]]]\n", argv[0], RIVALS_SEEDS_MAX, CASES);
+        return 2;
+    }
+    for (int which = 0; which < CASES; which++)
+        if (only == 0 || only == which + 1) print_case(which, seeds, first_seed);
+    return 0;
 }

@@ -1,13 +1,13 @@
 /* rivals.h -- one limit, many nodes, and a crowd that wants more than there is: the same for every scheme of keeping limits.
  *
  * A CASE is who comes when, and what fails. A SCHEME is what each node does about it: Tallywheel's are real engines over the real
- * sync code (rivals_ours.c), the others are small models of what is done elsewhere (rivals_theirs.c). All talk to the same
+ * sync code (ours.c), the others are small models of what is done elsewhere (theirs.c). All talk to the same
  * model of Redis through the same network (world.h). Always true: who comes, and when something fails, follows from case, number
  * of nodes and seed alone, never from the scheme.
  *
  * Who is refused waits in line at that node for up to `patience_ms`, so a refusal costs a sale only where units stay out of reach. */
-#ifndef TEST_RIVALS_H
-#define TEST_RIVALS_H
+#ifndef BENCH_RIVALS_H
+#define BENCH_RIVALS_H
 
 #include "tests/sim/world.h"
 
@@ -65,9 +65,5 @@ const struct rivals_scheme *rivals_scheme(int scheme);
 void rivals_redis_init(struct redis_model *model);
 
 struct rivals_outcome rivals_run(int which, int scheme, int nodes, int64_t patience_ms, uint64_t seed);
-
-/* One case of the table of docs/LIMITS.md, on standard output: so many seeds, from the first one on. */
-void rivals_print(int which, size_t seeds, uint64_t first_seed);
-#define RIVALS_SEEDS_MAX 1000
 
 #endif

@@ -1,6 +1,6 @@
-/* rivals_run.c -- one run: a crowd comes, is served or waits in line, things fail, and at the end it is counted.
+/* run.c -- one run: a crowd comes, is served or waits in line, things fail, and at the end it is counted.
  * Always true: who comes where is drawn from `crowd`, which nothing else draws from. */
-#include "tests/sim/rivals.h"
+#include "bench/rivals/rivals.h"
 
 #define BEGINS_MS 4000 /* engines have found each other, and may be granted leases */
 #define SETTLES_MS 30000
@@ -9,6 +9,23 @@
 #define IDLE_MS 1500 /* then the others come to one */
 
 struct rivals rivals;
+
+const struct rivals_case rivals_cases[CASES] = {
+    [EVEN] = {"Calls come evenly to all nodes", LOAD_EVEN, FAULT_NONE, 50000, 75000, 7500},
+    [SKEWED] = {"99 % of the calls come to one node", LOAD_SKEWED, FAULT_NONE, 50000, 75000, 7500},
+    [BURSTS] = {"Bursts of 2,000 calls within 50 ms, each to some node", LOAD_BURSTS, FAULT_NONE, 50000, 75000, 7500},
+    [SUPPLY] = {"Demand equal to supply: 1 % to all nodes, then 99 % to one", LOAD_SUPPLY, FAULT_NONE, 50000, 50000,
+                6500},
+    [SALE] = {"A sale: 20,000 buyers within half a second, 2,000 units", LOAD_SALE, FAULT_NONE, 2000, 20000, 500},
+    [REPLIES] = {"Evenly, and a tenth of the replies is lost", LOAD_EVEN, FAULT_REPLIES, 50000, 75000, 7500},
+    [OUTAGE] = {"Evenly, and Redis is away for 3 s, in which the limit is reached", LOAD_EVEN, FAULT_OUTAGE, 50000,
+                75000, 7500},
+    [KILL] = {"Evenly, and one node is killed", LOAD_EVEN, FAULT_KILL, 50000, 75000, 7500},
+};
+
+const struct rivals_scheme *rivals_scheme(int scheme) {
+    return scheme == SOFT ? &rivals_soft : scheme == HARD ? &rivals_hard : &rivals_theirs[scheme];
+}
 
 static struct {
     struct test_prng crowd;

@@ -1,4 +1,4 @@
-/* rivals_theirs.c -- what is done elsewhere to keep one limit on many nodes, each as small as it can honestly be told.
+/* theirs.c -- what is done elsewhere to keep one limit on many nodes, each as small as it can honestly be told.
  *
  *   cleared on error   a delta counted here, sent with INCRBY at each interval; when a flush fails the delta is dropped
  *   sent again         the same, but the delta is kept and sent once more: twice, where only the reply was lost
@@ -8,7 +8,7 @@
  * The first three decide on the last total they were told and what they have counted since; a key that Redis has told nothing
  * of is at 0. Always true: one command is under way at a time, on one connection; one without an answer for TIMEOUT_MS, or whose
  * connection breaks, has failed. */
-#include "tests/sim/rivals.h"
+#include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
 

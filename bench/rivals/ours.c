@@ -1,8 +1,8 @@
-/* rivals_ours.c -- Tallywheel in the comparison: real engines over the real sync code, driven by hand on the world's clock.
+/* ours.c -- Tallywheel in the comparison: real engines over the real sync code, driven by hand on the world's clock.
  * Soft limits go by shares of what is left (engine/share.c), hard ones by leases (engine/lease*.c).
  * Always true: an engine of a dead node is not turned any more until the run is measured. */
 #include "engine/port.h"
-#include "tests/sim/rivals.h"
+#include "bench/rivals/rivals.h"
 
 static struct {
     tw_engine *engine;
