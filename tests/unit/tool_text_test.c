@@ -1,4 +1,4 @@
-/* tool_text.c -- the small languages of the command line, windows, rows and escapes of the command. */
+/* tool_text_test.c -- the small languages of the command line, windows, rows and escapes of the command. */
 #include "tests/support/support.h"
 
 #include "print.h"

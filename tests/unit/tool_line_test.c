@@ -1,4 +1,4 @@
-/* tool_line.c -- the line parsers of the command: times, fields, keys, and what is none of them. */
+/* tool_line_test.c -- the line parsers of the command: times, fields, keys, and what is none of them. */
 #include "tests/support/support.h"
 
 #include <time.h>

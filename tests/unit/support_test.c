@@ -1,4 +1,4 @@
-/* support.c -- the tests' own tools keep their word: seeds repeat a run, the fake clock moves as told. */
+/* support_test.c -- the tests' own tools keep their word: seeds repeat a run, the fake clock moves as told. */
 #include "tests/support/support.h"
 
 #include <signal.h>
