@@ -88,12 +88,11 @@ local function beyond(limits)
   return used > limits and used - limits or 0
 end
 local open = epoch[3] == '1' and is_new_for == 0
+local limits = math.max(limit, number(had[4]))
+local before = beyond(limits)
 if number(ARGV[7]) > granted then        -- forgotten
-  local limits = math.max(limit, number(had[4]))
-  local before = beyond(limits)
   total = total + number(ARGV[7]) - granted
   granted = number(ARGV[7])
-  risk = risk + beyond(limits) - before
   if epoch[3] == '1' then                -- and nobody has noticed: all must say everything again
     open = false
     local was = redis.call('HGET', KEYS[1], 'was') or ''
@@ -102,6 +101,7 @@ if number(ARGV[7]) > granted then        -- forgotten
 end
 -- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
+risk = risk + beyond(limits) - before    -- what is known to be sold counts at once, whoever says the rest of it later
 
 local want, need, failed = number(ARGV[8]) - granted, number(ARGV[9]), false
 local parts = 0                          -- how many engines have a field here

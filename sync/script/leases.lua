@@ -108,15 +108,16 @@ local function begin()
     if #was < WAS_MAX then was[#was + 1] = id end
   end
   n, late = 0, 0
-  local all = redis.call('HGETALL', KEYS[1])
+  local all, waits, tag = redis.call('HGETALL', KEYS[1]), {}, had['tag']
   for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'i:' then
-      n = n + 1
-      if now - tonumber(all[i + 1]) <= FORGET_MS then
-        put('w:' .. string.sub(all[i], 3), fresh)
-        late = late + 1
-      end
-    end
+    local kind, who = string.sub(all[i], 1, 2), string.sub(all[i], 3)
+    if kind == 'i:' then n = n + 1 end
+    -- The second: one whom others have named, and who had not come when the epoch ended.
+    if kind == 'i:' and now - tonumber(all[i + 1]) <= FORGET_MS or kind == 'w:' and all[i + 1] == tag then waits[who] = true end
+  end
+  for who in pairs(waits) do
+    put('w:' .. who, fresh)
+    late = late + 1
   end
   put('was', table.concat(was, ','))
   put('id', fresh)

@@ -145,7 +145,8 @@ static inline void store_begin(struct store *store, const struct store_word *wor
         wait_ms = word->ask.epoch[0] == '\0' ? 1200 : strcmp(word->epoch_run, run) == 0 ? store_wiped_ms(word) : 11000;
     else if (store->id[0] == '\0')
         wait_ms = 0;
-    for (int i = 0; i < STORE_INSTANCES; i++) store->waits[i] = store->heard[i] && now_ms - store->heard_ms[i] <= 60000;
+    for (int i = 0; i < STORE_INSTANCES; i++)
+        store->waits[i] = store->waits[i] || (store->heard[i] && now_ms - store->heard_ms[i] <= 60000);
     store_meet(store, word->ask.epoch);
     store_meet(store, store->id);
     memcpy(store->id, word->fresh, sizeof store->id);
@@ -254,8 +255,9 @@ static inline int64_t store_look(const struct store *store, struct store_lease *
     return stranded;
 }
 
-/* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was. */
-static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask) {
+/* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was forgotten. */
+static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
+                                 bool made_here) {
     if (!mine->there && ask->base >= 0) { /* it was folded */
         mine->granted = ask->granted;
         mine->returned = ask->base;
@@ -268,12 +270,15 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
     }
     lease->spent += ask->spent - mine->spent;
     mine->spent = ask->spent;
-    if (ask->granted <= mine->granted) return false;
     int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
-    lease->total += ask->granted - mine->granted;
-    mine->granted = ask->granted;
+    bool forgotten = ask->granted > mine->granted;
+    if (forgotten) {
+        lease->total += ask->granted - mine->granted;
+        mine->granted = ask->granted;
+    }
+    if (ask->spent_all > lease->floor && made_here) lease->floor = ask->spent_all;
     mine->risk += store_beyond(lease, limit) - before;
-    return true;
+    return forgotten;
 }
 
 /* 0: all others have been told of it, or had time for that; else when it is to try again. */
@@ -307,14 +312,13 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     bool was_there = lease->there;
     int64_t new_for_ms = store_new_for_ms(store, me, now_ms);
     bool open = store->open && new_for_ms == 0;
-    if (store_take_in(lease, mine, &word->ask) && store->open) {
+    if (!was_there) memcpy(lease->made_in, word->epoch_id, sizeof lease->made_in);
+    bool made_here = strcmp(lease->made_in, word->epoch_id) == 0;
+    if (store_take_in(lease, mine, &word->ask, made_here) && store->open) {
         open = store->open = false;
         store_meet(store, store->id);
         store->id[0] = '\0';
     }
-    if (!was_there) memcpy(lease->made_in, word->epoch_id, sizeof lease->made_in);
-    if (word->ask.spent_all > lease->floor && strcmp(lease->made_in, word->epoch_id) == 0)
-        lease->floor = word->ask.spent_all;
     bool failed = open && store_grant(lease, mine, &word->ask, store_live(store) > 1 ? store_live(store) : 1);
     lease->there = mine->there = true;
     mine->serial = word->serial;
