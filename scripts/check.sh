@@ -170,7 +170,7 @@ step_arm64() {
     done
 }
 
-# Each program of tests/models weakens the labelled orderings one by one. Every label of docs/CONCURRENCY.md's table is to
+# Each program of tests/orderings weakens the labelled orderings one by one. Every label of docs/CONCURRENCY.md's table is to
 # be among them, but for those named here: the era of ageing families stands for a clock, which the models have as one word.
 labels_not_modelled='G5 G6'
 step_models() {
@@ -185,7 +185,7 @@ END
     fi
     rm -f "$out"/models/*
     # shellcheck disable=SC2016  # expanded by those shells
-    printf '%s\n' tests/models/*.cpp | xargs -P "$jobs" -I{} sh -c '
+    printf '%s\n' tests/orderings/*.cpp | xargs -P "$jobs" -I{} sh -c '
         name=$(basename "$1" .cpp)
         g++ -std=c++14 -O1 -Wall -Wextra -Wno-unused -I. -o "$2/$name" "$1" || exit
         timeout 240 "$2/$name" >"$2/$name.txt" || { echo "FAIL $name"; exit 1; }

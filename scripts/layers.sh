@@ -87,7 +87,7 @@ in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|i
     must_be_empty "what a test leaves out it says by test_leave_out() (tests/support/support.h)"
 
 # ---- models are models of the code
-python3 scripts/model_digests.py | must_be_empty "tests/models repeat what the code says now"
+python3 scripts/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"
 
 # ---- what is named exists
 python3 scripts/doc_names.py | must_be_empty "what docs/*.md name exists"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""model_digests.py [--renew [MODEL...]] -- are the models of tests/models still models of the code?
+"""model_digests.py [--renew [MODEL...]] -- are the models of tests/orderings still models of the code?
 
 A model repeats functions of the engine word by word, and names each in a line of its head:
     //   engine/dirty.c:twi_dirty_mark 0123456789ab
@@ -45,7 +45,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     renew = arguments[:1] == ["--renew"]
     wrong = []
-    for model in sorted((renew and arguments[1:]) or glob.glob("tests/models/*.cpp")):
+    for model in sorted((renew and arguments[1:]) or glob.glob("tests/orderings/*.cpp")):
         with open(model, encoding="utf-8") as file:
             text = file.read()
         if renew and renewed(text) != text:

@@ -33,13 +33,13 @@ echo 1..16
 
 # ---- models carry digests of what they copy
 
-mkdir -p "$TW_ROOT/tests/models" "$TW_ROOT/engine"
+mkdir -p "$TW_ROOT/tests/orderings" "$TW_ROOT/engine"
 mark() { # BODY
     printf '#include "x.h"\n\nint before(void);\n\n/* Marks. */\nstatic void mark(int n) {\n%s\n}\n\nint after(void) {\n    return 1;\n}\n' \
         "$1" >"$TW_ROOT/engine/dirty.c"
 }
 mark '    if (n > 0) store(n); /* D1 */'
-printf '// a.cpp -- a model.\n//   engine/dirty.c:mark\nint main() {}\n' >"$TW_ROOT/tests/models/a.cpp"
+printf '// a.cpp -- a model.\n//   engine/dirty.c:mark\nint main() {}\n' >"$TW_ROOT/tests/orderings/a.cpp"
 
 run 1 model_digests.py
 ok $? 'a model without a digest is not believed'
@@ -50,10 +50,10 @@ mark '    if (n > 0)
 run 0 model_digests.py
 ok $? 'comments and blanks are no change'
 mark '    store(n); if (n > 0) return; /* D1 */'
-run 1 model_digests.py && says 'tests/models/a.cpp: engine/dirty.c: mark() has changed' && says 'model_digests.py --renew'
+run 1 model_digests.py && says 'tests/orderings/a.cpp: engine/dirty.c: mark() has changed' && says 'model_digests.py --renew'
 ok $? 'a step moved is one: model, file and function are named, and the command'
 sed -i 's/return 1/return 2/' "$TW_ROOT/engine/dirty.c"
-run 0 model_digests.py --renew tests/models/a.cpp && sed -i 's/return 2/return 3/' "$TW_ROOT/engine/dirty.c" && run 0 model_digests.py
+run 0 model_digests.py --renew tests/orderings/a.cpp && sed -i 's/return 2/return 3/' "$TW_ROOT/engine/dirty.c" && run 0 model_digests.py
 ok $? 'what it does not name may change'
 sed -i 's/mark(int/tag(int/' "$TW_ROOT/engine/dirty.c"
 run 1 model_digests.py --renew && says 'engine/dirty.c has no function mark()'
@@ -61,7 +61,7 @@ ok $? 'a function that is gone cannot be renewed'
 rm "$TW_ROOT/engine/dirty.c"
 run 1 model_digests.py && says 'has no function'
 ok $? 'nor one whose file is gone'
-printf '// b.cpp -- a model.\n' >"$TW_ROOT/tests/models/b.cpp"
+printf '// b.cpp -- a model.\n' >"$TW_ROOT/tests/orderings/b.cpp"
 run 1 model_digests.py && says 'b.cpp: names no function'
 ok $? 'a model that names nothing is not believed'
 

@@ -9,7 +9,7 @@
 //   engine/overshoot.c:twi_overshoot_note 8d82b7b6dca4
 //   engine/overshoot.c:let_go 4de3829224ed
 //   engine/overshoot.c:observe_all 8fa586f508bf
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {
     rl::atomic<unsigned> any_near, near[2];

@@ -28,7 +28,7 @@
 //   engine/api.c:status_of_absent_window 7d7e783077db
 //   engine/engine.c:twi_engine_take_turn e94039f533c9
 //   engine/engine.c:twi_engine_leave_turn 6eece2637bd7
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };
 static unsigned slot_of(unsigned generation) {

@@ -6,7 +6,7 @@
 //   layer/limits.c:wait_for_readers 61c3929ae26e
 //   layer/limits.c:reload 352135c223f1
 //   layer/limits.c:tw_limits_reload 1197a26ef800
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 #define twi_add_seqcst(p, v, label) (p)->fetch_add((v), is_weak(label, STEP) ? rl::mo_relaxed : rl::mo_seq_cst, $)
 #define twi_store_seqcst(p, v, label) (p)->store((v), is_weak(label, RELEASE) ? rl::mo_relaxed : rl::mo_seq_cst, $)

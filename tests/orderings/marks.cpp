@@ -17,7 +17,7 @@
 //   engine/collect.c:pend_if_marked 00943e340b51
 //   engine/collect.c:begin_full_collection 1c07d03c2763
 //   engine/cell.h:twi_cell_add 72eaafb4aea3
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2, CHUNKS = 2, CELLS = 2 };
 

@@ -17,7 +17,7 @@
 //   engine/count.c:twi_view_in 62bbf4927a54
 //   engine/api.c:begin_each abec52ac4799
 //   engine/api.c:each_window a51317a9c9ee
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------
 

@@ -15,7 +15,7 @@
 //   engine/arena.c:search 1e962404d5ed
 //   engine/arena.c:keep_for_next d824bbec04ff
 //   engine/arena.c:twi_arena_give 7a0b107914ca
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.
 struct runs : rl::test_suite<runs, 3> {

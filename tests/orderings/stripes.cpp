@@ -27,7 +27,7 @@
 //   engine/slice.c:take_exactly 542f457ae998
 //   engine/slice.c:twi_slices_take 4075a6f55212
 //   engine/table.c:twi_table_seal 5655be92f29a
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };
 enum answer { ADDED, ADD_FROZEN };

@@ -31,7 +31,7 @@
 //   engine/home.c:claim f625f6840ff6
 //   engine/home.c:twi_home_take e2b051c376f4
 //   engine/home.c:twi_home_give d19d63927b56
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
 enum { SIZE = 1, PUBLISHED = 2, META_EDGE = 4 };

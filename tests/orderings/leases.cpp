@@ -19,7 +19,7 @@
 //   engine/lease_turn.c:numbers_told a1f587235808
 //   engine/lease_turn.c:restate_window dcd27e822826
 //   engine/lease_turn.c:begin_epoch 89d6d948556c
-#include "tests/models/model.hpp"
+#include "tests/orderings/model.hpp"
 
 enum { LEASES = 4 };
 
