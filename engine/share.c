@@ -331,10 +331,13 @@ bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell
     int64_t base = twi_load_relaxed(&cell->base);                               /* then acked, as share_of() */
     share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
     share.left = larger(less(limit, share.total), 0);
-    quick->most = ceiling_of(&share, n, limit);
+    quick->most = limit;
     quick->calm = twi_limit_near(limit);
-    if (share.live != 1)
-        quick->calm = smaller(quick->calm, twi_saturated_sum(share.total, part_of(&share, 0, limit) / 4));
+    if (share.live != 1) { /* ceiling_of(), of a key that is neither new nor young */
+        int64_t part = larger(share.left / share.live, 1);
+        quick->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
+        quick->calm = smaller(quick->calm, twi_saturated_sum(share.total, part / 4));
+    }
     quick->bound = bound_of(engine, &share, n, limit, 0);
     return true;
 }

@@ -64,6 +64,10 @@ const struct rivals_scheme *rivals_scheme(int scheme);
 /* Between the world's network and the model of Redis: the commands of the others, and the scripts of leases. */
 void rivals_redis_init(struct redis_model *model);
 
+/* How long after their opening the last of `nodes` - 1 new engines has its first unit of a hard limit. One has been there before: the
+ * epoch stands. */
+int64_t rivals_first_unit_ms(int nodes, uint64_t seed);
+
 struct rivals_outcome rivals_run(int which, int scheme, int nodes, int64_t patience_ms, uint64_t seed);
 
 #endif

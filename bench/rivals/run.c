@@ -201,3 +201,27 @@ struct rivals_outcome rivals_run(int which, int scheme_number, int nodes, int64_
     end(scheme);
     return outcome;
 }
+
+int64_t rivals_first_unit_ms(int nodes, uint64_t seed) {
+    const struct rivals_scheme *scheme = rivals_scheme(HARD);
+    bool has[RIVALS_NODES] = {false};
+    int64_t ms;
+    begin(EVEN, nodes, 0, seed);
+    rivals.nodes = 1;
+    scheme->open(0);
+    for (ms = 0; ms < BEGINS_MS; ms += STEP_MS) step(scheme, false);
+    rivals.nodes = nodes;
+    for (int node = 1; node < nodes; node++) scheme->open(node);
+    int waiting = nodes - 1;
+    for (ms = 0; waiting != 0; ms += STEP_MS) {
+        step(scheme, false);
+        for (int node = 1; node < nodes; node++) {
+            if (has[node] || !scheme->acquire(node)) continue;
+            has[node] = true;
+            waiting--;
+        }
+        assert_true(ms < SETTLES_MS);
+    }
+    end(scheme);
+    return ms;
+}

@@ -1,7 +1,7 @@
 /* soft_start.c -- how far a soft limit is passed by fresh processes that spend it as fast as they can.
  *
- * `soft_start table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; without arguments the
- * same program is a test of four processes. What was admitted is each process's own record, in shared memory.
+ * `soft_start table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; `soft_start first` how soon
+ * a new process has a unit of a hard limit; without arguments the same program is a test of four processes. What was admitted is each process's own record, in shared memory.
  * Always true: all processes are forked before the first engine is made; each has a family, a key and threads of its own. */
 #include "tests/redis/sync_support.h"
 
@@ -123,6 +123,87 @@ static int64_t admitted_by_all(enum start start, int processes, int64_t limit, i
     return sum;
 }
 
+/* ---- first units of a hard limit ---- */
+
+#define ROUNDS 3
+
+/* How long after tw_open() one process has its first unit; one of its threads asks for it as fast as it can, or each 0.2 ms. */
+static int64_t first_unit_us(const char *url, bool fast) {
+    tw_options options;
+    tw_family_options family;
+    tw_engine *engine;
+    tw_family *hard;
+    struct timespec from, to;
+    tw_options_init(&options);
+    options.redis_url = url;
+    options.memory_bytes_max = 16 << 20;
+    tw_family_options_init(&family);
+    family.name = "h";
+    family.window_ms = TW_DAY;
+    family.limit_mode = TW_LIMIT_HARD;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    assert_status(tw_open(&options, &engine), TW_OK);
+    assert_status(tw_family_open(engine, &family, &hard), TW_OK);
+    while (tw_acquire(hard, tw_str("hot"), 1, 1000000, NULL) != TW_OK)
+        if (!fast) usleep(200);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    usleep(1000000); /* it lives on while others begin */
+    (void)tw_close(engine, 5000);
+    return (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000;
+}
+
+static int by_number(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* So many processes at once, beside an engine that has been there for three seconds: the epoch stands. */
+static void first_units(int processes, bool fast, int64_t *us) {
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    pid_t children[PROCESSES + 1];
+    for (int i = 0; i <= processes; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] != 0) continue;
+        if (i < processes) await(&shared->go);
+        int64_t took_us = first_unit_us(server.url, fast && i < processes);
+        if (i < processes) atomic_store(&shared->admitted[i], took_us);
+        if (i == processes) usleep(3500000);
+        _exit(0);
+    }
+    usleep(3000000);
+    atomic_store(&shared->go, true);
+    for (int i = 0; i <= processes; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+        if (i < processes) us[i] = atomic_load(&shared->admitted[i]);
+    }
+    redis_server_destroy(&server);
+    munmap(shared, sizeof *shared);
+}
+
+static int first_table(void) {
+    printf("| ms to a first unit of a hard limit: median, most | 1 | 4 | 15 |\n| --- | --- | --- | --- |\n");
+    for (int fast = 0; fast < 2; fast++) {
+        printf("| %s |", fast ? "asked for as fast as a thread can" : "asked for each 0.2 ms");
+        static const int counts[] = {1, 4, 15};
+        for (int c = 0; c < 3; c++) {
+            int64_t us[ROUNDS * PROCESSES];
+            int count = counts[c], all = ROUNDS * count;
+            for (int i = 0; i < ROUNDS; i++) first_units(count, fast, us + (ptrdiff_t)i * count);
+            qsort(us, (size_t)all, sizeof *us, by_number);
+            printf(" %.0f, %.0f |", (double)us[all / 2] / 1000, (double)us[all - 1] / 1000);
+            fflush(stdout);
+        }
+        printf("\n");
+    }
+    return 0;
+}
+
 static int table(int64_t limit) {
     printf("| beyond a limit of %lld, in percent | 2 | 4 | 8 | 16 |\n| --- | --- | --- | --- | --- |\n",
            (long long)limit);
@@ -159,6 +240,7 @@ static void fresh_processes_keep_a_soft_limit(void **state) {
 int main(int argc, char **argv) {
     redis_server_require();
     if (argc > 1 && strcmp(argv[1], "table") == 0) return table(argc > 2 ? atoll(argv[2]) : 20000);
+    if (argc > 1 && strcmp(argv[1], "first") == 0) return first_table();
     if (test_is_slow()) test_skip_program("under a sanitizer a process is starved for longer than Redis is waited for");
     const struct CMUnitTest tests[] = {cmocka_unit_test(fresh_processes_keep_a_soft_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end. What must
- * hold of Tallywheel, and what shows that the others, beside which it stands in bench/rivals, are no straw men. */
+ * hold of Tallywheel, and what shows that the others, beside which it stands in bench/rivals, are no straw men.
+ * `build/tests/sim/rivals first` prints how soon new engines have units of a hard limit. */
 #include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
@@ -63,6 +64,20 @@ static void try_hard(struct trial trial) {
 static void a_hard_limit_is_never_passed_and_sold_to_the_unit(void **state) {
     (void)state;
     each_trial(try_hard);
+}
+
+static void try_first(struct trial trial) {
+    static const int nodes[] = {2, 5, 16};
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        int64_t ms = rivals_first_unit_ms(nodes[i], trial.seed);
+        if (ms > 300) fail_msg("%d engines: the last has its first unit after %" PRId64 " ms", nodes[i], ms);
+    }
+}
+
+/* Goal: a new engine has its first unit of a hard limit within 300 ms, where Redis answers and its epoch stands; up to 16 take part. */
+static void a_new_engine_has_its_first_unit_soon(void **state) {
+    (void)state;
+    each_trial(try_first);
 }
 
 static void try_soft(struct trial trial) {
@@ -134,9 +149,18 @@ static void the_same_seed_has_the_same_outcome(void **state) {
     each_trial(try_twice);
 }
 
-int main(void) {
+static int print_first(void) {
+    for (int nodes = 2; nodes <= 32; nodes = nodes == 2 ? 5 : nodes == 5 ? 16 : nodes + 16)
+        for (uint64_t seed = 1; seed <= 9; seed++)
+            printf("%d engines, seed %d: %" PRId64 " ms\n", nodes, (int)seed, rivals_first_unit_ms(nodes, seed));
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "first") == 0) return print_first();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hard_limit_is_never_passed_and_sold_to_the_unit),
+        cmocka_unit_test(a_new_engine_has_its_first_unit_soon),
         cmocka_unit_test(a_soft_limit_is_kept_five_times_better_than_by_interval_sync),
         cmocka_unit_test(the_others_are_as_good_and_as_bad_as_they_are_known_to_be),
         cmocka_unit_test(the_same_seed_has_the_same_outcome),
