@@ -6,7 +6,7 @@
 #define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
 #define SMOOTH 4   /* intervals over which it is smoothed */
 #define NEW_QUARTERS \
-    6 /* of intervals in which a key is new: what is owed is sent within five, and is some ms on its way */
+    6 /* of intervals in which a key is new: what is owed is sent within five, and some ms on its way */
 #define ALONE_PART \
     256 /* a little of the limit: at 16 totals an interval more than a limit of a second gives in that time */
 #define ALONE_UNITS 8

@@ -1,6 +1,6 @@
 /* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end. What must
  * hold of Tallywheel, and what shows that the others, beside which it stands in bench/rivals, are no straw men.
- * `build/tests/sim/rivals first` prints how soon new engines have units of a hard limit. */
+ * `build/bench/rivals/sim_rivals first` prints how soon new engines have units of a hard limit. */
 #include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
