@@ -24,136 +24,18 @@
 
 #include "engine/dirty.h"
 #include "engine/share.h"
+#include "engine/window.h"
 
 #define CARRY_WORK 16u       /* units of a turn's work that making an heir counts for */
 #define LOOK_AGAIN_MS 20     /* while the previous generation is on its way out */
 #define LOOK_LONGEST_MS 1000 /* how long a generation may fill unseen */
 
-static struct twi_generation *generation_before(struct tw_family *family, int64_t era) {
-    return twi_window_find(family, era - 1);
-}
-
-static bool is_frozen(struct twi_cell *cell) {
-    return (twi_load_acquire(&cell->local) & TWI_FROZEN) != 0; /* C2 */
-}
-
-/* ---- finding ---- */
-
-/* The cell in the previous generation: in use, or a frozen one that only shows. */
-static bool use_before(struct twi_place *place, struct twi_generation *before, struct twi_cell *cell) {
-    uint64_t meta = twi_cell_publish(cell);
-    if (is_frozen(cell)) {
-        place->aged = cell;
-        place->aged_in = before;
-        return false;
-    }
-    if ((meta & TWI_META_USED) == 0) (void)twi_or_relaxed(&cell->meta, TWI_META_USED);
-    place->generation = before;
-    place->cell = cell;
-    place->meta = meta;
-    return true;
-}
-
-bool twi_ageing_find(const struct twi_call *call, struct twi_place *place) {
-    struct twi_arena *arena = &call->engine->arena;
-    struct twi_cell *cell = NULL;
-    place->aged = NULL;
-    if (place->generation != NULL) cell = twi_table_find(arena, place->generation, &call->wanted);
-    if (cell != NULL) {
-        place->cell = cell;
-        place->meta = twi_cell_publish(cell);
-        return true;
-    }
-    TWI_RACE_POINT(not_in_current_era);
-    struct twi_generation *before = generation_before(call->family, call->unix_ms);
-    if (before != NULL) cell = twi_table_find(arena, before, &call->wanted);
-    return cell != NULL && use_before(place, before, cell);
-}
-
-bool twi_ageing_is_known(struct twi_cell *cell, uint64_t meta) {
-    return twi_load_relaxed(&twi_cell_cold(cell, meta)->asked) != 0;
-}
-
-/* ---- making ---- */
-
-static bool still_current(void *ctx) {
-    const struct twi_generation *generation = ctx;
-    return twi_load_acquire(&generation->family->era) == generation->start_ms; /* G5, pairs with G6 */
-}
-
-static struct twi_inherited inheritance_of(struct twi_cell *frozen) {
-    uint64_t meta = twi_load_relaxed(&frozen->meta);
-    return (struct twi_inherited){.local = twi_cell_local(frozen, meta),
-                                  .base = twi_load_relaxed(&frozen->base),
-                                  .asked = twi_load_relaxed(&twi_cell_cold(frozen, meta)->asked),
-                                  .is_heir = true};
-}
-
-/* Inserts the key, with what `frozen` (or NULL) knew. */
-static enum twi_found insert(struct twi_generation *generation, struct twi_thread *self, struct twi_wanted wanted,
-                             struct twi_generation *before, struct twi_cell *frozen, struct twi_cell **cell) {
-    struct twi_inherited inherited = {0};
-    if (frozen != NULL) inherited = inheritance_of(frozen);
-    TWI_RACE_POINT(inheritance_read);
-    struct twi_insert insert = {.arena = &generation->family->engine->arena,
-                                .generation = generation,
-                                .self = self,
-                                .wanted = wanted,
-                                .end_ms = 0,
-                                .inherited = &inherited};
-    enum twi_found found = twi_table_insert(&insert, still_current, generation, cell);
-    if (found == TWI_INSERTED && frozen != NULL) (void)twi_add_relaxed(&before->heirs, 1);
-    return found;
-}
-
-/* Before the key begins in this era: it must not be able to begin in the one before any more (G1). */
-static bool still_counts_before(const struct twi_call *call, struct twi_place *place) {
-    place->aged = NULL;
-    twi_fence_seqcst(); /* N1, pairs with N2 */
-    struct twi_generation *before = generation_before(call->family, call->unix_ms);
-    if (before == NULL) return false;
-    struct twi_cell *cell = twi_table_close_probe(&call->engine->arena, before, &call->wanted);
-    TWI_RACE_POINT(probe_closed_before);
-    return cell != NULL && use_before(place, before, cell);
-}
-
-tw_status twi_ageing_make(struct twi_call *call, struct twi_place *place) {
-    if (still_counts_before(call, place)) return TW_OK;
-    place->generation = twi_window_open(call->family, twi_calendar_span(&call->family->rule, call->unix_ms), 0);
-    if (place->generation == NULL) return TW_ERR_FULL;
-    twi_fence_seqcst(); /* N2, pairs with N1 */
-    if (!still_current(place->generation)) return TW_PENDING;
-    switch (insert(place->generation, call->self, call->wanted, place->aged_in, place->aged, &place->cell)) {
-    case TWI_FOUND:
-    case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
-    case TWI_NO_ROOM: return TW_ERR_FULL;
-    default: return TW_PENDING;
-    }
-}
-
 /* ---- totals ---- */
-
-static struct twi_wanted wanted_of(tw_engine *engine, struct twi_cell *cell) {
-    tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
-    return twi_wanted(engine->hash(&engine->secret, key.data, key.size), key);
-}
-
-int64_t twi_ageing_rest(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
-    if ((meta & TWI_META_HEIR) == 0) return 0;
-    tw_engine *engine = generation->family->engine;
-    struct twi_generation *before = generation_before(generation->family, generation->start_ms);
-    if (before == NULL) return 0; /* dropped: it owed nothing */
-    struct twi_wanted wanted = wanted_of(engine, cell);
-    struct twi_cell *frozen = twi_table_find(&engine->arena, before, &wanted);
-    if (frozen == NULL || !is_frozen(frozen)) return 0;
-    uint64_t frozen_meta = twi_load_relaxed(&frozen->meta);
-    return twi_cell_local(frozen, frozen_meta) - twi_load_relaxed(&twi_cell_cold(frozen, frozen_meta)->acked);
-}
 
 static void set_base(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t total) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
-    int64_t contained = twi_load_relaxed(&cold->acked) - twi_ageing_rest(generation, cell, meta);
+    int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_rest(generation, cell, meta);
     int64_t base = twi_saturated_sum(total, -contained), before = twi_load_relaxed(&cell->base);
     twi_store_relaxed(&cell->base, base); /* one store (trap E6) */
     twi_store_relaxed(&cold->asked, twi_share_told(engine, twi_load_relaxed(&cold->asked), base - before));
@@ -168,10 +50,10 @@ void twi_ageing_told(const struct twi_item *item, int64_t total, int64_t acked) 
         return;
     }
     set_base(engine, item->generation, item->cell, total);
-    if (!is_frozen(item->cell)) return;
+    if (!twi_cell_is_frozen(item->cell)) return;
     struct twi_generation *next = twi_window_find(family, item->generation->start_ms + 1);
     if (next == NULL) return;
-    struct twi_wanted wanted = wanted_of(engine, item->cell);
+    struct twi_wanted wanted = twi_idle_wanted(engine, item->cell);
     struct twi_cell *heir = twi_table_find(&engine->arena, next, &wanted);
     if (heir != NULL && (twi_load_relaxed(&heir->meta) & TWI_META_HEIR) != 0) set_base(engine, next, heir, total);
 }
@@ -215,9 +97,10 @@ void twi_ageing_frozen(struct tw_family *family, struct twi_generation *generati
     twi_section_enter(self);
     struct twi_generation *current = twi_window_open(family, twi_calendar_span(&family->rule, era), 0);
     struct twi_cell *heir = NULL;
-    if (current != NULL && insert(current, self, wanted_of(engine, cell), generation, cell, &heir) == TWI_INSERTED) {
+    if (current != NULL &&
+        twi_idle_insert(current, self, twi_idle_wanted(engine, cell), generation, cell, &heir) == TWI_INSERTED) {
         uint64_t meta = twi_cell_publish(heir);
-        if (!twi_ageing_is_known(heir, meta))
+        if (!twi_cell_is_known(heir, meta))
             twi_dirty_mark(engine, current, heir, meta); /* its total is still to come */
     }
     twi_section_leave(self);

@@ -3,23 +3,12 @@
 #ifndef TWI_AGEING_H
 #define TWI_AGEING_H
 
-#include "engine/count.h"
+#include "engine/idle_lookup.h"
 
 /* Half of keys_max: two generations hold it all. */
 TWI_INLINE uint64_t twi_ageing_share(uint64_t keys_max) {
     return keys_max / 2;
 }
-
-/* ---- callers, inside a section ---- */
-
-/* Makes the key's cell, as twi_place_make(). What a frozen cell of the key knew goes with it. */
-tw_status twi_ageing_make(struct twi_call *call, struct twi_place *place);
-/* What of the key still has to reach Redis from the cell that this one took over from. */
-int64_t twi_ageing_rest(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* Has Redis ever told the total? Until then a limit is decided on what is known here (trap E26). */
-bool twi_ageing_is_known(struct twi_cell *cell, uint64_t meta);
-
-/* ---- the turn ---- */
 
 /* Is the previous generation, which is complete and still counts, to be sealed? */
 bool twi_ageing_is_due(struct tw_family *family, const struct twi_generation *generation);

@@ -2,8 +2,11 @@
  * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out
  * to be frozen (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
  * Always true: a call that answers an error has changed nothing. */
-#include "engine/ageing.h"
+#include "engine/api.h"
+
+#include "engine/count.h"
 #include "engine/packed.h"
+#include "engine/window.h"
 
 #include <stdlib.h>
 
@@ -273,7 +276,7 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t asked = twi_load_relaxed(&cold->asked);
             seen.view = twi_saturated_sum(seen.local, base);
-            int64_t rest = twi_ageing_rest(place.generation, place.cell, place.meta); /* 0 in other families */
+            int64_t rest = twi_idle_rest(place.generation, place.cell, place.meta); /* 0 in other families */
             seen.unsent = seen.local - acked + rest;
             seen.known = asked != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;

@@ -1,6 +1,8 @@
 /* ask.c -- see ask.h. */
 #include "engine/ask.h"
 
+#include "engine/fetch.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 

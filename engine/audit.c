@@ -1,7 +1,10 @@
 /* audit.c -- tw_audit: checks the options and gathers what only the engine knows (its families' names, its ledger's number).
  * The asking itself is sync/audit.c's, over a connection of its own.
  * Always true: nothing is changed, neither here nor in Redis; the turn is held for as long as a few words are copied. */
+#include "engine/audit.h"
+
 #include "engine/family.h"
+#include "engine/fetch.h"
 #include "engine/options.h"
 
 #include <signal.h>

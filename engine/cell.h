@@ -32,6 +32,7 @@
 
 #include "engine/atomic.h"
 #include "engine/check.h"
+#include "engine/stripe_words.h"
 
 #define TWI_FROZEN UINT64_C(1)
 #define TWI_DIRTY UINT64_C(2)
@@ -127,17 +128,17 @@ TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) 
     if (kind != 0) return (struct twi_cold *)(at + twi_kinds[kind].lines * TWI_LINE_BYTES - sizeof(struct twi_cold));
     return (struct twi_cold *)((twi_cell_index(meta) & 1) == 0 ? at + TWI_LINE_BYTES : at - sizeof(struct twi_cold));
 }
+/* Has Redis ever told its total? Until then a limit is decided on what is known here (trap E26). */
+TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
+    return twi_load_relaxed(&twi_cell_cold(cell, meta)->asked) != 0;
+}
+TWI_INLINE bool twi_cell_is_frozen(struct twi_cell *cell) {
+    return (twi_load_acquire(&cell->local) & TWI_FROZEN) != 0; /* C2 */
+}
 
 TWI_INLINE _Atomic int64_t *twi_cell_final(struct twi_cell *cell, uint64_t meta) {
     return (meta & TWI_META_COLD) != 0 ? &twi_cell_cold(cell, meta)->final : &cell->base;
 }
-
-/* stripe.c, of cells that are STRIPED: what the stripes hold; the same, and no more is added to them (sealing); the same,
- * and their DIRTY is cleared (*sealed: nothing can follow); by who wants the total: marks it, false if it was. */
-int64_t twi_stripes_count(struct twi_cell *cell);
-int64_t twi_stripes_freeze(struct twi_cell *cell);
-int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);
-bool twi_stripes_mark_asked(struct twi_cell *cell);
 
 /* What this process has added. */
 TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {

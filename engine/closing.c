@@ -3,6 +3,7 @@
 #include "engine/closing.h"
 
 #include "engine/dirty.h"
+#include "engine/window.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,10 @@
 #include "engine/collect.h"
 
 #include "engine/dirty.h"
+#include "engine/gauge.h"
 #include "engine/overshoot.h"
+#include "engine/stripe.h"
+#include "engine/window.h"
 
 /* When what a generation owes can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {

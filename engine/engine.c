@@ -2,10 +2,14 @@
  * Always true: one thread owns the turn at a time; tw_open() waits for nothing; after tw_stop() no call counts. */
 #include "engine/engine.h"
 
+#include "engine/audit.h"
 #include "engine/closing.h"
 #include "engine/dirty.h"
 #include "engine/figures.h"
+#include "engine/gauge.h"
+#include "engine/hold_book.h"
 #include "engine/lease.h"
+#include "engine/lease_turn.h"
 #include "engine/lost.h"
 #include "engine/options.h"
 #include "engine/overshoot.h"
@@ -14,6 +18,8 @@
 #include "engine/stats.h"
 #include "engine/stripe.h"
 #include "engine/share.h"
+#include "engine/wheel.h"
+#include "engine/window.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -165,33 +165,8 @@ void twi_engine_leave_turn(tw_engine *engine);
 void twi_engine_wake(tw_engine *engine);
 /* Sleeps until the socket is ready, or so many ms. */
 void twi_engine_nap(tw_engine *engine, uint32_t ms);
-/* audit.c: the auditor, where audit_interval_ms asks for one. Stopped before the engine is drained; in a forked child it is gone. */
-tw_status twi_audit_start(tw_engine *engine);
-void twi_audit_stop(tw_engine *engine);
-/* fetch.c: what holds for every call that waits. */
-tw_status twi_engine_may_wait(tw_engine *engine);
-/* fetch.c: some progress, for who waits for the turn's work; it was called so many times before. */
-void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits);
-/* TW_ERR_MODE in a host-driven engine, which has nobody that would end the wait. */
-tw_status twi_engine_check_thread(const tw_engine *engine);
 /* TW_ERR_MODE inside of hooks and sections. */
 tw_status twi_thread_check_wait(const struct twi_thread *self);
-
-/* wheel.c: roll-over of all families; hooks run here. */
-void twi_wheel_turn(tw_engine *engine);
-/* True when every window has been sealed, drained and told (closing), or nothing is left to do but wait. */
-bool twi_wheel_is_done(tw_engine *engine);
-/* Closing: every window has been sealed. */
-bool twi_wheel_is_sealed(tw_engine *engine);
-void twi_wheel_reclaim(tw_engine *engine);
-
-/* stripe.c: makes the stripes that were asked for. */
-void twi_stripes_turn(tw_engine *engine);
-/* Nobody can reach this generation any more: what was asked for it is void. */
-void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation);
-
-/* window.c: a map that was replaced, for the turn to give back once nobody can see it. */
-void twi_engine_retire_map(tw_engine *engine, uint32_t line);
 
 /* Answers how many the thread (or all that share its place) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {

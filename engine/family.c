@@ -5,12 +5,15 @@
 #include "engine/family.h"
 
 #include "engine/ageing.h"
+#include "engine/api.h"
 #include "engine/closing.h"
 
 #include "engine/hash_aes.h"
+#include "engine/hold_book.h"
 #include "engine/limit.h"
 #include "engine/options.h"
 #include "engine/roster.h"
+#include "engine/window.h"
 
 #include <stdlib.h>
 #include <string.h>

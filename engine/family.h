@@ -11,6 +11,7 @@
 #include "engine/calendar.h"
 #include "engine/engine.h"
 #include "engine/template.h"
+#include "engine/window.h"
 
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
@@ -146,27 +147,9 @@ typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t 
 twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
 twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
 twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
-tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-/* For the hot path: an add of a key that was looked for in this window, in this section, and is not there. False: nothing was
- * counted, the call begins again. */
-bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
-                 int64_t *view);
-/* twi_add_slow() of a key whose hash is known; 0: it is not. */
-tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 
 /* Frees a family that holds no generation and that nobody can find any more. */
 void twi_family_free(struct tw_family *family);
-
-/* The generation of a window, or NULL: not held. Inside a section. */
-struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
-/* The same, made if it is not held. NULL: no memory. Lock-free. Inside a section. */
-struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
-/* Publishes a prepared generation. False: the window was opened by somebody else. */
-bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes unreachable every generation whose phase is DROPPED. By the turn. Takes no memory: it is what gives it back. */
-void twi_window_unlink_dropped(struct tw_family *family);
-/* Gives the map of a family back that holds no generation and that nobody can find any more. */
-void twi_window_give_map(struct tw_family *family);
 
 /* How long after its end a window is kept open to be asked about (sliding.c). */
 TWI_INLINE int64_t twi_family_asked_for_ms(const struct tw_family *family) {
@@ -209,12 +192,6 @@ TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
     return false;
 }
 
-/* Shows the windows that the map holds and that are not dropped. By the turn. */
-void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);
-
-/* Adds the family's windows and keys. Inside a section. */
-void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
-
 /* A window's start and end as callers are told. */
 TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
     return generation->family->ages ? 0 : generation->start_ms;
@@ -248,28 +225,5 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
     if (generation != NULL && is_now) twi_store_release(&family->current, generation); /* W2 */
     return generation;
 }
-
-/* For the turn: the next of a retired map, and its size in lines. */
-uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
-uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
-/* A generation of that span that nobody can reach yet. */
-struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
-
-/* gauge.c, by the turn: says again what is present, where it is time. */
-void twi_gauge_turn(tw_engine *engine);
-/* Nothing is present here any more: the engine or the family is being closed. */
-bool twi_gauge_leaves(const struct tw_family *family);
-int64_t twi_part_again_ms(void); /* how often */
-
-/* history.c: a window that is over and stays readable for a while is to be packed. By the turn. */
-void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
-/* Goes on packing, for a turn's worth of work. */
-void twi_history_turn(tw_engine *engine, struct tw_family *family);
-/* Leaves alone what is to go: generations whose phase is DROPPED. */
-void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family);
-/* Goes on giving the table of a packed generation back. True when it is gone. */
-bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
-/* Gives back what a generation has of packed forms. True when all is given back. */
-bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -3,6 +3,8 @@
  * flush whose collection also asks for the totals of its keys.
  * Always true: who waits here is in no section and in no hook; out of time, nothing is undone: what is queued stays
  * queued. */
+#include "engine/fetch.h"
+
 #include "engine/count.h"
 
 #include <stdlib.h>

@@ -36,4 +36,7 @@ struct twi_family_figures {
 /* The families of which a limit was asked, in the order of their names; to be freed. False: no memory. */
 bool twi_figures_list(tw_engine *engine, struct twi_family_figures **list, size_t *count);
 
+/* Into the line of all, and asks for lines of their own for threads that come often. `at`: in a shard. */
+TWI_COLD void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
+
 #endif

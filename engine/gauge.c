@@ -7,8 +7,11 @@
  * over (both make it due). An engine that closes says 0 last.
  * Always true: by the turn alone; in bounded pieces; a key that this engine counts nothing under, and never did, is not said.
  * Without Redis a gauge is a counter. */
+#include "engine/gauge.h"
+
 #include "engine/dirty.h"
 #include "engine/family.h"
+#include "engine/hold_book.h"
 
 /* 15 s: three statements, two of which may be lost in a row. Tests shorten it. */
 _Atomic int64_t twi_part_life_ms = 15000;

@@ -12,8 +12,11 @@
  * and each call may be charged up to limit / 2^57 of a unit too little; a burst from empty is exactly `burst` for limits below
  * 2^28. The clock counts milliseconds, rounded down.
  * Always true: a word only goes to the future, put-backs apart; a denied call has written nothing but a closed word. */
+#include "engine/gcra.h"
+
 #include "engine/shape.h"
 #include "engine/stripe.h"
+#include "engine/window.h"
 
 #define WINDOW_UNITS (INT64_C(1) << 57)
 #define CLOSED TWI_DIRTY /* nothing here is ever sent */

@@ -8,6 +8,8 @@
  * A leaf whose depth has not yet used up the bits of the node above splits under a small node of two entries; that node
  * is only a step on the way: the entries above are then repaired to name the leaves themselves. A leaf that has used
  * them up splits under a new node of 256 entries. */
+#include "engine/grow.h"
+
 #include "engine/table.h"
 
 uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {

@@ -10,6 +10,8 @@
  * Always true: only what can change no more is packed (sealed, drained, its hook done; not in families whose keys have
  * lives of their own); the table goes after every section that began before the publishing; the generation itself, with its
  * overflow counter, stays until it is dropped. */
+#include "engine/history.h"
+
 #include "engine/dirty.h"
 #include "engine/family.h"
 #include "engine/packed.h"

@@ -2,6 +2,7 @@
  * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
  * With Redis: hold_store.c. */
 #include "engine/count.h"
+#include "engine/hold_store.h"
 #include "engine/stock.h"
 
 static tw_status check_hold(const tw_family *family, tw_key key) {

@@ -5,7 +5,10 @@
  *                 └──DENIED──▶ no                          not said yet, and said when Redis is back
  *   tw_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
  * Always true: a hold has one name from its first question on, so asking again meets the same one. */
+#include "engine/hold_store.h"
+
 #include "engine/ask.h"
+#include "engine/hold_book.h"
 #include "engine/share.h"
 
 static void ask_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,

@@ -7,6 +7,7 @@
  * leaf, a frozen cell, an edge of the range, a family from first, a stopped engine, a forked child) goes to
  * twi_add_slow(), which begins again and knows every case. A striped counter goes to stripe.c, which is as short.
  * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
+#include "engine/api.h"
 #include "engine/count.h"
 #include "engine/dirty.h"
 #include "engine/stripe.h"

@@ -8,6 +8,7 @@
 #include "engine/limit.h"
 #include "engine/overshoot.h"
 #include "engine/share.h"
+#include "engine/slice.h"
 
 #ifndef TWI_HOT_ACQUIRE
 #error "hot_acquire.h is a template: define TWI_HOT_ACQUIRE first"

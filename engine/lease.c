@@ -8,6 +8,9 @@
  * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
 #include "engine/lease.h"
 
+#include "engine/grow.h"
+#include "engine/refund.h"
+
 #define REASK_MS 1000 /* how old "sold out" becomes before it is asked for anew: others may have refunded */
 
 static bool is_bad(int64_t n, int64_t limit) {

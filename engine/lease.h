@@ -52,22 +52,14 @@ twi_hot_acquire twi_lease_acquire;
  * no memory for a lease. */
 bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n);
 
-/* lease_turn.c. A fresh instance; also in a forked child. */
-void twi_leases_begin(tw_engine *engine);
-/* Nobody can reach this generation any more: its leases leave all lists. By the turn. */
-void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
-/* Closing: every unit in hand was returned, and Redis has acknowledged that. */
-bool twi_leases_are_home(tw_engine *engine);
-/* The same, and it was said that this engine takes part no more; or it never did. */
-bool twi_leases_are_over(tw_engine *engine);
-/* The window has ended: what is stranded in it is free. By the turn. */
-void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
-
 TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
     int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */
     return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
 /* Has the turn look at a lease. Any thread, inside a section; no system call: the turn comes by itself. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
+
+/* Gives back what the leases of a generation took. */
+bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

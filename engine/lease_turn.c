@@ -8,8 +8,11 @@
  * Always true: all of it is the turn's; `granted` rises by what Redis told, and by nothing else; `returned` rises only by what
  * was taken out of `left` before. Elsewhere: who spends (lease.c), the words on the wire (sync/lease.c), the rules that Redis
  * keeps (sync/script/lease.lua, leases.lua). */
+#include "engine/lease_turn.h"
+
 #include "engine/lease.h"
 #include "engine/share.h"
+#include "engine/window.h"
 
 #include <stdio.h>
 #include <string.h>

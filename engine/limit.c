@@ -4,12 +4,16 @@
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/limit.h"
 
-#include "engine/ageing.h"
+#include "engine/count.h"
 #include "engine/dirty.h"
 #include "engine/overshoot.h"
+#include "engine/refund.h"
 #include "engine/shape.h"
 #include "engine/share.h"
+#include "engine/slice.h"
+#include "engine/sliding.h"
 #include "engine/stripe.h"
+#include "engine/watch.h"
 
 /* From the stripes, if it has any: else the window was sealed. */
 static tw_status take_striped(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
@@ -79,7 +83,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->start_ms = twi_generation_start_ms(place.generation);
         decision->end_ms = twi_generation_end_ms(place.generation);
     }
-    decision->unknown = call->family->ages && !twi_ageing_is_known(place.cell, place.meta);
+    decision->unknown = call->family->ages && !twi_cell_is_known(place.cell, place.meta);
     if (call->family->shares) {
         int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
         tw_status decided = take(call, &place, n, ceiling, decision);

@@ -4,6 +4,7 @@
 #define TWI_LIMIT_H
 
 #include "engine/family.h"
+#include "engine/figures.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -74,8 +75,6 @@ TWI_INLINE int64_t twi_limit_near(int64_t limit) {
 TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
     return used >= twi_limit_near(limit);
 }
-/* figures.c: into the line of all, and asks for lines of their own for threads that come often. `at`: in a shard. */
-TWI_COLD void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
 TWI_INLINE void twi_limit_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
     struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2, pairs with S1 */
     if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) {
@@ -122,14 +121,8 @@ const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
 twi_hot_acquire twi_acquire_slow;
 /* watch.c: family->limit_acquire with its figures, and what `shadow` makes of it. */
 twi_hot_acquire twi_acquire_watched;
-/* watch.c: the same of a kind's `some`, which is there; none of it in the shadow. */
-tw_status twi_acquire_some_watched(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                                   tw_verdict *verdict);
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {
     return (uint64_t)n <= (uint64_t)TW_DELTA_MAX && (uint64_t)limit <= (uint64_t)TW_DELTA_MAX;
 }
-
-/* refund.c: put_back of what is a count in a cell. */
-tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
 
 #endif

@@ -5,6 +5,7 @@
  * exactly as tw_add() would do it (twi_add_call()).
  * Always true: the first two stages only read and prefetch; what they saw decides nothing. Below GROUP_MIN keys they cost more than
  * they save, and are left out. */
+#include "engine/api.h"
 #include "engine/count.h"
 
 /* 32 keys: measured between 16 and 64 in the first trials; each stage's lines fit the first-level cache many times over. */

@@ -1,6 +1,8 @@
 /* packed.c -- see packed.h: building, finding, walking, giving back. */
 #include "engine/packed.h"
 
+#include "engine/grow.h"
+
 #include <string.h>
 
 enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };

@@ -5,6 +5,7 @@
  * section has entered that section before the generation was unlinked, and reclamation waits for it (trap E32). Outside of
  * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
  * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
+#include "engine/api.h"
 #include "engine/stripe.h"
 
 #include "engine/count.h"

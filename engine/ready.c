@@ -2,6 +2,7 @@
  * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_warm() asked for is here.
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
 #include "engine/engine.h"
+#include "engine/fetch.h"
 #include "engine/share.h"
 
 /* What is missing; NULL: nothing. */

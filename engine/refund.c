@@ -2,9 +2,12 @@
  * Always true: a window that is over takes nothing back, so the next one never begins below 0 (trap L7); a count goes down by
  * one compare-and-swap from a value that has so many units, so it is not below 0 afterwards, wherever all of it is known here;
  * of a hard limit the count goes down first, then the units are in the lease of that window. */
-#include "engine/ageing.h"
+#include "engine/refund.h"
+
+#include "engine/count.h"
 #include "engine/dirty.h"
 #include "engine/lease.h"
+#include "engine/slice.h"
 #include "engine/stripe.h"
 
 #define LIFE_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */

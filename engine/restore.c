@@ -4,8 +4,10 @@
 
 #include "engine/closing.h"
 #include "engine/dirty.h"
+#include "engine/history.h"
 #include "engine/lost.h"
 #include "engine/packed.h"
+#include "engine/window.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,6 @@
 /* share.c -- see share.h. */
 #include "engine/share.h"
 
-#include "engine/ageing.h"
-
 #define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
 #define SMOOTH 4   /* intervals over which it is smoothed */
 #define NEW_QUARTERS \
@@ -215,7 +213,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
     struct share share = share_in(family);
     share.asked = twi_load_relaxed(&cold->asked);
-    share.is_told = family->ages ? twi_ageing_is_known(place->cell, place->meta) : share.asked != 0;
+    share.is_told = family->ages ? twi_cell_is_known(place->cell, place->meta) : share.asked != 0;
     share.is_known = share.is_told && !decision->before_unknown;
     /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
     int64_t base = twi_load_relaxed(&place->cell->base);

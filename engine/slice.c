@@ -10,6 +10,8 @@
  * that add. Who begins after the add has returned sees the trunk above 0, folds, and counts in whatever the slices gave.
  * Always true: what is admitted never passes the limit of the call, and a call is denied only where all that was admitted, to
  * the unit, leaves no room (traps E35, E36). */
+#include "engine/slice.h"
+
 #include "engine/stripe.h"
 
 /* Who begins a slice, or passes a multiple of this in it, looks at all: that keeps `used` fresh for a small part of the cost. */

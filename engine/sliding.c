@@ -10,9 +10,12 @@
  * had counted.
  * Always true: without Redis a call is denied only where used + n is above the limit, calls under way at the turn of a window
  * apart: who began before it counts in the window before, and who comes after may not yet see that. */
+#include "engine/sliding.h"
+
 #include "engine/shape.h"
 
 #include "engine/share.h"
+#include "engine/window.h"
 
 /* Settled: Redis has told the total when all had sent what they had counted until the window's end. */
 static void ask_until_settled(const struct twi_call *call, const struct twi_place *place,

@@ -3,6 +3,7 @@
 #include "engine/stock.h"
 
 #include "engine/count.h"
+#include "engine/stock_store.h"
 
 #include <string.h>
 

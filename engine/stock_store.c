@@ -2,6 +2,8 @@
  * A confirm and a cancel are two: which counter, and then the act, on all of its keys.
  * Always true: the id in the token is drawn before the first question, so asking again, by the pool after a lost answer or by the
  * caller, meets the same reservation (stock.lua); nothing is decided here. */
+#include "engine/stock_store.h"
+
 #include "engine/ask.h"
 #include "engine/stock.h"
 

@@ -11,7 +11,9 @@
 
 #include "engine/ask.h"
 #include "engine/count.h"
+#include "engine/refund.h"
 #include "engine/shape.h"
+#include "engine/sliding.h"
 
 struct request {
     tw_family *family;

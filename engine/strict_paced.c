@@ -12,6 +12,7 @@
  * Always true: the family is not synced: its cells are words of gcra.c, and nobody but this file tells Redis of them; the verdict
  * is filled whatever is answered. */
 #include "engine/ask.h"
+#include "engine/gcra.h"
 #include "engine/shape.h"
 
 struct request {

@@ -104,12 +104,6 @@ struct twi_taken {
     int64_t bound; /* |used - truth| at most, what Redis knows apart */
     bool unlisted; /* see twi_counted */
 };
-tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
-                          struct twi_taken *taken);
-/* The other way round: n units less, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TW_PENDING: sealed. */
-tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
-/* Cuts `room` units into the stripes' ceilings. */
-void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room);
 /* Below this there is nothing to gain from slices. */
 TWI_INLINE int64_t twi_slices_room_min(uint32_t stripes) {
     return 16 * (int64_t)stripes;
@@ -135,5 +129,13 @@ TWI_COLD void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation 
                                        int64_t limit, struct twi_thread *self);
 /* Asks the turn for stripes, or for slices of `limit`. Kept until its next round, if nobody else has asked before. */
 void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
+
+/* Makes the stripes that were asked for. */
+void twi_stripes_turn(tw_engine *engine);
+/* Nobody can reach this generation any more: what was asked for it is void. */
+void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation);
+
+/* Gives back what the stripes of a generation took. */
+bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -6,7 +6,10 @@
  * although the inserter may still stand between its swap and its mark (T9). */
 #include "engine/table.h"
 
+#include "engine/grow.h"
+#include "engine/lease.h"
 #include "engine/reclaim.h"
+#include "engine/stripe.h"
 
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced) {

@@ -2,6 +2,8 @@
  * is to be limited one day lets every call through, and says what it would have answered.
  * Always true: in the shadow only an error keeps a call from TW_OK; what would have been denied is not counted as used, since a
  * limit in force would not have counted it either. */
+#include "engine/watch.h"
+
 #include "engine/limit.h"
 
 /* What is decided in a lease, in Redis or on a time; the others count where they decide. */

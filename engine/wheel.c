@@ -8,15 +8,23 @@
  * (due_ms, look_mono_ms; agenda.h), so families and windows that have nothing to do cost nothing.
  * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
  * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
+#include "engine/wheel.h"
+
 #include "engine/ageing.h"
 #include "engine/agenda.h"
 #include "engine/closing.h"
 #include "engine/dirty.h"
 #include "engine/figures.h"
+#include "engine/gauge.h"
+#include "engine/grow.h"
+#include "engine/history.h"
 #include "engine/lease.h"
+#include "engine/lease_turn.h"
 #include "engine/overshoot.h"
 #include "engine/roster.h"
 #include "engine/share.h"
+#include "engine/stripe.h"
+#include "engine/window.h"
 
 #include <stdlib.h>
 

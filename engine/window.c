@@ -9,6 +9,8 @@
  * family->map, so that a copy which still holds what was unlinked loses its swap (W3). Anybody opens windows: by the swap
  * of a slot, so two threads that open one window at once agree on one generation, and the other gives its own back
  * unseen. */
+#include "engine/window.h"
+
 #include "engine/family.h"
 
 #include <string.h>

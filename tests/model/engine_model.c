@@ -7,6 +7,7 @@
 
 #include "engine/family.h"
 #include "engine/packed.h"
+#include "engine/window.h"
 
 #define FAMILIES_MAX 4u
 #define START_MS INT64_C(1709200000000) /* 2024-02-29T09:46:40Z: a leap day, a Thursday */

@@ -5,6 +5,7 @@
 #include "tests/support/proxy.h"
 
 #include "engine/hold.h"
+#include "engine/hold_book.h"
 #include "engine/port.h"
 
 #include <pthread.h>

@@ -2,6 +2,7 @@
 #include "tests/stress/stress.h"
 
 #include "engine/family.h"
+#include "engine/window.h"
 
 struct field {
     tw_engine *engine;

@@ -5,6 +5,7 @@
 #include "tests/support/fake_driver.h"
 
 #include "engine/family.h"
+#include "engine/window.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,8 @@
 /* api_test.c -- counting and reading as tallywheel.h promises it, wrong input included. */
 #include "tests/unit/rig.h"
 
+#include "engine/window.h"
+
 #include <pthread.h>
 
 static struct rig rig;

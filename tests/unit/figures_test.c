@@ -1,6 +1,8 @@
 /* figures_test.c -- what limits have done, by family: in the metrics text, and summed up in tw_stats. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/window.h"
+
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

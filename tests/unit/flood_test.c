@@ -5,6 +5,7 @@
  * hash: that is the worst flood there is, and it is tried. */
 #include "tests/support/support.h"
 
+#include "engine/grow.h"
 #include "engine/reclaim.h"
 #include "engine/table.h"
 

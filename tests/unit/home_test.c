@@ -1,6 +1,8 @@
 /* home_test.c -- tag groups: a forecast window finds every key that the index has, no other, and gives every record back. */
 #include "tests/unit/rig.h"
 
+#include "engine/window.h"
+
 #include <pthread.h>
 
 static struct test_prng prng;

@@ -1,6 +1,8 @@
 /* table_test.c -- one generation: every key is found, once, while leaves close, are copied and split; all memory comes back. */
 #include "tests/unit/rig.h"
 
+#include "engine/grow.h"
+
 #include <pthread.h>
 
 struct table {

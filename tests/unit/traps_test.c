@@ -2,6 +2,9 @@
  * by calling the steps that the thread would do. */
 #include "tests/unit/rig.h"
 
+#include "engine/grow.h"
+#include "engine/window.h"
+
 #include <pthread.h>
 
 static bool never_current(void *ctx) {

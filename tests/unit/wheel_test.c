@@ -3,6 +3,8 @@
 
 #include "tests/unit/rig.h"
 
+#include "engine/window.h"
+
 /* ---- the closing hook ------------------------------------------------------------------------------------------------------ */
 
 struct told {

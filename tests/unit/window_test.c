@@ -1,6 +1,8 @@
 /* window_test.c -- the map of a family's windows: each start has one generation, through growth, unlinking and races. */
 #include "tests/unit/rig.h"
 
+#include "engine/window.h"
+
 #include <pthread.h>
 
 static struct rig rig;

@@ -1,0 +1,11 @@
+/* watch.h -- limits in the shadow, and those that count no figures themselves. */
+#ifndef TWI_WATCH_H
+#define TWI_WATCH_H
+
+#include "tallywheel.h"
+
+/* tw_acquire_some() of a kind that has its own; none of it in the shadow. */
+tw_status twi_acquire_some_watched(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                   tw_verdict *verdict);
+
+#endif
