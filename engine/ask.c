@@ -1,7 +1,7 @@
 /* ask.c -- see ask.h. */
 #include "engine/ask.h"
 
-#include "engine/fetch.h"
+#include "engine/guard.h"
 
 #include <inttypes.h>
 #include <stdio.h>

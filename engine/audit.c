@@ -4,7 +4,7 @@
 #include "engine/audit.h"
 
 #include "engine/family.h"
-#include "engine/fetch.h"
+#include "engine/guard.h"
 #include "engine/options.h"
 
 #include <signal.h>

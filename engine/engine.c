@@ -7,6 +7,7 @@
 #include "engine/dirty.h"
 #include "engine/figures.h"
 #include "engine/gauge.h"
+#include "engine/guard.h"
 #include "engine/hold_book.h"
 #include "engine/lease.h"
 #include "engine/lease_turn.h"
@@ -418,15 +419,6 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 }
 
 /* ---- host-driven ---- */
-
-tw_status twi_thread_check_wait(const struct twi_thread *self) {
-    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (self->in_hook)
-        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it would wait for itself");
-    if (self->depth != 0)
-        return twi_refuse(TW_ERR_MODE, "not between tw_enter() and tw_leave(): memory would not come back");
-    return TW_OK;
-}
 
 tw_status tw_turn(tw_engine *engine) {
     twi_check(engine != NULL);

@@ -165,8 +165,6 @@ void twi_engine_leave_turn(tw_engine *engine);
 void twi_engine_wake(tw_engine *engine);
 /* Sleeps until the socket is ready, or so many ms. */
 void twi_engine_nap(tw_engine *engine, uint32_t ms);
-/* TW_ERR_MODE inside of hooks and sections. */
-tw_status twi_thread_check_wait(const struct twi_thread *self);
 
 /* Answers how many the thread (or all that share its place) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {

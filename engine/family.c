@@ -11,6 +11,7 @@
 #include "engine/hash_aes.h"
 #include "engine/hold_book.h"
 #include "engine/limit.h"
+#include "engine/limit_kinds.h"
 #include "engine/options.h"
 #include "engine/roster.h"
 #include "engine/window.h"

@@ -6,6 +6,7 @@
 #include "engine/fetch.h"
 
 #include "engine/count.h"
+#include "engine/guard.h"
 
 #include <stdlib.h>
 
@@ -42,20 +43,6 @@ static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
             return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
         twi_engine_wait_for_turn(engine, waits);
     }
-}
-
-tw_status twi_engine_check_thread(const tw_engine *engine) {
-    if (!engine->host_driven) return TW_OK;
-    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
-}
-
-/* What holds for every call that waits. */
-tw_status twi_engine_may_wait(tw_engine *engine) {
-    struct twi_thread *self = twi_thread_here();
-    tw_status status = twi_thread_check_wait(self);
-    if (status != TW_OK) return status;
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    return twi_load_acquire(&engine->stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
 }
 
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {

@@ -12,14 +12,9 @@
 #include "engine/dirty.h"
 #include "engine/family.h"
 #include "engine/hold_book.h"
+#include "engine/presence.h"
 
 /* 15 s: three statements, two of which may be lost in a row. Tests shorten it. */
-_Atomic int64_t twi_part_life_ms = 15000;
-
-int64_t twi_part_again_ms(void) {
-    return twi_load_relaxed(&twi_part_life_ms) / 3;
-}
-
 bool twi_gauge_leaves(const struct tw_family *family) {
     return family->engine->closing || twi_load_relaxed(&family->close_asked);
 }

@@ -10,6 +10,5 @@ struct tw_family;
 void twi_gauge_turn(tw_engine *engine);
 /* Nothing is present here any more: the engine or the family is being closed. */
 bool twi_gauge_leaves(const struct tw_family *family);
-int64_t twi_part_again_ms(void); /* how often */
 
 #endif

@@ -5,6 +5,7 @@
 #include "tallywheel.h"
 
 struct twi_arena;
+struct twi_chunk;
 struct twi_generation;
 struct twi_leaf;
 struct twi_quota;
@@ -36,5 +37,8 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
 /* An empty leaf; 0: no memory. */
 uint64_t twi_leaf_make(struct twi_arena *arena, struct twi_generation *generation, uint32_t log2, uint32_t depth,
                        uint32_t room);
+/* Enters what a chunk of so many lines is; `older` and its place in the list are the caller's. */
+void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
+                     uint32_t lines);
 
 #endif

@@ -5,6 +5,7 @@
 #include "engine/hold.h"
 
 #include "engine/family.h"
+#include "engine/presence.h"
 
 #include <inttypes.h>
 #include <stdio.h>

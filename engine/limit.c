@@ -136,13 +136,6 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
 
 const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = twi_refund_count};
 
-const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
-    if (family->is_hard && family->synced) return &twi_limit_leased;
-    if (family->is_strict && family->synced) return &twi_limit_strict;
-    if (family->is_paced) return family->engine->has_redis ? &twi_limit_strict_paced : &twi_limit_paced;
-    return &twi_limit_counted;
-}
-
 /* ---- the calls ---- */
 
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {

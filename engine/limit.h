@@ -114,8 +114,6 @@ extern const struct twi_limit_kind twi_limit_counted;      /* limit.c: soft, and
 extern const struct twi_limit_kind twi_limit_leased;       /* lease.c */
 extern const struct twi_limit_kind twi_limit_strict;       /* strict.c */
 extern const struct twi_limit_kind twi_limit_strict_paced; /* strict_paced.c */
-/* limit.c: the kind of a family whose options are set. */
-const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family);
 
 /* limit.c: the decision where nothing is known yet. */
 twi_hot_acquire twi_acquire_slow;

@@ -3,6 +3,7 @@
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
 #include "engine/engine.h"
 #include "engine/fetch.h"
+#include "engine/guard.h"
 #include "engine/share.h"
 
 /* What is missing; NULL: nothing. */

@@ -49,16 +49,6 @@ static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
     return count * twi_kinds[kind].lines;
 }
 
-void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
-                     uint32_t lines) {
-    bool synced = generation->synced;
-    uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
-    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
-    chunk->kind = (uint8_t)kind;
-    chunk->lines = (uint16_t)lines;
-    chunk->generation = twi_arena_line(arena, generation);
-}
-
 /* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. Where no run of free
  * lines is so long, half as many will do, and half of that. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,

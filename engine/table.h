@@ -361,10 +361,6 @@ TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta
     return (struct twi_chunk *)((unsigned char *)cell - lines * TWI_LINE_BYTES) - 1;
 }
 
-/* Enters what a chunk of so many lines is; `older` and its place in the list are the caller's. */
-void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
-                     uint32_t lines);
-
 /* By its line; NULL: line 0. */
 TWI_INLINE struct twi_generation *twi_generation_at(const struct twi_arena *arena, uint32_t line) {
     return line != 0 ? twi_arena_at(arena, line) : NULL;

@@ -5,7 +5,7 @@
  * That word must be fresh: who comes after a pause may hear an old one, while others have given back since.
  * Always true: it is in no section and in no hook while it sleeps; nothing is taken in advance. */
 #include "engine/count.h"
-#include "engine/fetch.h"
+#include "engine/guard.h"
 #include "engine/limit.h"
 
 #define LOOK_MS 100

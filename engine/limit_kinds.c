@@ -1,0 +1,13 @@
+/* limit_kinds.c -- which kind of limit a family has (limit.h): chosen once, when it is opened. */
+#include "engine/limit_kinds.h"
+
+#include "engine/family.h"
+#include "engine/limit.h"
+#include "engine/shape.h"
+
+const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
+    if (family->is_hard && family->synced) return &twi_limit_leased;
+    if (family->is_strict && family->synced) return &twi_limit_strict;
+    if (family->is_paced) return family->engine->has_redis ? &twi_limit_strict_paced : &twi_limit_paced;
+    return &twi_limit_counted;
+}
