@@ -6,6 +6,7 @@
 #include "engine/family.h"
 #include "engine/guard.h"
 #include "engine/options.h"
+#include "engine/turn.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -156,16 +156,6 @@ struct tw_engine {
     struct tw_engine *next_engine;
 };
 
-/* One bounded round, by the owner of the turn. */
-void twi_engine_turn(tw_engine *engine);
-bool twi_engine_take_turn(tw_engine *engine);
-void twi_engine_leave_turn(tw_engine *engine);
-
-/* Ends the background thread's sleep. */
-void twi_engine_wake(tw_engine *engine);
-/* Sleeps until the socket is ready, or so many ms. */
-void twi_engine_nap(tw_engine *engine, uint32_t ms);
-
 /* Answers how many the thread (or all that share its place) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
     uint32_t shard = self->shard;

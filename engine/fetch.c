@@ -7,6 +7,7 @@
 
 #include "engine/count.h"
 #include "engine/guard.h"
+#include "engine/turn.h"
 
 #include <stdlib.h>
 

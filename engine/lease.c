@@ -242,7 +242,8 @@ tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
-bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n) {
+/* The units that a count was lowered by are spent again, from the lease. False: no memory for one. */
+static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
     twi_store_relaxed(&lease->refunded, 1); /* to who finds its units there: J11 */
@@ -262,5 +263,10 @@ static bool is_fresh(tw_family *family, tw_key key) {
     return fresh;
 }
 
+static tw_status put_back_leased(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return twi_refund_to(family, key, n, window_start_ms, keep_units);
+}
+
 const struct twi_limit_kind twi_limit_leased = {
-    .acquire = twi_lease_acquire, .put_back = twi_refund_count, .is_fresh = is_fresh};
+    .acquire = twi_lease_acquire, .put_back = put_back_leased, .is_fresh = is_fresh};

@@ -48,9 +48,6 @@ struct twi_lease {
 
 /* lease.c: tw_acquire() of a hard family with Redis. */
 twi_hot_acquire twi_lease_acquire;
-/* tw_refund(), after the count was lowered, inside the call's section: the units go back into the lease of that window. False:
- * no memory for a lease. */
-bool twi_lease_put_back(struct twi_call *call, const struct twi_place *place, int64_t n);
 
 TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
     int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */

@@ -6,9 +6,8 @@
 
 #include "engine/count.h"
 #include "engine/dirty.h"
-#include "engine/lease.h"
+#include "engine/limit.h"
 #include "engine/slice.h"
-#include "engine/stripe.h"
 
 #define LIFE_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */
 
@@ -68,7 +67,7 @@ static bool is_another_life(const struct twi_call *call, const struct twi_place 
     return began_ms > window_start_ms + (call->family->synced ? LIFE_SLACK_MS : 0);
 }
 
-static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms) {
+static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
     struct twi_place place = {0};
     tw_status status = check_window(call, window_start_ms);
     if (status != TW_OK) return status;
@@ -80,24 +79,27 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     }
     if (is_another_life(call, &place, window_start_ms)) return refuse_late();
     status = lower(call, &place, n);
-    if (status != TW_OK || !call->family->is_hard || !call->family->synced) return status;
-    if (twi_lease_put_back(call, &place, n)) return TW_OK;
+    if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
     int64_t local; /* no memory for a lease: as it was */
     return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
 }
 
-tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
     struct twi_call call;
-    (void)limit;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK) status = put_back_once(&call, n, window_start_ms);
+        if (status == TW_OK) status = put_back_once(&call, n, window_start_ms, keep);
     } while (status == TW_PENDING);
     twi_call_end(&call);
     if (status == TW_OK) twi_signal_raise(&family->engine->given_back);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
+}
+
+tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return twi_refund_to(family, key, n, window_start_ms, NULL);
 }
 
 tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {

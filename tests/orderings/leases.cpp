@@ -11,7 +11,7 @@
 //   engine/lease.c:put_back d4c8d1acc879
 //   engine/lease.c:fall_short 75e0b6564b30
 //   engine/lease.c:spend 0cd403328d65
-//   engine/lease.c:twi_lease_put_back 6600154e061b
+//   engine/lease.c:keep_units ffb0c0f88a57
 //   engine/lease_turn.c:take_out cdd8c2b47a0a
 //   engine/lease_turn.c:may_draw 537b8b1abc2b
 //   engine/lease_turn.c:is_at_rest c17f49e31de8

@@ -26,8 +26,8 @@
 //   engine/family.c:note_what_is_over 39bb1d391b7a
 //   engine/family.c:apply_policies 5cc373920a64
 //   engine/api.c:status_of_absent_window 7d7e783077db
-//   engine/engine.c:twi_engine_take_turn e94039f533c9
-//   engine/engine.c:twi_engine_leave_turn 6eece2637bd7
+//   engine/turn.c:twi_engine_take_turn e94039f533c9
+//   engine/turn.c:twi_engine_leave_turn 6eece2637bd7
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };

@@ -2,6 +2,7 @@
  * table in this file: what is acknowledged is added to it, in order, and the total goes back. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/turn.h"
 #include "engine/window.h"
 
 #include <sys/wait.h>

@@ -2,6 +2,7 @@
 #include "tests/unit/hand_driver.h"
 
 #include "engine/closing.h"
+#include "engine/turn.h"
 
 struct told {
     int calls;

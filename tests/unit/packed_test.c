@@ -3,6 +3,7 @@
 #include "tests/unit/hand_driver.h"
 
 #include "engine/packed.h"
+#include "engine/turn.h"
 #include "engine/window.h"
 
 /* ---- the structure by itself ---------------------------------------------------------------------------------------------- */

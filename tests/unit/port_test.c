@@ -1,6 +1,8 @@
 /* port_test.c -- the engine's side of port.h: what is owed is collected once, and settled once. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/turn.h"
+
 static tw_reading read_of(tw_family *family, const char *key) {
     tw_reading reading;
     assert_status(tw_read(family, tw_str(key), &reading), TW_OK);

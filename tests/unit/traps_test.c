@@ -3,6 +3,7 @@
 #include "tests/unit/rig.h"
 
 #include "engine/grow.h"
+#include "engine/turn.h"
 #include "engine/window.h"
 
 #include <pthread.h>
