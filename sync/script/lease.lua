@@ -24,7 +24,9 @@
 -- what it has spent is in d. A late copy of its words is of a life that is over, and counts for nothing. Should it come
 -- again, in another life and the same epoch, it had no unit out: what it has spent is taken from d again.
 -- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot, and that is
--- added to its risk. Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
+-- added to its risk. Who says that it was granted less than stands here was never told of the rest, and is not told now:
+-- another store may have granted it to another engine since. An engine has one word of a lease under way, so what it says is
+-- what it knows. Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
 -- connection may outlive a change. There is no OK and no LATE without a write before it; the first one goes by redis.call, so
 -- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
 local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
@@ -98,10 +100,14 @@ if number(ARGV[7]) > granted then        -- forgotten
     local was = redis.call('HGET', KEYS[1], 'was') or ''
     redis.call('HSET', KEYS[1], 'id', '', 'open', '0', 'was', ARGV[2] .. ',' .. was)
   end
+else                                     -- never told: but what was freed of it already (reclaim.lua) is not freed twice
+  local untold = math.max(0, math.min(granted - number(ARGV[7]), granted - returned - spent))
+  total = total - untold
+  granted = granted - untold
 end
 -- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
-risk = risk + beyond(limits) - before    -- what is known to be sold counts at once, whoever says the rest of it later
+risk = risk + math.max(0, beyond(limits) - before) -- what is known to be sold counts at once, whoever says the rest of it later
 
 local want, need, failed = number(ARGV[8]) - granted, number(ARGV[9]), false
 local parts = 0                          -- how many engines have a field here

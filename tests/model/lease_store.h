@@ -255,6 +255,15 @@ static inline int64_t store_look(const struct store *store, struct store_lease *
     return stranded;
 }
 
+/* What was granted as it says: more, and that was forgotten; or less, and it was never told of the rest. True: forgotten. */
+static inline bool store_take_granted(struct store_lease *lease, struct store_part *mine, int64_t said) {
+    int64_t more = said - mine->granted, unspent = mine->granted - mine->returned - mine->spent;
+    if (more < 0 && -more > unspent) more = unspent > 0 ? -unspent : 0;
+    lease->total += more;
+    mine->granted += more;
+    return more > 0;
+}
+
 /* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was forgotten. */
 static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
                                  bool made_here) {
@@ -271,13 +280,10 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
     lease->spent += ask->spent - mine->spent;
     mine->spent = ask->spent;
     int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
-    bool forgotten = ask->granted > mine->granted;
-    if (forgotten) {
-        lease->total += ask->granted - mine->granted;
-        mine->granted = ask->granted;
-    }
+    bool forgotten = store_take_granted(lease, mine, ask->granted);
     if (ask->spent_all > lease->floor && made_here) lease->floor = ask->spent_all;
-    mine->risk += store_beyond(lease, limit) - before;
+    int64_t passed = store_beyond(lease, limit) - before;
+    if (passed > 0) mine->risk += passed;
     return forgotten;
 }
 

@@ -227,8 +227,10 @@ static int64_t at_risk(void) {
  * longer than an epoch waits, was granted shows when it comes back: all of that is in limit_at_risk at the end, to the unit. */
 static void check(bool at_end) {
     if (sim.forgets && (sim.kills || (!at_end && !sim.is_quick))) return;
-    for (int key = 0; key < KEYS; key++)
-        if (admitted(key) > sim.limit_most[key] + at_risk()) fail_run("more than the limit", key);
+    for (int key = 0; key < KEYS; key++) {
+        int64_t beyond = admitted(key) - sim.limit_most[key]; /* seldom, and the rest of the question is dear */
+        if (beyond > 0 && beyond > at_risk()) fail_run("more than the limit", key);
+    }
 }
 
 static struct twi_lease *lease_of_key(struct twi_sync *sync, const char *key) {
@@ -507,7 +509,7 @@ static void hard_limits_hold_under_every_schedule(void **state) {
 static void a_store_that_changes_sells_nothing_twice(void **state) {
     (void)state;
     static uint64_t seeds[100000];
-    size_t count = test_seeds("leases_quick", test_scale(6), seeds, sizeof seeds / sizeof *seeds);
+    size_t count = test_seeds("leases_quick", test_scale(12), seeds, sizeof seeds / sizeof *seeds);
     for (size_t i = 0; i < count; i++) run(seeds[i], true);
 }
 
