@@ -191,6 +191,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     ask->returned = lease->returned;
     lease->sent_returned = lease->returned;
     ask->spent = spent_of(lease);
+    ask->risk = lease->risk;
     ask->restate = lease->restate;
     ask->spent_all = lease->restate ? twi_load_relaxed(&lease->told_spent) : 0;
     ask->look = engine->turn_mono_ms - lease->looked_ms >= LOOK_MS;
@@ -509,9 +510,17 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     if (!whole && ask->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
 }
 
+/* The limit is passed, and others may not have said yet what they gave back: by how much, Redis counts once the epoch is open,
+ * and tells whoever speaks then. */
+static bool owes_after(const tw_engine *engine, const struct twi_lease *lease, const struct twi_lease_ask *ask,
+                       const struct twi_lease_answer *answer) {
+    bool is_passed = answer->total > ask->limit || answer->spent_all > ask->limit;
+    return is_passed && !answer->open && !is_leaving(engine, generation_of(engine, lease));
+}
+
 static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
                          const struct twi_lease_answer *answer) {
-    lease->owes = false;
+    lease->owes = owes_after(engine, lease, ask, answer);
     lease->said_returned = ask->returned;
     lease->said_spent = ask->spent;
     lease->said_ms = engine->turn_mono_ms;

@@ -147,6 +147,7 @@ struct twi_lease_ask {
     struct twi_lease *lease; /* NULL: of the epoch (leases.lua) */
     struct twi_item item;    /* names the counter, for twi_port_render(); its expiry */
     int64_t limit, granted, target, need, returned, spent, spent_all;
+    int64_t risk; /* as it was told */
     int64_t base; /* returned, as it was said at most in a life before; -1: there is none, or it is unknown */
     bool look, restate;
     bool leaves;              /* of the epoch: nothing is held any more */

@@ -900,7 +900,8 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
     X(lease_returned, counter, "units of hard limits that were given back unspent") \
     X(lease_stranded, gauge, \
       "units of hard limits that are seen in leases of engines that are gone, windows still open") \
-    X(limit_at_risk, counter, "units that this engine was granted beyond a hard limit, because Redis forgot grants") \
+    X(limit_at_risk, counter, \
+      "units granted beyond a hard limit, because Redis forgot grants: of them, what this engine was told of") \
     X(ask_active, gauge, "calls that wait for Redis now (strict limits, locks)") \
     X(ask_calls, counter, "calls that asked Redis and waited") \
     X(ask_ms, counter, "how long they waited, all together") \

@@ -23,7 +23,7 @@ static const struct {
     const char *text, *sha1;
     size_t keys, args;
 } scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 10},
-               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 15}};
+               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 16}};
 
 static struct twi_lease_pending *pending_at(struct twi_lease_link *link, uint32_t i) {
     return &link->ring[(link->first + i) % TWI_LEASES_MAX];
@@ -99,6 +99,7 @@ static void put_lease_ask(struct twi_sync *sync, const struct twi_lease_ask *ask
         twi_wire_put_i64(&sync->out, ask->base);
     else
         twi_wire_put_text(&sync->out, "");
+    twi_wire_put_i64(&sync->out, ask->risk);
 }
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {

@@ -147,6 +147,7 @@ static void run_lease(struct redis_model *model, const struct model_word *name, 
     word.ask.look = is(&args[12], "1");
     text_of(&args[13], word.life, sizeof word.life);
     word.ask.base = args[14].size != 0 ? number_of(&args[14]) : -1;
+    word.ask.risk = number_of(&args[15]);
     struct store_answer answer = store_run(&beside.leases, &word, "run", model->now_ms);
     say_lease(&answer, reply);
 }

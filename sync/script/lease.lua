@@ -8,12 +8,13 @@
 -- KEYS[3]  the lease (a hash beside the counter): t the units out, granted and not given back, of all instances; s those of
 --          them that are known to be spent; l the limit that was named last; e the epoch in which it was made; f what was
 --          surely spent before Redis forgot all; for each instance "connection granted returned spent risk"; d what those
---          have spent who are folded; k "time cursor sum stranded" of a look at all who are many
+--          have spent who are folded; k "time cursor sum stranded" of a look at all who are many; p by how much what is out
+--          has come to pass the limit, and has been added to nobody's risk yet
 -- ARGV     1 version, 2 the epoch, 3 instance, 4 the serial number of its connection, 5 the window's expiry (absolute, ms;
 --          0: none), 6 limit, 7 granted as it was told, 8 what granted should become, 9 how many more units are of use at
 --          least (0: it only draws ahead), 10 returned, 11 spent, 12 the sum spent as it was told (0: it is not saying
 --          everything again), 13 "1": look how much is stranded, 14 its life (leases.lua), 15 returned as it was said at most
---          in a life before, of a lease that was said in this epoch ("": there is none)
+--          in a life before, of a lease that was said in this epoch ("": there is none), 16 risk as it was told
 -- Answers  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open, in how many ms this engine is no longer
 --          new (0: it is not)}
 --          OK; EPOCH another epoch has begun, or another life: that is to be asked for first; STALE a later connection of this
@@ -23,10 +24,12 @@
 -- FOLDED is an engine whose life is over (it left, or was not heard of for a day) and that has no unit out: its field goes, and
 -- what it has spent is in d. A late copy of its words is of a life that is over, and counts for nothing. Should it come
 -- again, in another life and the same epoch, it had no unit out: what it has spent is taken from d again.
--- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot, and that is
--- added to its risk. Who says that it was granted less than stands here was never told of the rest, and is not told now:
--- another store may have granted it to another engine since. An engine has one word of a lease under way, so what it says is
--- what it knows. Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
+-- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot. What has passed
+-- the limit is counted once the epoch is open, to the risk of whoever speaks first: until then words come in any order, so one
+-- that says again what it was granted may come before another that says what it gave back for that. Who says that it was
+-- granted less than stands here was never told of the rest, and is not told now: another store may have granted it to
+-- another one since. An engine has one word of a lease under way, so what it says is what it knows.
+-- Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
 -- connection may outlive a change. There is no OK and no LATE without a write before it; the first one goes by redis.call, so
 -- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
 local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
@@ -67,13 +70,20 @@ if is_new_for > 0 and live <= FEW_NEW then
   is_new_for = untold and math.min(is_new_for, soon) or 0
 end
 
-local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', 'd', 'k', me)
+local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', 'd', 'k', 'p', me)
 local total, spent_all, floor, folded = number(had[1]), number(had[2]), number(had[3]), number(had[6])
-local conn, granted, returned, spent, risk = string.match(had[8] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
+local passed = number(had[8])
+local conn, granted, returned, spent, risk = string.match(had[9] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
 if serial < conn then return {'STALE', now} end
-if not had[8] and ARGV[15] ~= '' then    -- it was folded
-  granted, returned = number(ARGV[7]), number(ARGV[15])
+local limits = math.max(limit, number(had[4]))
+local function beyond()
+  local used = math.max(total, floor)
+  return used > limits and used - limits or 0
+end
+local before = beyond()
+if not had[9] and ARGV[15] ~= '' then    -- it was folded
+  granted, returned, risk = number(ARGV[7]), number(ARGV[15]), number(ARGV[16])
   spent = granted - returned
   folded = folded - spent
 end
@@ -85,18 +95,12 @@ end
 spent_all = spent_all + number(ARGV[11]) - spent
 spent = number(ARGV[11])
 
-local function beyond(limits)
-  local used = math.max(total, floor)
-  return used > limits and used - limits or 0
-end
-local open = epoch[3] == '1' and is_new_for == 0
-local limits = math.max(limit, number(had[4]))
-local before = beyond(limits)
+local is_open = epoch[3] == '1'
 if number(ARGV[7]) > granted then        -- forgotten
   total = total + number(ARGV[7]) - granted
   granted = number(ARGV[7])
-  if epoch[3] == '1' then                -- and nobody has noticed: all must say everything again
-    open = false
+  if is_open then                        -- and nobody has noticed: all must say everything again
+    is_open = false
     local was = redis.call('HGET', KEYS[1], 'was') or ''
     redis.call('HSET', KEYS[1], 'id', '', 'open', '0', 'was', ARGV[2] .. ',' .. was)
   end
@@ -107,14 +111,23 @@ else                                     -- never told: but what was freed of it
 end
 -- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
-risk = risk + math.max(0, beyond(limits) - before) -- what is known to be sold counts at once, whoever says the rest of it later
+passed = passed + beyond() - before
+if number(ARGV[16]) > risk then          -- so much of it was told before Redis forgot that
+  passed = passed - (number(ARGV[16]) - risk)
+  risk = number(ARGV[16])
+end
+if is_open then
+  risk = risk + math.max(0, passed)
+  passed = 0
+end
+local open = is_open and is_new_for == 0
 
 local want, need, failed = number(ARGV[8]) - granted, number(ARGV[9]), false
 local parts = 0                          -- how many engines have a field here
 if (want > 0 and open) or ARGV[13] == '1' then
   local fixed = 0
-  for i = 1, 7 do fixed = fixed + (had[i] and 1 or 0) end
-  parts = redis.call('HLEN', KEYS[3]) - fixed + (had[8] and 0 or 1)
+  for i = 1, 8 do fixed = fixed + (had[i] and 1 or 0) end
+  parts = redis.call('HLEN', KEYS[3]) - fixed + (had[9] and 0 or 1)
 end
 if want > 0 and open then
   -- A share of what is left, so that lots shrink towards 1 at the end; holders: those who have drawn here, and live.
@@ -186,6 +199,7 @@ end
 if floor > 0 then put('f', text(floor)) end
 if had[6] or folded ~= 0 then put('d', text(folded)) end
 if state then put('k', state) end
+if had[8] or passed ~= 0 then put('p', text(passed)) end
 redis.call('HSET', KEYS[3], unpack(set))
 if #gone ~= 0 and redis.pcall('HDEL', KEYS[3], unpack(gone)) == #gone then -- where that is forbidden, nobody is folded
   redis.call('HSET', KEYS[3], 'd', text(folded + gone_spent))

@@ -21,7 +21,7 @@ struct store_part { /* of an engine in one lease */
 
 struct store_lease {
     bool there;
-    int64_t total, spent, floor, limit, folded;
+    int64_t total, spent, floor, limit, folded, passed;
     char made_in[33]; /* the epoch */
     struct store_part parts[STORE_INSTANCES];
     int64_t wanted_ms[STORE_INSTANCES]; /* INT64_MIN: it does not want any */
@@ -267,10 +267,12 @@ static inline bool store_take_granted(struct store_lease *lease, struct store_pa
 /* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was forgotten. */
 static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
                                  bool made_here) {
+    int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
     if (!mine->there && ask->base >= 0) { /* it was folded */
         mine->granted = ask->granted;
         mine->returned = ask->base;
         mine->spent = mine->granted - mine->returned;
+        mine->risk = ask->risk;
         lease->folded -= mine->spent;
     }
     if (ask->returned > mine->returned) {
@@ -279,12 +281,20 @@ static inline bool store_take_in(struct store_lease *lease, struct store_part *m
     }
     lease->spent += ask->spent - mine->spent;
     mine->spent = ask->spent;
-    int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
     bool forgotten = store_take_granted(lease, mine, ask->granted);
     if (ask->spent_all > lease->floor && made_here) lease->floor = ask->spent_all;
-    int64_t passed = store_beyond(lease, limit) - before;
-    if (passed > 0) mine->risk += passed;
+    lease->passed += store_beyond(lease, limit) - before;
+    if (ask->risk > mine->risk) {
+        lease->passed -= ask->risk - mine->risk;
+        mine->risk = ask->risk;
+    }
     return forgotten;
+}
+
+/* Once the epoch is open, what has passed the limit is at risk. */
+static inline void store_count_risk(struct store_lease *lease, struct store_part *mine) {
+    if (lease->passed > 0) mine->risk += lease->passed;
+    lease->passed = 0;
 }
 
 /* 0: all others have been told of it, or had time for that; else when it is to try again. */
@@ -325,6 +335,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
         store_meet(store, store->id);
         store->id[0] = '\0';
     }
+    if (store->open) store_count_risk(lease, mine);
     bool failed = open && store_grant(lease, mine, &word->ask, store_live(store) > 1 ? store_live(store) : 1);
     lease->there = mine->there = true;
     mine->serial = word->serial;

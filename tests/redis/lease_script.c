@@ -85,7 +85,7 @@ static void compare_lease(const struct store_word *word) {
         &server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2", word->epoch_id,
         word->instance, number((int64_t)word->serial), "0", number(ask->limit), number(ask->granted),
         number(ask->target), number(ask->need), number(ask->returned), number(ask->spent), number(ask->spent_all),
-        ask->look ? "1" : "0", word->life, ask->base >= 0 ? number(ask->base) : "", NULL);
+        ask->look ? "1" : "0", word->life, ask->base >= 0 ? number(ask->base) : "", number(ask->risk), NULL);
     size_t count = split(reply, lines);
     assert_true(count >= 2);
     struct store_answer model = store_run(&store, word, run, strtoll(lines[1], NULL, 10));
@@ -108,6 +108,7 @@ static void compare_lease_hash(void) {
     assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "t", NULL)), lease->total);
     assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "s", NULL)), lease->spent);
     assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "d", NULL)), lease->folded);
+    assert_i64_equal(atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", "p", NULL)), lease->passed);
 }
 
 static struct store_word draw_word(struct twi_lease *some) {
@@ -139,6 +140,7 @@ static struct store_word draw_word(struct twi_lease *some) {
     word.ask.returned = test_prng_between(&prng, 0, 30);
     word.ask.spent = test_prng_between(&prng, -5, 30);
     word.ask.spent_all = test_prng_chance(&prng, 1, 3) ? test_prng_between(&prng, 0, 90) : 0;
+    word.ask.risk = test_prng_chance(&prng, 1, 3) ? test_prng_between(&prng, 0, 40) : 0;
     word.ask.look = test_prng_chance(&prng, 1, 3);
     return word;
 }
@@ -217,10 +219,10 @@ static void comes(struct engine *engine, bool leaves) {
 static const char *says(const struct engine *engine, int64_t granted, int64_t wants, int64_t spent, bool looks) {
     static char answer[64];
     char lines[LINES_MAX][64];
-    const char *reply =
-        redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2",
-                         engine->id, engine->instance, "1", "0", "1000", number(granted), number(granted + wants),
-                         wants != 0 ? "1" : "0", "0", number(spent), "0", looks ? "1" : "0", engine->life, "", NULL);
+    const char *reply = redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted",
+                                         "tw:lease:k0", "2", engine->id, engine->instance, "1", "0", "1000",
+                                         number(granted), number(granted + wants), wants != 0 ? "1" : "0", "0",
+                                         number(spent), "0", looks ? "1" : "0", engine->life, "", "0", NULL);
     size_t count = split(reply, lines);
     snprintf(answer, sizeof answer, "%s", strcmp(lines[0], "OK") == 0 && count == 9 ? lines[2] : lines[0]);
     return answer;
@@ -295,12 +297,57 @@ static void the_departed_take_no_part_of_a_share(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Says it all again, of a limit of 1000; what it is told of its risk. */
+static int64_t risk_of(const struct engine *engine, int64_t granted, int64_t risk) {
+    char lines[LINES_MAX][64];
+    const char *reply =
+        redis_server_ask(&server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2",
+                         engine->id, engine->instance, "1", "0", "1000", number(granted), number(granted), "0", "0",
+                         number(granted), "0", "0", engine->life, "", number(risk), NULL);
+    assert_i64_equal(split(reply, lines), 9);
+    assert_string_equal(lines[0], "OK");
+    return atoll(lines[6]);
+}
+
+static void open_epoch(struct engine engines[2]) {
+    comes(&engines[0], false);
+    redis_server_ask(&server, "HSET", "tw:leases", "from", "0", NULL);
+    comes(&engines[1], false);
+}
+
+/* Goal: what has passed the limit is told once, when the epoch is open; a Redis that forgot that it told it does not tell it again. */
+static void what_was_told_as_at_risk_is_not_told_again(void **state) {
+    (void)state;
+    struct engine engines[2] = {{.instance = "0123456789abcdef0123456789abcdef"},
+                                {.instance = "f123456789abcdef0123456789abcdef"}};
+    redis_server_start(&server, NULL);
+    for (int i = 0; i < 2; i++) comes(&engines[i], false); /* the epoch is not open yet */
+    assert_i64_equal(risk_of(&engines[0], 1000, 0), 0);
+    assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
+    open_epoch(engines);
+    assert_i64_equal(risk_of(&engines[0], 1000, 0), 500);
+    assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
+    for (int i = 0; i < 2; i++) { /* whoever speaks first then */
+        redis_server_ask(&server, "FLUSHALL", NULL);
+        for (int each = 0; each < 2; each++) comes(&engines[each], false);
+        if (i == 0) assert_i64_equal(risk_of(&engines[0], 1000, 500), 500);
+        assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
+        if (i == 1) assert_i64_equal(risk_of(&engines[0], 1000, 500), 500);
+        open_epoch(engines);
+        if (i == 0) assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
+        assert_i64_equal(risk_of(&engines[0], 1000, 500), 500);
+        assert_i64_equal(risk_of(&engines[1], 500, 0), 0);
+    }
+    redis_server_destroy(&server);
+}
+
 int main(void) {
     redis_server_require();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_scripts_mean_what_the_model_means),
         cmocka_unit_test(who_has_left_is_folded_into_one_field),
         cmocka_unit_test(the_departed_take_no_part_of_a_share),
+        cmocka_unit_test(what_was_told_as_at_risk_is_not_told_again),
     };
     return cmocka_run_group_tests_name("lease_script", tests, NULL, NULL);
 }
