@@ -73,7 +73,7 @@ static void give_up_uncertain(struct twi_sync *sync) {
 
 /* What stood in the window is in Redis, but for the part that was still to be replayed. */
 static void leave_instance(struct twi_sync *sync, const char *why) {
-    uint64_t open = twi_ledger_window_drop(&sync->ledger, sync->ledger.confirmed);
+    uint64_t open = twi_ledger_window_drop(&sync->ledger, twi_ledger_known(&sync->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync);
     sync->has_former = true;
@@ -237,6 +237,7 @@ static void begin_instance(struct twi_sync *sync) {
     twi_ledger_adopt(&sync->ledger, &sync->candidate, twi_sync_fill_random, sync);
     twi_poison_renumber(&sync->poison, sync->ledger.last);
     sync->sent_number = 0;
+    sync->restores = false;
     if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
 }
 
@@ -263,6 +264,7 @@ bool twi_instance_opened(struct twi_sync *sync, const struct twi_answer_head *he
         return true;
     case TWI_ANSWER_KEPT:
         end_opening(sync, now_ms);
+        if (head->last >= sync->ledger.confirmed) twi_settle_look_back(sync);
         sync->sent_number = sync->ledger.confirmed;
         return twi_settle_at(sync, head, now_ms);
     case TWI_ANSWER_NOSCRIPT:
