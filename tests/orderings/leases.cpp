@@ -16,7 +16,7 @@
 //   engine/lease_turn.c:may_draw 537b8b1abc2b
 //   engine/lease_turn.c:is_at_rest c17f49e31de8
 //   engine/lease_turn.c:take_listed 297fa0a82e3d
-//   engine/lease_turn.c:numbers_told a1f587235808
+//   engine/lease_turn.c:numbers_told 1e0d14c0cde1
 //   engine/lease_turn.c:restate_window dcd27e822826
 //   engine/lease_turn.c:begin_epoch 89d6d948556c
 #include "tests/orderings/model.hpp"
