@@ -128,7 +128,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
         if (*wait) return false;
         packed->table = TWI_TABLE_GOING;
         forget_marks(engine, generation);
-        twi_restore_note_shed(generation);
+        if (generation->has_given_up) generation->unrestorable = true;
     }
     if (!twi_history_shed(engine, generation, work)) return false;
     generation->to_pack = false;

@@ -13,7 +13,7 @@ import sys
 
 KNOWN = [
     "engine/closing engine/count engine/idle_lookup engine/lease engine/packed engine/refund engine/table engine/window",
-    "engine/history engine/lost engine/restore engine/settle",
+    "engine/restore engine/settle",
     "sync/closers sync/collect sync/connect sync/instance sync/lease sync/live sync/parts sync/plain sync/replicas sync/settle "
     "sync/side sync/turn",
 ]

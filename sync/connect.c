@@ -260,7 +260,6 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
     }
     sync->phase = TWI_UP;
     sync->rewind = sync->use_eval = false;
-    if (sync->run[0] == '\0' || strcmp(sync->run, sync->home) != 0) twi_settle_look_back(sync);
     sync->sent_number = sync->ledger.confirmed;
 }
 

@@ -159,7 +159,6 @@ struct twi_sync {
     bool has_former;                   /* of a lost identity before this one something may be in Redis */
     char stores[TWI_STORES_KNOWN][40]; /* markers of stores that we have counted in; empty: none yet */
     uint32_t stores_next;
-    bool restores;     /* it went back, and is being told again */
     bool is_open;      /* Redis has made the ledger of this instance */
     int64_t ledger_ms; /* when it was last written */
     int64_t entered_ms,
@@ -232,7 +231,6 @@ bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, 
 bool twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
 /* The store has our ledger, at that number: what it lacks is sent again. False: the connection was dropped. */
 bool twi_settle_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
-void twi_settle_look_back(struct twi_sync *sync); /* another server, or one that went back, is asked what it refused */
 void twi_settle_give_back(struct twi_batch *batch); /* its items, surely not applied */
 void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
 /* Redis refuses it, which is counted and logged once, and known to flushes while it lasts. Returns how long it is to wait. */

@@ -57,7 +57,6 @@ void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum tw
         return;
     }
     sync->use_eval = false;
-    if (batch->items) batch->strayed = batch->copies_open != 0; /* later ones are replays */
     batch->copies_open++;
     batch->sent_ms = now_ms;
     twi_sync_await(sync, command, batch, 1);

@@ -395,19 +395,8 @@ static void prepare_other(struct world *world, enum world_other kind) {
     world->other_known = is_master;
 }
 
-/* It is believed, and being told everything. */
-static void leave_in_the_middle(struct world *world) {
-    uint64_t opened = world->other.edges[MODEL_OPENED];
-    if (opened == world->other_opened || world->other_stays_ms == 0) return;
-    world->other_opened = opened;
-    for (int n = 0; n < WORLD_NODES; n++)
-        if (world_sees_other(world, n) && test_prng_chance(&world->prng, 1, 2))
-            world->other_until_ms[n] = world->now_ms + between(world, 1, 60);
-}
-
 /* One node sees it, or all do. */
 static void flicker_perhaps(struct world *world) {
-    leave_in_the_middle(world);
     for (int n = 0; n < WORLD_NODES; n++)
         if (world->other_until_ms[n] && !world_sees_other(world, n)) turn_to(world, n, 0);
     if (!chance(world, world->faults.flicker) || world->before_count == 0 || world->other_kinds == 0) return;
@@ -422,8 +411,7 @@ static void flicker_perhaps(struct world *world) {
         if (who != n && who != WORLD_NODES) continue;
         world_note(world, WORLD_SAW_OTHER + kind, n);
         int64_t max_ms = world->flicker_max_ms * (kind == OTHER_FULL ? 4 : 1); /* nothing can be opened there */
-        int64_t min_ms = world->other_stays_ms ? max_ms : 5;
-        turn_to(world, n, world->now_ms + between(world, min_ms, max_ms + world->other_stays_ms));
+        turn_to(world, n, world->now_ms + between(world, 5, max_ms));
     }
 }
 

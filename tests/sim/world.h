@@ -139,9 +139,6 @@ struct world {
     int64_t flicker_max_ms;
     int other_kinds;  /* the first so many */
     bool other_known; /* it is one that was seen before */
-    /* It is seen for longer than it is doubted, by this; and as soon as it has been opened may be gone at any moment. 0: it is not */
-    int64_t other_stays_ms;
-    uint64_t other_opened; /* so often, as of the last look */
     bool (*may_flicker)(void);
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
