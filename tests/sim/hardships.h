@@ -99,9 +99,10 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     sim.rolls_over = test_prng_chance(&prng, 3, 4);
     /* What was lost beyond the window, or refused at its replay, and is told again because Redis went back to before all
      * of it, stays counted as lost: docs/SYNC.md, the edge. */
-    /* A key that one store refused and a copy of it took: docs/SYNC.md, the edge. */
-    if ((hardship == GOES_BACK && !faults.poison) || hardship == MIXED) sim.world.other_kinds = OTHERS;
-    sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (hardship == GOES_BACK && faults.poison);
+    /* A key that one store refused and a copy of it took, or the other way round: docs/SYNC.md, the edge. */
+    bool goes_back = hardship == GOES_BACK || hardship == MIXED;
+    if (goes_back && !faults.poison) sim.world.other_kinds = OTHERS;
+    sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (goes_back && faults.poison);
     sim.replay_ms = hardship == GOES_FAR_BACK ? 300 : 0;
     if (test_prng_chance(&prng, 1, 8)) sim.world.leap_max_ms = 1800000; /* half an hour: windows end unsent */
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);
