@@ -35,7 +35,7 @@ static const struct {
     const char *part; /* of the line */
     enum coverage_event event;
 } lines[] = {
-    {"the ledger is gone, evicted", SAW_IDENTITY_EVICTED},
+    {"the ledger is gone: evicted", SAW_IDENTITY_EVICTED},
     {"two engines use one ledger", SAW_IDENTITY_CLASH},
     {"numbers that were never sent", SAW_IDENTITY_AHEAD},
     {"ledger and marker are gone", SAW_IDENTITY_UNKNOWN_STORE},
