@@ -25,7 +25,6 @@
 
 #include <pthread.h>
 
-#define TWI_TICK_MS 5u       /* the background thread looks at the clock this often, idle too */
 #define TWI_IDLE_MS 1000u    /* the longest that a host may leave an engine alone */
 #define TWI_WORK_TURN 16384u /* units of work (slots, lines) in one turn for each kind of work: some 100 microseconds */
 

@@ -26,8 +26,7 @@ struct walk {
 
 static bool say_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct walk *walk = ctx;
-    bool is_overflow = (meta & TWI_META_OVERFLOW) != 0;
-    struct twi_cold *cold = is_overflow ? &walk->generation->overflow_cold : twi_cell_cold(cell, meta);
+    struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     if (twi_load_relaxed(&cold->handed) != 0) twi_dirty_owe(walk->engine, walk->generation, cell, meta);
     return true;
 }

@@ -40,6 +40,8 @@ struct twi_item {
     int64_t units;     /* TWI_ITEM_PART */
 };
 
+#define TWI_TICK_MS 5u /* the background thread looks at the clock, and makes a turn, this often, idle too */
+
 /* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
 #define TWI_REDIS_KEY_MAX 2048
 

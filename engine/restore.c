@@ -208,7 +208,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
     bool is_overflow = (meta & TWI_META_OVERFLOW) != 0;
-    struct twi_cold *cold = is_overflow ? &walk->generation->overflow_cold : twi_cell_cold(cell, meta);
+    struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = 0;
     if (walk->generation->has_given_up) given_up = given_up_of(&engine->restore, cell);
     if (acked == given_up) return true;

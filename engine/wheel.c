@@ -86,7 +86,7 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
             ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
             : twi_generation_at(&wheel->engine->arena, twi_cell_chunk(cell, meta)->generation);
     if (!generation->synced) return;
-    struct twi_cold *cold = (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
+    struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     if (wheel->family->gauge && twi_gauge_leaves(wheel->family)) final = 0;
     if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(wheel->engine, generation, cell, meta);
     if (wheel->family->ages && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(wheel))

@@ -11,7 +11,8 @@
 #include "engine/port.h"
 #include "sync/wire.h"
 
-/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the longest names, and what one sending may cost us. */
+/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the longest names,
+ * and what one sending may cost us. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 

@@ -21,7 +21,7 @@
     64u /* in a batch, where Redis is near: some 140 us of its one thread (docs/SYNC.md has the table) */
 
 struct twi_depth {
-    int64_t quickest_us[2]; /* in this half of TWI_WAY_MS, and in the one before; 0: no answer was timed */
+    int64_t quickest_us[2]; /* in this half of the time, and in the one before; 0: no answer was timed */
     int64_t half_us;        /* when this half began */
     bool by_latest;         /* set before use: the host runs the turns */
 };

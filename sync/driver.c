@@ -63,7 +63,8 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->breaker.retry_max_ms = options->retry_max_ms;
-    sync->depth.by_latest = options->threads == TW_HOST_DRIVEN;
+    sync->own_thread = options->threads == TW_OWN_THREAD;
+    sync->depth.by_latest = !sync->own_thread;
     sync->wait_replicas = options->wait_replicas;
     sync->ledger.awaits_replicas = options->wait_replicas != 0;
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */
@@ -92,10 +93,9 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     set_up(sync, engine, options);
     sync->staging = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->staging);
     sync->transport = transport ? transport : &twi_link_transport;
-    if (!transport) sync->link = twi_link_create(&sync->url, options->threads == TW_OWN_THREAD);
+    if (!transport) sync->link = twi_link_create(&sync->url, sync->own_thread);
     sync->transport_ctx = transport ? transport_ctx : sync->link;
-    sync->own_thread = options->threads == TW_OWN_THREAD;
-    bool may_wait = !transport && options->threads == TW_OWN_THREAD;
+    bool may_wait = !transport && sync->own_thread;
     if (may_wait) sync->asks = twi_asks_create(engine, &sync->url, options);
     if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->asks)) {
         twi_link_destroy(sync->link);

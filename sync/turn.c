@@ -3,8 +3,8 @@
  * Bounds: one connection step, TWI_RECEIVE_BYTES_MAX in, TWI_PIPELINE_MAX batches collected and sent.
  * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
  * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
- * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`. Always true: at the end of a turn fd, wants_write and
- * wake_ms tell what to wait for. */
+ * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`.
+ * Always true: at the end of a turn fd, wants_write and wake_ms tell what to wait for. */
 #include "sync/sync.h"
 
 #include <string.h>
@@ -13,7 +13,6 @@
 #include "engine/check.h"
 #include "sync/mutant.h"
 
-#define TICK_MS 5 /* a background thread looks that often (engine/engine.h) */
 #define LATE_MS 5 /* less than that is no lateness: a scheduler's, a clock's grain */
 #define LATE_TIMES 9
 
@@ -229,7 +228,7 @@ static int64_t earlier(int64_t a_ms, int64_t b_ms) {
 /* This turn may come later than the one before wished for. Nobody has looked since, and Redis may have been as short of time. */
 static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
     int64_t due_ms = twi_load_relaxed(&sync->wake_ms), most_ms = LATE_TIMES * (int64_t)sync->timeout_ms;
-    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TICK_MS);
+    if (sync->own_thread) due_ms = earlier(due_ms, sync->turned_ms + TWI_TICK_MS);
     if (due_ms < sync->turned_ms) due_ms = sync->turned_ms;
     sync->turned_ms = now_ms;
     if (sync->pending_count == 0 || !sync->pending[sync->pending_first].sent_ms) {
