@@ -11,6 +11,9 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+import c_source
+
 KNOWN = [
     "engine/closing engine/count engine/idle_lookup engine/lease engine/packed engine/refund engine/table engine/window",
     "engine/restore engine/settle",
@@ -66,8 +69,7 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 def declared(header: str) -> set[str]:
     """The functions that a header declares, those it defines apart."""
     with open(header, encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
-    text = re.sub(r"^ *#.*(\\\n.*)*$", "", text, flags=re.M)
+        text = c_source.DIRECTIVE.sub("", c_source.without_comments(file.read()))
     while True:
         shorter = re.sub(r"\{[^{}]*\}", ";", text)
         if shorter == text:
