@@ -9,11 +9,6 @@ static struct {
     tw_family *family;
 } ours[RIVALS_NODES];
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *world = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
-}
-
 static void ours_open(int node, const tw_family_options *family) {
     tw_options options;
     tw_options_init(&options);
@@ -21,7 +16,7 @@ static void ours_open(int node, const tw_family_options *family) {
     options.sync_interval_ms = RIVALS_INTERVAL_MS;
     options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &rivals.world;
     assert_status(twi_open_with(&options, &world_transport, &rivals.world.nodes[node],
                                 rivals.seed * 67 + (uint64_t)node + 1, &ours[node].engine),

@@ -98,14 +98,6 @@ static inline void flicker(struct stage *stage, int64_t low_ms, int64_t high_ms)
     test_sleep_ms(test_prng_between(&stage->prng, 0, 100));
 }
 
-static int64_t sum_of(struct redis_server *server) {
-    return atoll(redis_server_ask(server, "EVAL",
-                                  "local s = 0 for _, p in ipairs({'e:*', 'h:*'}) do "
-                                  "for _, k in ipairs(redis.call('KEYS', p)) do s = s + redis.call('GET', k) end end "
-                                  "return s",
-                                  "0", NULL));
-}
-
 /* All is sent, and checked. Returns what was added. */
 static int64_t stage_close(struct stage *stage) {
     int64_t added = 0;
@@ -120,7 +112,7 @@ static int64_t stage_close(struct stage *stage) {
         assert_status(tw_close(node->engine, 5000), TW_OK);
         assert_string_equal(node->alarm, "");
     }
-    assert_i64_equal(sum_of(&stage->first), added);
+    assert_i64_equal(sum_of(&stage->first, "[eh]:*"), added);
     for (int n = 0; n < ENGINES; n++) proxy_stop(stage->proxies[n]);
     redis_server_destroy(&stage->first);
     redis_server_destroy(&stage->other);

@@ -72,4 +72,12 @@ static inline tw_family *family_of(tw_engine *engine, const char *name, uint32_t
     return family;
 }
 
+/* What the counters hold whose keys in Redis match the pattern. */
+static inline int64_t sum_of(struct redis_server *server, const char *pattern) {
+    return atoll(redis_server_ask(server, "EVAL",
+                                  "local s = 0 for _, k in ipairs(redis.call('KEYS', ARGV[1])) do "
+                                  "s = s + redis.call('GET', k) end return s",
+                                  "0", pattern, NULL));
+}
+
 #endif

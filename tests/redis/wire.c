@@ -342,13 +342,6 @@ static void add_many(struct rig *rig, int keys) {
     }
 }
 
-static int64_t sum_of_many(struct rig *rig) {
-    return atoll(redis_server_ask(&rig->server, "EVAL",
-                                  "local s = 0 for _, k in ipairs(redis.call('KEYS', 'f:many*')) do "
-                                  "s = s + redis.call('GET', k) end return s",
-                                  "0", NULL));
-}
-
 /* Goal: NOSCRIPT in the middle of a pipeline: that batch goes again with the script's text, those after it in their
  * order, none twice (fault 12). Method: 4000 keys are four batches under way; scripts vanish before each in turn. */
 static void noscript_within_a_pipeline_keeps_the_order(void **state) {
@@ -364,7 +357,7 @@ static void noscript_within_a_pipeline_keeps_the_order(void **state) {
         rig_check(&rig, &rig.server);
         struct proxy_seen after = proxy_look(rig.proxy);
         assert_i64_equal(after.evals - before.evals, 1);
-        assert_i64_equal(sum_of_many(&rig), 4000 * (int64_t)(skip + 2));
+        assert_i64_equal(sum_of(&rig.server, "f:many*"), 4000 * (int64_t)(skip + 2));
     }
     assert_i64_equal(test_stat_of(rig.engine, batches_dup), 0);
     assert_i64_equal(test_stat_of(rig.engine, disconnects), 0);

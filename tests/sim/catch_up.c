@@ -16,11 +16,6 @@ struct node {
 
 static struct world world;
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *of = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(of) : of->now_ms) * 1000000;
-}
-
 static void node_open_with(struct node *node, int index, uint64_t seed, uint32_t keys_per_s, uint32_t retry_max_ms) {
     tw_options options;
     tw_family_options family;
@@ -32,7 +27,7 @@ static void node_open_with(struct node *node, int index, uint64_t seed, uint32_t
     options.memory_bytes_max = 8 << 20;
     options.flush_keys_per_s = keys_per_s;
     options.retry_max_ms = retry_max_ms;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &world;
     assert_status(twi_open_with(&options, &world_transport, &world.nodes[index], seed + 1, &node->engine), TW_OK);
     tw_family_options_init(&family);

@@ -30,11 +30,6 @@ struct sim {
 
 static struct sim sim;
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *world = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
-}
-
 static void note_failure(const char *what, int node, int key) {
     test_seed_failed(sim.name, sim.seed);
     print_error("%s: t %lld node %d key %d added %lld lost %lld\n", what, (long long)sim.world.now_ms, node, key,
@@ -79,7 +74,7 @@ static void node_make(int index) {
     options.sync_interval_ms = 20;
     options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 8 << 20;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &sim.world;
     options.on_lost = note_lost;
     options.lost_ctx = node;

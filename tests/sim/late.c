@@ -13,11 +13,6 @@ static struct {
     tw_family *family;
 } scene;
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *world = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
-}
-
 static void step(int64_t ms) {
     for (int64_t i = 0; i < ms; i++) {
         world_step(&scene.world);
@@ -37,7 +32,7 @@ static void begin(void) {
     options.redis_timeout_ms = TIMEOUT_MS;
     options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &scene.world;
     assert_status(twi_open_with(&options, &world_transport, &scene.world.nodes[0], 1, &scene.engine), TW_OK);
     tw_family_options_init(&family);

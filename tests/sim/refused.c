@@ -15,11 +15,6 @@ struct rig {
     int64_t added; /* to each key */
 };
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *of = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(of) : of->now_ms) * 1000000;
-}
-
 static void rig_open(struct rig *rig) {
     tw_options options;
     tw_family_options family;
@@ -32,7 +27,7 @@ static void rig_open(struct rig *rig) {
     options.redis_timeout_ms = 1000;
     options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 8 << 20;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &world;
     assert_status(twi_open_with(&options, &world_transport, &world.nodes[0], seed + 1, &rig->engine), TW_OK);
     tw_family_options_init(&family);

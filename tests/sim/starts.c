@@ -43,11 +43,6 @@ static struct {
     int64_t calls, outside; /* verdicts; ones whose bound was not true */
 } run;
 
-static int64_t clock_now_ns(void *ctx, int kind) {
-    const struct world *world = ctx;
-    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
-}
-
 static void open_node(int index) {
     tw_options options;
     tw_family_options family;
@@ -56,7 +51,7 @@ static void open_node(int index) {
     options.redis_url = "redis://sim";
     options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
-    options.clock_now_ns = clock_now_ns;
+    options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &run.world;
     if (run.scene == COLD_EXPECTED) options.engines_expected = (uint32_t)run.count;
     assert_status(

@@ -54,6 +54,10 @@ static int64_t between(struct world *world, int64_t low, int64_t high) {
 int64_t world_wall_ms(const struct world *world) {
     return world->now_ms + world->wall_offset_ms;
 }
+int64_t world_clock_ns(void *ctx, int kind) {
+    const struct world *world = ctx;
+    return (kind == TW_CLOCK_WALL ? world_wall_ms(world) : world->now_ms) * 1000000;
+}
 
 /* ---- pipes ------------------------------------------------------------------------------------------------------- */
 

@@ -158,5 +158,6 @@ void world_note(struct world *world, enum world_fault fault, int node); /* -1: i
 bool world_sees_other(const struct world *world, int node);
 extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);
+int64_t world_clock_ns(void *ctx, int kind); /* an engine's clock_now_ns; ctx: the world */
 
 #endif
