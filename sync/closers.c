@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sync/refusal.h"
 #include "sync/sync.h"
 
 #include "closers.lua.h"
@@ -42,7 +43,7 @@ static enum twi_closing_kind kind_of(const struct twi_node *status) {
 }
 
 static void refused(struct twi_sync *sync, struct twi_closers_say *slot, const struct twi_node *error) {
-    if (!sync->closers.is_logged) twi_refused(sync, "the choice of one engine to close a window", error);
+    if (!sync->closers.is_logged) twi_refusal_report(sync, "the choice of one engine to close a window", error);
     sync->closers.is_logged = true;
     answer(sync, slot, &(struct twi_closing_answer){.kind = TWI_CLOSING_TOLD_REFUSED});
 }

@@ -3,6 +3,9 @@
  * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon,
  * so an outage of hours holds no more than the pipeline in batches.
  * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
+#include "sync/collect.h"
+
+#include "sync/replicas.h"
 #include "sync/sync.h"
 
 #define LOOK_PERIOD_MS 30000 /* every half minute ... */

@@ -6,13 +6,20 @@
  * its back. The identity of before is given up when an opening was answered, and not earlier (instance.c).
  * Always true: passwords are wiped from every buffer as soon as they went out, and no line of AUTH's answer but its
  * first word reaches a log (servers quote what they did not understand). */
-#include "sync/mutant.h"
-#include "sync/sync.h"
+#include "sync/connect.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "sync/answer.h"
+#include "sync/mutant.h"
+#include "sync/pipeline.h"
+#include "sync/plain.h"
+#include "sync/replicas.h"
+#include "sync/refusal.h"
+#include "sync/sync.h"
 
 /* A batch reply: 8 + 1000 items with their ends are some 50 KiB; texts of 1000 errors 100 KiB. INFO has some KiB. */
 static const struct twi_wire_limits reply_limits = {.bytes_max = 4u << 20, .nodes_max = 8192, .depth_max = 3};
@@ -35,7 +42,7 @@ static bool put_auth(struct twi_sync *sync) {
         twi_wire_put_text(&sync->out, "AUTH");
         if (has_user) twi_wire_put_text(&sync->out, sync->url.user);
         twi_wire_put(&sync->out, password, (size_t)length);
-        twi_sync_await(sync, TWI_AUTH, NULL, 1);
+        twi_pipeline_await(sync, TWI_AUTH, NULL, 1);
     }
     explicit_bzero(password, sizeof password);
     return length >= 0;
@@ -44,7 +51,7 @@ static bool put_auth(struct twi_sync *sync) {
 static void put_word(struct twi_sync *sync, enum twi_command command, const char *word) {
     twi_wire_begin(&sync->out, 1);
     twi_wire_put_text(&sync->out, word);
-    twi_sync_await(sync, command, NULL, 1);
+    twi_pipeline_await(sync, command, NULL, 1);
 }
 
 static void greet(struct twi_sync *sync, int64_t now_ms) {
@@ -66,7 +73,7 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_begin(&sync->out, 2);
         twi_wire_put_text(&sync->out, "SELECT");
         twi_wire_put_u64(&sync->out, sync->url.db);
-        twi_sync_await(sync, TWI_SELECT, NULL, 1);
+        twi_pipeline_await(sync, TWI_SELECT, NULL, 1);
     }
     put_word(sync, TWI_PING, "PING");
     if (sync->merge != TW_MERGE_SCRIPT) put_word(sync, TWI_TIME, "TIME"); /* what is late is told by us then */
@@ -157,21 +164,11 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
         twi_wire_put_text(&sync->out, "CONFIG");
         twi_wire_put_text(&sync->out, "GET");
         twi_wire_put_text(&sync->out, "aof-load-truncated");
-        twi_sync_await(sync, TWI_CONFIG, NULL, 1);
+        twi_pipeline_await(sync, TWI_CONFIG, NULL, 1);
     }
     info_value(info, "redis_mode", value, sizeof value);
     if (strcmp(value, "cluster") == 0)
         log_start(sync, news, "Redis Cluster is not supported by this version (mode %s)", value);
-}
-
-/* An error's text as a log may have it: printable, cut; of AUTH's answer the first word alone. */
-static void error_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
-    size_t used = 0;
-    for (size_t i = 0; i < error->size && used + 1 < size; i++) {
-        if (first_word && error->text[i] == ' ') break;
-        out[used++] = isprint((unsigned char)error->text[i]) ? error->text[i] : '?';
-    }
-    out[used] = '\0';
 }
 
 /* With it, Redis starts from a file whose tail was torn within a transaction, and applies the first half of that
@@ -199,7 +196,7 @@ static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answe
     char text[120];
     sync->rewriting = false;
     sync->rewrites_owed = 0;
-    error_text(answer, false, text, sizeof text);
+    twi_refusal_text(answer, false, text, sizeof text);
     if (answer->type == TWI_NODE_ERROR && !strstr(text, "in progress"))
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REWRITE,
                      "Redis went back and refuses BGREWRITEAOF; rewrite its append-only file by hand before it is "
@@ -212,35 +209,15 @@ static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answe
 
 /* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
-/* Whether this outage has had that line. */
-static bool was_said(struct twi_sync *sync, const char *line) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-    for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
-    for (size_t i = 0; i < TWI_REFUSALS_SAID; i++)
-        if (sync->refusals_said[i] == hash) return true;
-    sync->refusals_said[sync->refusals_next++ % TWI_REFUSALS_SAID] = hash;
-    return false;
-}
-
-static void report_refused(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
-    char text[120], line[160];
-    error_text(error, first_word, text, sizeof text);
-    snprintf(line, sizeof line, "%s: %s", what, text);
-    if (!was_said(sync, line))
-        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
-    twi_port_last_error(sync->engine, line);
-}
-
-void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node *error) {
-    report_refused(sync, error, what, false);
-}
-
 static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error,
                              int64_t now_ms) {
     static const char *const words[] = {
         [TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
     bool slowly = command != TWI_PING || twi_answer_error(error) != TWI_ANSWER_REFUSED;
-    report_refused(sync, error, words[command], command == TWI_AUTH);
+    if (command == TWI_AUTH)
+        twi_refusal_login(sync, words[command], error);
+    else
+        twi_refusal_report(sync, words[command], error);
     sync->lost_logged = true; /* the outage has its line */
     twi_connect_drop(sync, now_ms, slowly, NULL);
     return false;
@@ -310,7 +287,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
         for (uint32_t i = 1; sync->ledger.name_size && i <= TWI_FORMERS; i++)
             name_former(sync->opening, sync->formers[(sync->formers_next - i) % TWI_FORMERS]);
     }
-    twi_sync_send_batch(sync, sync->opening, TWI_OPEN, now_ms);
+    twi_pipeline_batch(sync, sync->opening, TWI_OPEN, now_ms);
 }
 
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */

@@ -1,14 +1,17 @@
 /* driver.c -- the table through which the engine drives sync (engine/port.h), and the life of struct twi_sync.
  * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles
  * every item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
-#include "sync/sync.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/atomic.h"
+#include "sync/audit.h"
+#include "sync/plain.h"
+#include "sync/settle.h"
+#include "sync/sync.h"
+#include "sync/turn.h"
 
 #define INTERVAL_DEFAULT_MS 100
 #define INTERVAL_MAX_MS 60000

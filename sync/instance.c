@@ -11,13 +11,18 @@
  *     another, or made just now                           wiped: everything is told again, out of the counters
  * Always true: ledger name, numbers and replay window stay what they are until a store has taken number 0 of another instance
  * and told, in the same answer, that the ledger of this one is not there. */
-#include "sync/mutant.h"
-#include "sync/sync.h"
+#include "sync/instance.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/atomic.h"
+#include "sync/answer.h"
+#include "sync/collect.h"
+#include "sync/connect.h"
+#include "sync/mutant.h"
+#include "sync/settle.h"
+#include "sync/sync.h"
 
 #define DOUBT_LOOK_MS 50             /* between two looks at a store that is in doubt: 50 to 100 ms */
 _Atomic int64_t twi_doubt_ms = 6000; /* a failover that is taken back is over by then, as a rule */

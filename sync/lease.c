@@ -5,10 +5,16 @@
  * replicas have what the script wrote: until then it is held here, so that no unit is spent that a failover could forget.
  * Always true: each ask that the engine handed out is answered exactly once; a reply of another shape than the scripts' is
  * an error, and the connection goes. */
+#include "sync/lease.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "sync/answer.h"
+#include "sync/connect.h"
+#include "sync/pipeline.h"
+#include "sync/replicas.h"
+#include "sync/refusal.h"
 #include "sync/sync.h"
 
 #include "lease.lua.h"
@@ -116,12 +122,12 @@ void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
         else
             put_lease_ask(sync, &asks[i]);
         *pending_at(link, link->count++) = (struct twi_lease_pending){.ask = asks[i]};
-        twi_sync_await(sync, TWI_LEASE, NULL, 1);
+        twi_pipeline_await(sync, TWI_LEASE, NULL, 1);
     }
     link->waiting += (uint32_t)count;
     if (sync->wait_replicas != 0) {
         twi_replicas_put(sync);
-        twi_sync_await(sync, TWI_LEASE_WAIT, NULL, 1);
+        twi_pipeline_await(sync, TWI_LEASE_WAIT, NULL, 1);
         link->waiting++;
     }
     if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
@@ -185,7 +191,7 @@ static bool read_answer(struct twi_sync *sync, const struct twi_lease_ask *ask, 
     if (nodes->type == TWI_NODE_ERROR) {
         bool is_new = twi_answer_error(nodes) == TWI_ANSWER_NOSCRIPT;
         if (is_new) sync->leases.use_eval[ask->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE] = true;
-        if (!is_new) twi_refused(sync, "a lease of a hard limit", nodes);
+        if (!is_new) twi_refusal_report(sync, "a lease of a hard limit", nodes);
         answer->refused = !is_new;
         return true;
     }

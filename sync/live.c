@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sync/refusal.h"
 #include "sync/sync.h"
 
 #include "live.lua.h"
@@ -13,7 +14,7 @@ static const struct twi_side_script script = {twi_script_live, twi_script_live_s
 
 static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
     sync->live.at_ms = now_ms + TWI_LIVE_REFUSED_MS;
-    if (!sync->live.is_logged) twi_refused(sync, "the registry of live engines", error);
+    if (!sync->live.is_logged) twi_refusal_report(sync, "the registry of live engines", error);
     sync->live.is_logged = true;
     twi_port_live(sync->engine, 0);
 }

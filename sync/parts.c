@@ -1,4 +1,6 @@
 /* parts.c -- see parts.h. The scripts gauge.lua and hold.lua have the format. */
+#include "sync/parts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +8,10 @@
 #include "engine/atomic.h"
 #include "engine/check.h"
 #include "sync/answer.h"
+#include "sync/connect.h"
+#include "sync/pipeline.h"
+#include "sync/refusal.h"
+#include "sync/settle.h"
 #include "sync/sync.h"
 
 #include "gauge.lua.h"
@@ -63,7 +69,7 @@ static int64_t life_ms(void) {
 static void await(struct twi_sync *sync, struct twi_statement statement) {
     struct twi_parts *parts = &sync->parts;
     parts->ring[(parts->first + parts->count++) % TWI_PARTS_MAX] = statement;
-    twi_sync_await(sync, TWI_PARTS_SAID, NULL, 1);
+    twi_pipeline_await(sync, TWI_PARTS_SAID, NULL, 1);
 }
 
 /* Of scripts that callers ask, too (ask.h): nobody in particular asks. */
@@ -215,7 +221,7 @@ static bool take_error(struct twi_sync *sync, const struct twi_statement *said, 
         if (said->what == TWI_SAYS_HOLDS) twi_port_parts_again(sync->engine);
         return true;
     }
-    twi_refused(sync, words[said->what], error);
+    twi_refusal_report(sync, words[said->what], error);
     give_back(sync, said, REFUSED_MS);
     return kind != TWI_ANSWER_UNKNOWN && !twi_answer_is_replicas(error);
 }

@@ -13,13 +13,19 @@
  * not gone out nothing was applied. Nobody refuses a dead window here: what ends within BEFORE_END_MS by Redis's clock is
  * late and is not sent.
  * Always true: a batch's items are those that have not been settled, but for those before `item` while answers come. */
-#include "sync/sync.h"
+#include "sync/plain.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/check.h"
+#include "sync/answer.h"
+#include "sync/connect.h"
+#include "sync/pipeline.h"
+#include "sync/refusal.h"
+#include "sync/settle.h"
+#include "sync/sync.h"
 
 #define BEFORE_END_MS 100 /* from our look at the clock to the command's execution, on a server that answers */
 
@@ -161,7 +167,7 @@ void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_
     }
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    twi_sync_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
+    twi_pipeline_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
     twi_port_count(sync->engine, batches_sent, 1);
 }
 
@@ -177,7 +183,7 @@ static bool is_of_the_key(const struct twi_node *error) {
 /* Nothing was done for this item, and it is not its key's fault. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
     struct twi_plain *plain = &sync->plain;
-    if (!plain->refused) twi_refused(sync, "a batch", error);
+    if (!plain->refused) twi_refusal_report(sync, "a batch", error);
     plain->refused = true;
     if (twi_answer_error(error) == TWI_ANSWER_TURNED_AWAY) plain->turned_away = true;
 }
@@ -319,7 +325,7 @@ static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
         twi_bytes_free(&plain->repairs);
     else {
         twi_bytes_add(&sync->out, plain->repairs.data, plain->repairs.size);
-        twi_sync_await(sync, TWI_REPAIR, NULL, plain->repair_count);
+        twi_pipeline_await(sync, TWI_REPAIR, NULL, plain->repair_count);
     }
     plain->repairs.size = plain->repair_count = 0;
 }

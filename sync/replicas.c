@@ -8,6 +8,12 @@
  * Always true: `replicated` moves only upon such an answer, to a batch that was answered OK on this connection before it;
  * a batch beyond it stays in the replay window, and no flush is done that needs it. While the window is full of such
  * batches nothing more is collected: deltas wait in their counters. */
+#include "sync/replicas.h"
+
+#include "sync/collect.h"
+#include "sync/connect.h"
+#include "sync/pipeline.h"
+#include "sync/refusal.h"
 #include "sync/sync.h"
 
 #define SHORT_MS 20           /* how long a question waits while replicas lag ... */
@@ -42,7 +48,7 @@ void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
     }
     sync->waits++;
     sync->wait_at_ms = now_ms + AGAIN_MS;
-    twi_sync_await(sync, TWI_WAIT, NULL, 1);
+    twi_pipeline_await(sync, TWI_WAIT, NULL, 1);
 }
 
 /* Something is acknowledged and not known to be on the replicas, and no answer about it is under way. */
@@ -74,7 +80,7 @@ void twi_replicas_answered(struct twi_sync *sync, const struct twi_node *answer,
     sync->wait_at_ms = now_ms + AGAIN_MS;
     if (answer->type == TWI_NODE_ERROR) {
         sync->wait_at_ms = now_ms + AGAIN_REFUSED_MS;
-        twi_refused(sync, "WAIT, which wait_replicas needs", answer);
+        twi_refusal_report(sync, "WAIT, which wait_replicas needs", answer);
         return;
     }
     int64_t replicas = 0;

@@ -16,8 +16,7 @@
  * What becomes of the instance after GONE: instance.c.
  * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
  * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
-#include "sync/mutant.h"
-#include "sync/sync.h"
+#include "sync/settle.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,6 +24,12 @@
 
 #include "engine/atomic.h"
 #include "engine/check.h"
+#include "sync/answer.h"
+#include "sync/connect.h"
+#include "sync/instance.h"
+#include "sync/mutant.h"
+#include "sync/refusal.h"
+#include "sync/sync.h"
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */
 
@@ -329,7 +334,7 @@ bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
 }
 
 bool twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    twi_refused(sync, "a batch", head->error);
+    twi_refusal_report(sync, "a batch", head->error);
     if (head->kind != TWI_ANSWER_UNKNOWN) return twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
     twi_port_count(sync->engine, batches_error, 1);
     sync->lost_logged = true;

@@ -2,6 +2,8 @@
 #include "sync/side.h"
 
 #include "sync/answer.h"
+#include "sync/connect.h"
+#include "sync/pipeline.h"
 #include "sync/sync.h"
 
 static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) {
@@ -19,7 +21,7 @@ static void put(struct twi_sync *sync, const struct twi_side_pending *pending, i
     twi_wire_put_text(&sync->out, pending->is_eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(&sync->out, pending->is_eval ? pending->script->text : pending->script->sha1);
     twi_bytes_add(&sync->out, pending->words.data, pending->words.size);
-    twi_sync_await(sync, TWI_SIDE, NULL, 1);
+    twi_pipeline_await(sync, TWI_SIDE, NULL, 1);
 }
 
 bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms) {

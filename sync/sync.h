@@ -14,18 +14,20 @@
 #include "sync/breaker.h"
 #include "sync/closers.h"
 #include "sync/depth.h"
+#include "sync/lease.h"
 #include "sync/ledger.h"
 #include "sync/link.h"
 #include "sync/live.h"
 #include "sync/pace.h"
 #include "sync/parts.h"
+#include "sync/pipeline.h"
+#include "sync/plain.h"
 #include "sync/poison.h"
 #include "sync/side.h"
 #include "sync/ticket.h"
 #include "sync/url.h"
 #include "sync/wire.h"
 
-#define TWI_LEASES_MAX 32u /* words on leases in flight: each takes Redis some 20 microseconds */
 /* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; leases, each with a WAIT at worst; parts of gauges;
  * side scripts. */
 #define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_PARTS_MAX + TWI_SIDES_MAX)
@@ -37,64 +39,6 @@
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
-enum twi_command {
-    TWI_AUTH,
-    TWI_SELECT,
-    TWI_PING,
-    TWI_INFO,
-    TWI_CONFIG,
-    TWI_REWRITE,
-    TWI_TIME,
-    TWI_WAIT,
-    TWI_LEASE,
-    TWI_LEASE_WAIT,
-    TWI_PARTS_SAID,
-    TWI_SIDE,
-    TWI_OPEN,
-    TWI_BATCH,
-    TWI_PLAIN, /* a batch without a script, of many replies */
-    TWI_REPAIR
-};
-
-struct twi_pending {
-    enum twi_command command;
-    struct twi_batch *batch; /* OPEN, BATCH, PLAIN */
-    uint32_t replies;        /* still to come */
-    int64_t sent_ms;         /* when its last byte went out; 0: not yet */
-    int64_t wall_ms;         /* engine time of that */
-    int64_t sent_us;         /* the same moment, finer; 0: not yet, or not `alone` */
-    uint64_t out_end;        /* where it ends, counted in bytes of this connection */
-    bool alone;              /* nothing else was under way: its answer tells how far Redis is */
-};
-
-/* A batch that goes without a script, while its answers come (plain.c). */
-struct twi_plain {
-    uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
-    uint32_t commands;          /* of all its items */
-    uint32_t kept;              /* items before `item` that are to be sent again, at the front */
-    bool in_multi, refused, turned_away;
-    bool over; /* nothing more is to be said of this item */
-    struct twi_item_answer said;
-    uint32_t unhealed;
-    int64_t redis_ms;
-    uint64_t out_begin; /* where it begins, counted in bytes of this connection */
-    struct twi_bytes repairs;
-    uint32_t repair_count;
-};
-
-/* What was said of leases and is not told yet: a ring, the oldest first (lease.c). */
-struct twi_lease_pending {
-    struct twi_lease_ask ask;
-    struct twi_lease_answer answer; /* of those that are held */
-    char id[33], run[41], life[33]; /* what it names */
-};
-struct twi_lease_link {
-    struct twi_lease_pending ring[TWI_LEASES_MAX];
-    uint32_t first, count;
-    uint32_t held;    /* the first so many are answered, and wait for the replicas */
-    uint32_t waiting; /* replies under way */
-    bool use_eval[2]; /* the next one goes with its script */
-};
 
 struct twi_sync {
     /* set before sharing */
@@ -200,95 +144,7 @@ struct twi_sync {
     _Atomic int64_t acked_ms;        /* any thread: monotonic time of the last acknowledgement; 0: none yet */
 };
 
-/* connect.c: from DOWN to UP, and back */
-void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
-                       int64_t now_ms);                       /* false: the connection was dropped */
-void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
-/* Drops the connection; what was on it is of unknown outcome. `slowly`: nothing heals by itself. */
-void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
-/* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second time. */
-void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
-void twi_refused(struct twi_sync *sync, const char *what, const struct twi_node *error); /* log line and last error */
-
-/* instance.c: which store knows us, and when another instance begins. False: the connection was dropped */
-struct twi_answer_head;
-/* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back. Tests
- * shorten it. */
-extern _Atomic int64_t twi_doubt_ms;
-bool twi_instance_gone(struct twi_sync *sync, int64_t now_ms);
-bool twi_instance_opened(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
-/* The ledger is there, and not ours any more: nobody is to go back to it. */
-bool twi_instance_lose(struct twi_sync *sync, int64_t now_ms, const char *why);
-void twi_instance_at_home(struct twi_sync *sync); /* a store answered that has our ledger */
-void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head); /* its marker */
-void twi_instance_entered(struct twi_sync *sync, const struct twi_answer_head *head,
-                          int64_t now_ms); /* and when it last wrote that it knows us */
-
-/* settle.c: what an answer does to batches and items */
-bool twi_settle_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                      size_t count, int64_t now_ms); /* false: the connection was dropped */
-bool twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
-/* The store has our ledger, at that number: what it lacks is sent again. False: the connection was dropped. */
-bool twi_settle_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
-void twi_settle_give_back(struct twi_batch *batch); /* its items, surely not applied */
-void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason);
-/* Redis refuses it, which is counted and logged once, and known to flushes while it lasts. Returns how long it is to wait. */
-uint32_t twi_settle_poison(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
-                           int64_t now_ms);
-void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
-                     const struct twi_item_answer *said, bool take_total, int64_t now_ms);
-void twi_settle_success(struct twi_sync *sync, int64_t now_ms); /* Redis answers as it should */
-void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms);
-/* A batch was refused and waits; `slowly`: this connection will not change its mind. False: it was dropped. */
-bool twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms);
-
-/* plain.c: merging without a script */
-void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
-bool twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms); /* false: the connection was dropped */
-void twi_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                    size_t count, int64_t now_ms);
-void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
-
-/* audit.c */
-tw_status twi_audit_run(const struct twi_audit *audit);
-
-/* collect.c: from counters to frozen batches */
-void twi_collect(struct twi_sync *sync, int64_t now_ms);
-bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
-uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
-bool twi_sync_is_full(const struct twi_sync *sync); /* as many as may be sent now: nothing more is frozen */
-
-/* lease.c */
-void twi_lease_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
-                     int64_t now_ms); /* false: the connection was dropped */
-void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer);
-void twi_lease_dropped(struct twi_sync *sync); /* what is under way will not be answered */
-
-/* parts.c: gauges, and what is held */
-bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items,
-                    size_t count); /* false: no memory, none taken */
-void twi_parts_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
-                     int64_t now_ms);          /* false: the connection was dropped */
-void twi_parts_dropped(struct twi_sync *sync); /* what is under way will not be answered */
-void twi_parts_free(struct twi_sync *sync);
-
-/* replicas.c */
-void twi_replicas_put(struct twi_sync *sync); /* the question alone; whoever puts it awaits the answer */
-void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms);  /* behind what was just put into `out` */
-void twi_replicas_step(struct twi_sync *sync, int64_t now_ms); /* asks again, where nothing is under way */
-void twi_replicas_answered(struct twi_sync *sync, const struct twi_node *answer, int64_t now_ms);
-bool twi_replicas_hold(const struct twi_sync *sync); /* the window is full of what is not on the replicas */
-
-/* turn.c */
-void twi_sync_turn(struct twi_sync *sync);
 uint64_t twi_sync_random(struct twi_sync *sync);
 void twi_sync_fill_random(void *sync, void *out, size_t size);
-/* Notes that a command was put into `out` and awaits its reply, or so many. */
-void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies);
-void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms);
 
 #endif

@@ -5,62 +5,23 @@
  * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
  * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`.
  * Always true: at the end of a turn fd, wants_write and wake_ms tell what to wait for. */
-#include "sync/sync.h"
+#include "sync/turn.h"
 
 #include <string.h>
 
 #include "engine/atomic.h"
 #include "engine/check.h"
-#include "sync/mutant.h"
+#include "sync/collect.h"
+#include "sync/connect.h"
+#include "sync/plain.h"
+#include "sync/replicas.h"
+#include "sync/settle.h"
+#include "sync/sync.h"
 
 #define LATE_MS 5 /* less than that is no lateness: a scheduler's, a clock's grain */
 #define LATE_TIMES 9
 
-uint64_t twi_sync_random(struct twi_sync *sync) {
-    uint64_t bits;
-    twi_port_random(sync->engine, &bits, sizeof bits);
-    return bits;
-}
-
-void twi_sync_fill_random(void *sync, void *out, size_t size) {
-    twi_port_random(((struct twi_sync *)sync)->engine, out, size);
-}
-
 /* ---- out --------------------------------------------------------------------------------------------------------- */
-
-void twi_sync_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies) {
-    twi_check(sync->pending_count < TWI_PENDING_MAX);
-    bool alone = sync->pending_count == 0;
-    struct twi_pending *pending = &sync->pending[(sync->pending_first + sync->pending_count++) % TWI_PENDING_MAX];
-    *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies, .alone = alone};
-    pending->out_end = sync->out_sent + (sync->out.size - sync->out_at);
-}
-
-void twi_sync_send_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms) {
-    bool opens = command == TWI_OPEN;
-    struct twi_envelope envelope = {
-        .eval = sync->use_eval,
-        .ledger_name = opens ? sync->candidate.name : sync->ledger.name,
-        .ledger_size = opens ? sync->candidate.name_size : sync->ledger.name_size,
-        .marker_name = sync->marker_name,
-        .marker_name_size = sync->marker_name_size,
-        .marker = opens ? sync->candidate.marker : sync->ledger.marker,
-        .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
-    };
-    TWI_MUTATE(TWI_MUTANT_LAPSED, envelope.ledger_ttl_ms = 1000);
-    TWI_MUTATE(TWI_MUTANT_THAWED, twi_mutant_thaw(sync, batch));
-    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-    twi_batch_encode(batch, &envelope, &sync->out);
-    if (sync->out.failed) { /* half a command stands there: nothing after it would be understood */
-        twi_connect_drop(sync, now_ms, false, "no memory");
-        return;
-    }
-    sync->use_eval = false;
-    batch->copies_open++;
-    batch->sent_ms = now_ms;
-    twi_sync_await(sync, command, batch, 1);
-    if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
-}
 
 /* How many batches may be in flight: as many as the way asks for, or one to try with, or none before the back-off is over. */
 static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
@@ -85,7 +46,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
         sync->sent_number = batch->number;
         if (sync->merge == TW_MERGE_SCRIPT)
-            twi_sync_send_batch(sync, batch, TWI_BATCH, now_ms);
+            twi_pipeline_batch(sync, batch, TWI_BATCH, now_ms);
         else
             twi_plain_send(sync, batch, now_ms);
     }

@@ -10,6 +10,8 @@
 
 #include "tests/sim/fake_port.h"
 
+#include "sync/collect.h"
+#include "sync/instance.h"
 #include "sync/sync.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* offset_test.c -- twi_settle_clock(): what the engine takes for the difference between Redis's clock and its own. */
 #include "tests/support/support.h"
 
+#include "sync/settle.h"
 #include "sync/sync.h"
 
 #define START_MS INT64_C(1700000000000)

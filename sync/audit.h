@@ -1,0 +1,9 @@
+/* audit.h -- what Redis holds, compared with what it should. See audit.c. */
+#ifndef TWI_SYNC_AUDIT_H
+#define TWI_SYNC_AUDIT_H
+
+#include "engine/port.h"
+
+tw_status twi_audit_run(const struct twi_audit *audit);
+
+#endif
