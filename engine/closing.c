@@ -15,7 +15,6 @@
 #define REFUSED_MS 5000
 #define PASSED_MS 5000 /* how long others have the first choice */
 #define FLOOR_ALL (INT64_C(1) << 52)
-#define FOREIGN_ROOM_MIN 64u
 
 _Atomic int64_t twi_close_life_ms =
     30000; /* engines are back 10 s at most after Redis is; a hook may take half of this */
@@ -48,6 +47,7 @@ static struct twi_closer *make_closer(tw_engine *engine, struct twi_generation *
     struct twi_closer *closer = calloc(1, sizeof *closer);
     if (closer == NULL) return NULL;
     closer->generation = generation;
+    twi_closing_keys_begin(&closer->foreign, generation);
     closer->start_ms = generation->start_ms;
     closer->lists_only = !has_hook(family);
     closer->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
@@ -56,11 +56,6 @@ static struct twi_closer *make_closer(tw_engine *engine, struct twi_generation *
     closer->next = family->closing.closers;
     family->closing.closers = closer;
     return closer;
-}
-
-static void free_closer(struct twi_closer *closer) {
-    free(closer->foreign);
-    free(closer);
 }
 
 /* They are few: windows that are over, and not yet closed. */
@@ -75,8 +70,9 @@ static void end(struct twi_closer *closer) {
     struct twi_closer **link = &closer->generation->family->closing.closers;
     while (*link != closer) link = &(*link)->next;
     *link = closer->next;
+    twi_closing_keys_end(&closer->foreign);
     closer->state = TWI_CLOSER_OVER;
-    if (!closer->in_flight) free_closer(closer);
+    if (!closer->in_flight) free(closer);
 }
 
 static void keep(struct tw_family *family, int64_t start_ms) {
@@ -149,65 +145,17 @@ void twi_closing_free(struct tw_family *family) {
     while (family->closing.closers != NULL) {
         struct twi_closer *closer = family->closing.closers;
         family->closing.closers = closer->next;
-        free_closer(closer);
+        twi_closing_keys_end(&closer->foreign);
+        free(closer);
     }
 }
 
 /* ---- keys that only others counted ---- */
 
-static uint64_t hash_of(tw_engine *engine, tw_key key) {
-    return engine->hash(&engine->secret, key.data, key.size);
-}
-
-/* The key's place in the table of lines, or the free one where it belongs. */
-static uint32_t *place_of(tw_engine *engine, const struct twi_closer *closer, tw_key key) {
-    uint32_t mask = closer->foreign_room - 1, i = (uint32_t)hash_of(engine, key) & mask;
-    for (; closer->foreign[i] != 0; i = (i + 1) & mask) {
-        struct twi_cell *cell = twi_arena_at(&engine->arena, closer->foreign[i]);
-        if ((twi_load_relaxed(&cell->meta) & TWI_META_SIZE) == key.size && twi_key_equal(cell->key, key.data, key.size))
-            break;
-    }
-    return &closer->foreign[i];
-}
-
-static bool grow_foreign(tw_engine *engine, struct twi_closer *closer) {
-    if (closer->foreign_count * 4 < closer->foreign_room * 3) return true;
-    struct twi_closer larger = {.foreign_room =
-                                    closer->foreign_room != 0 ? closer->foreign_room * 2 : FOREIGN_ROOM_MIN};
-    larger.foreign = calloc(larger.foreign_room, sizeof *larger.foreign);
-    if (larger.foreign == NULL) return false;
-    for (uint32_t i = 0; i < closer->foreign_room; i++) {
-        if (closer->foreign[i] == 0) continue;
-        struct twi_cell *cell = twi_arena_at(&engine->arena, closer->foreign[i]);
-        tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
-        *place_of(engine, &larger, key) = closer->foreign[i];
-    }
-    free(closer->foreign);
-    closer->foreign = larger.foreign;
-    closer->foreign_room = larger.foreign_room;
-    return true;
-}
-
-/* False: no memory. */
-static bool take_foreign(tw_engine *engine, struct twi_closer *closer, tw_key key) {
-    struct twi_generation *generation = closer->generation;
-    struct twi_wanted wanted = twi_wanted(hash_of(engine, key), key);
-    if (twi_table_find(&engine->arena, generation, &wanted) != NULL) return true;
-    if (!grow_foreign(engine, closer)) return false;
-    uint32_t *place = place_of(engine, closer, key);
-    if (*place != 0) return true;
-    struct twi_cell *cell = twi_table_revive(&engine->arena, generation, key, 0, 0);
-    if (cell == NULL) return false;
-    *place = twi_arena_line(&engine->arena, cell);
-    closer->foreign_count++;
-    (void)twi_add_relaxed(&generation->keys, 1);
-    return true;
-}
-
 void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name) {
     struct twi_closer *closer = say->closer;
     if (closer == NULL || closer->state != TWI_CLOSER_READ || name.size == 0 || name.size > TW_KEY_SIZE_MAX) return;
-    if (take_foreign(engine, closer, name) || closer->is_short) return;
+    if (twi_closing_keys_add(engine, &closer->foreign, name) || closer->is_short) return;
     closer->is_short = true;
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_MEMORY,
                  "no memory for all keys that other engines counted in a window of family \"%s\"",
@@ -226,14 +174,6 @@ void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say,
     if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->is_adopted = true;
     twi_section_leave(self);
     (void)engine; /* its turn */
-}
-
-struct twi_cell *twi_closing_find(struct twi_generation *generation, tw_key key) {
-    const struct twi_closer *closer = twi_closer_of(generation);
-    tw_engine *engine = generation->family->engine;
-    if (closer == NULL || closer->foreign_count == 0) return NULL;
-    uint32_t line = *place_of(engine, closer, key);
-    return line != 0 ? twi_arena_at(&engine->arena, line) : NULL;
 }
 
 /* ---- the window's steps ---- */
@@ -695,7 +635,7 @@ void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
     int64_t now_ms = engine->turn_mono_ms;
     if (closer != NULL) closer->in_flight = false;
     if (closer != NULL && closer->state == TWI_CLOSER_OVER) {
-        free_closer(closer);
+        free(closer);
         closer = NULL;
     }
     if (heard) hear(say->family, answer);

@@ -16,6 +16,7 @@
 #ifndef TWI_CLOSING_H
 #define TWI_CLOSING_H
 
+#include "engine/closing_keys.h"
 #include "engine/family.h"
 
 enum twi_closer_state {
@@ -45,15 +46,13 @@ struct twi_closer {
     bool left_to_others; /* another engine has claimed it, as last told */
     bool is_noted;       /* that nobody will be told of what came too late */
     bool is_short;       /* the hook will not get all: no memory for others' keys, or totals that did not come */
-    struct twi_cursor cursor, page; /* a walk; where the page that is under way began */
-    char scan[24];                  /* how far others' names are read */
-    int64_t at_ms;                  /* monotonic, as all here: there is something to say */
-    int64_t claim_ms;               /* the claim holds until then */
-    int64_t chosen_ms, totals_ms;   /* since when */
-    uint64_t acked_units;           /* OWES: what Redis had acknowledged when it was closed */
-    /* Records of keys that only others counted: lines, by hash; read by the hook as well (twi_closing_find). */
-    uint32_t *foreign;
-    uint32_t foreign_count, foreign_room;
+    struct twi_cursor cursor, page;  /* a walk; where the page that is under way began */
+    char scan[24];                   /* how far others' names are read */
+    int64_t at_ms;                   /* monotonic, as all here: there is something to say */
+    int64_t claim_ms;                /* the claim holds until then */
+    int64_t chosen_ms, totals_ms;    /* since when */
+    uint64_t acked_units;            /* OWES: what Redis had acknowledged when it was closed */
+    struct twi_closing_keys foreign; /* that only others counted; read by the hook as well */
 };
 
 /* The window's; NULL: none yet, or none any more. */
@@ -82,9 +81,6 @@ void twi_closing_note_untold(struct twi_generation *generation, const char *why)
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
 /* Redis has lost what it had: nothing that was said of the window counts any more. */
 void twi_closing_again(struct twi_generation *generation);
-
-/* The record of a key that only others counted. In a hook, in the turn's thread. NULL: there is none. */
-struct twi_cell *twi_closing_find(struct twi_generation *generation, tw_key key);
 
 /* Something that was said of the family is not answered yet. */
 bool twi_closing_is_busy(const struct tw_family *family);

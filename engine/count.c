@@ -1,7 +1,8 @@
 /* count.c -- see count.h: lives, and first inserts. */
 #include "engine/count.h"
 
-#include "engine/closing.h"
+#include "engine/closing_keys.h"
+#include "engine/contention.h"
 #include "engine/packed.h"
 #include "engine/stripe.h"
 #include "engine/window.h"
@@ -123,7 +124,7 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     if (packed == 0) {
         struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
         if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->telling) == call->self))
-            cell = twi_closing_find(generation, call->wanted.key);
+            cell = twi_closing_keys_find(generation, call->wanted.key);
         return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
     }
     tw_key key = call->wanted.key;

@@ -13,6 +13,7 @@
 #include "engine/options.h"
 #include "engine/overshoot.h"
 #include "engine/random.h"
+#include "engine/reserve.h"
 #include "engine/roster.h"
 #include "engine/stats.h"
 #include "engine/stripe.h"
@@ -162,6 +163,22 @@ static void free_engine(tw_engine *engine) {
     free(engine);
 }
 
+/* An engine, and those parts of it whose types only those who work on them know. */
+struct whole {
+    struct tw_engine engine;
+    struct twi_book book;
+    struct twi_holds holds;
+};
+
+static tw_engine *make_engine(void) {
+    struct whole *whole = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *whole + 127) & ~(size_t)127);
+    if (whole == NULL) return NULL;
+    memset((void *)whole, 0, sizeof *whole);
+    whole->engine.book = &whole->book;
+    whole->engine.holds = &whole->holds;
+    return &whole->engine;
+}
+
 static bool copy_text(const char **text) {
     if (*text == NULL) return true;
     *text = strdup(*text);
@@ -217,9 +234,8 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     if (status != TW_OK) return status;
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     twi_reclaim_set_on_fork(renew_all);
-    tw_engine *engine = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *engine + 127) & ~(size_t)127);
+    tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    memset((void *)engine, 0, sizeof *engine);
     engine->transport = transport;
     engine->transport_ctx = transport_ctx;
     engine->opening = true;
@@ -304,6 +320,7 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     if (!drained) twi_lost_report_unsent(engine);
     for (struct tw_family *family = twi_load_relaxed(&engine->families), *next; family != NULL; family = next) {
         next = twi_load_relaxed(&family->next);
+        twi_closing_free(family);
         twi_family_free(family);
     }
     free_engine(engine);

@@ -13,12 +13,10 @@
 #include "engine/clock.h"
 #include "engine/delayed.h"
 #include "engine/hash.h"
-#include "engine/hold.h"
 #include "engine/leases.h"
 #include "engine/port.h"
 #include "engine/reclaim.h"
 #include "engine/report.h"
-#include "engine/reserve.h"
 #include "engine/restore.h"
 #include "engine/signal.h"
 #include "engine/table.h"
@@ -60,6 +58,9 @@ struct twi_auditor {
     pthread_mutex_t lock;
     pthread_cond_t wake;
 };
+
+struct twi_book;
+struct twi_holds;
 
 struct tw_engine {
     /* set before sharing, then read by all */
@@ -116,8 +117,8 @@ struct tw_engine {
     int64_t unsent_look_ms;               /* monotonic: unsent_keys is sampled again then */
     struct twi_delayed delayed;
     struct twi_restore restore;
-    struct twi_book book;   /* under its own lock */
-    struct twi_holds holds; /* under its own lock */
+    struct twi_book *book;   /* reserve.h; under its own lock */
+    struct twi_holds *holds; /* hold.h; under its own lock */
     int64_t
         forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
     uint32_t retired;   /* unlinked generations, by next_all */

@@ -33,9 +33,10 @@ struct twi_limit_lines {
 #define TWI_CLOSED_KEPT 8u
 struct twi_family_closing {
     struct twi_closer *closers;
-    bool in_flight; /* a word that is of no window */
-    bool known;     /* Redis has been told that we are there */
-    bool came;      /* and has told which windows were told before their time */
+    struct twi_closing_keys *foreign; /* keys that others counted, of the windows of closers (closing_keys.h) */
+    bool in_flight;                   /* a word that is of no window */
+    bool known;                       /* Redis has been told that we are there */
+    bool came;                        /* and has told which windows were told before their time */
     bool left;
     int64_t at_ms;                   /* monotonic, as all here: the next word */
     int64_t heard_ms;                /* the last answer; 0: none yet */

@@ -10,27 +10,7 @@
  * them up splits under a new node of 256 entries. */
 #include "engine/grow.h"
 
-#include "engine/table.h"
-
-uint32_t twi_piece_take(struct twi_arena *arena, struct twi_generation *generation, uint32_t lines) {
-    struct twi_quota *quota = generation->quota;
-    int64_t bytes = (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
-    int64_t bound = twi_load_relaxed(&quota->bytes_max);
-    int64_t used = twi_add_relaxed(&quota->bytes, bytes) + bytes;
-    uint32_t line = bound != 0 && used > bound ? 0 : twi_arena_take(arena, lines);
-    if (line == 0)
-        (void)twi_sub_relaxed(&quota->bytes, bytes);
-    else
-        (void)twi_add_relaxed(&generation->bytes, bytes);
-    return line;
-}
-
-void twi_piece_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t line, uint32_t lines) {
-    int64_t bytes = (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
-    (void)twi_sub_relaxed(&generation->quota->bytes, bytes);
-    (void)twi_sub_relaxed(&generation->bytes, bytes);
-    twi_arena_give(arena, line, lines);
-}
+#include "engine/record.h"
 
 static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
     void *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -233,12 +213,6 @@ int64_t twi_index_bytes(uint64_t keys_expected) {
     return words * (TWI_LINE_BYTES / 8) + (words << TWI_LEAF_LOG2_MAX) * 8;
 }
 
-int64_t twi_piece_room(const struct twi_arena *arena, struct twi_quota *quota) {
-    int64_t left = (int64_t)arena->bytes_max - twi_arena_bytes_used(arena);
-    int64_t most = twi_load_relaxed(&quota->bytes_max), share = most - twi_load_relaxed(&quota->bytes);
-    return most != 0 && share < left ? share : left;
-}
-
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected) {
     uint32_t bits = forecast_bits(keys_expected);
     uint64_t root;
@@ -272,12 +246,17 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
     return *next == 1u << bits;
 }
 
-void twi_chunk_begin(struct twi_arena *arena, struct twi_generation *generation, struct twi_chunk *chunk, uint32_t kind,
-                     uint32_t lines) {
-    bool synced = generation->synced;
-    uint32_t capacity = kind == 0 && synced ? (lines - 1) / 3 * 2 : (lines - 1) / twi_kinds[kind].lines;
-    chunk->capacity = synced && capacity > TWI_CHUNK_MARKS * 64 ? TWI_CHUNK_MARKS * 64 : capacity;
-    chunk->kind = (uint8_t)kind;
-    chunk->lines = (uint16_t)lines;
-    chunk->generation = twi_arena_line(arena, generation);
+struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
+                                        const struct twi_wanted *wanted) {
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
+        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the
+         * copy. */
+        uint64_t next = twi_load_acquire(&leaf->next);
+        if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
+    }
 }

@@ -1,7 +1,6 @@
 /* hold_book.c -- see hold.h. Chains by key, and one list of all in the order in which they were said. */
 #include "engine/hold_book.h"
 
-#include "engine/gauge.h"
 #include "engine/hold.h"
 
 #include "engine/family.h"
@@ -41,8 +40,8 @@ static uint32_t index_lines(uint32_t log2) {
 }
 
 static uint32_t *chain_of(tw_engine *engine, uint64_t hash) {
-    struct index *index = twi_arena_at(&engine->arena, engine->holds.index);
-    return &index->chains[hash & ((UINT64_C(1) << engine->holds.index_log2) - 1)];
+    struct index *index = twi_arena_at(&engine->arena, engine->holds->index);
+    return &index->chains[hash & ((UINT64_C(1) << engine->holds->index_log2) - 1)];
 }
 
 static void link_chain(tw_engine *engine, struct entry *entry) {
@@ -53,7 +52,7 @@ static void link_chain(tw_engine *engine, struct entry *entry) {
 
 /* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
 static bool make_index(tw_engine *engine) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     if (holds->index != 0 && holds->entries < UINT64_C(1) << holds->index_log2) return true;
     uint32_t old = holds->index, old_log2 = holds->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
     uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
@@ -67,13 +66,13 @@ static bool make_index(tw_engine *engine) {
 }
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     *(entry->older != 0 ? &entry_at(engine, entry->older)->newer : &holds->first) = entry->newer;
     *(entry->newer != 0 ? &entry_at(engine, entry->newer)->older : &holds->last) = entry->older;
 }
 
 static void link_last(tw_engine *engine, struct entry *entry) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = holds->last;
     entry->newer = 0;
@@ -82,7 +81,7 @@ static void link_last(tw_engine *engine, struct entry *entry) {
 }
 
 static void link_first(tw_engine *engine, struct entry *entry) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = 0;
     entry->newer = holds->first;
@@ -95,7 +94,7 @@ static void free_entry(tw_engine *engine, struct entry *entry) {
     while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next;
     *link = entry->next;
     unlink_list(engine, entry);
-    engine->holds.entries--;
+    engine->holds->entries--;
     twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
@@ -115,7 +114,7 @@ size_t twi_holds_set(const tw_family *family, tw_key key, char *out) {
 }
 
 void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     pthread_mutex_lock(&holds->lock);
     (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, holds->instance, ++holds->number);
     pthread_mutex_unlock(&holds->lock);
@@ -124,7 +123,7 @@ void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
 bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool said) {
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
-    pthread_mutex_lock(&engine->holds.lock);
+    pthread_mutex_lock(&engine->holds->lock);
     uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
     if (line != 0) {
         struct entry *entry = entry_at(engine, line);
@@ -140,56 +139,56 @@ bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool sai
             link_last(engine, entry);
         else
             link_first(engine, entry);
-        engine->holds.entries++;
+        engine->holds->entries++;
     }
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_unlock(&engine->holds->lock);
     return line != 0;
 }
 
 bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
-    pthread_mutex_lock(&engine->holds.lock);
-    uint32_t at = engine->holds.index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    pthread_mutex_lock(&engine->holds->lock);
+    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     while (at != 0 && !is_of(entry_at(engine, at), family, key)) at = entry_at(engine, at)->next;
     if (at != 0) {
         memcpy(member, entry_at(engine, at)->member, TWI_HOLD_MEMBER_MAX);
         *statement = entry_at(engine, at)->statement;
         free_entry(engine, entry_at(engine, at));
     }
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_unlock(&engine->holds->lock);
     return at != 0;
 }
 
 bool twi_holds_were_told(tw_engine *engine, uint64_t statement) {
-    pthread_mutex_lock(&engine->holds.lock);
-    bool told = engine->holds.told >= statement;
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_lock(&engine->holds->lock);
+    bool told = engine->holds->told >= statement;
+    pthread_mutex_unlock(&engine->holds->lock);
     return told;
 }
 
 int64_t twi_holds_count(tw_family *family, tw_key key) {
     tw_engine *engine = family->engine;
     int64_t count = 0;
-    pthread_mutex_lock(&engine->holds.lock);
-    uint32_t at = engine->holds.index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    pthread_mutex_lock(&engine->holds->lock);
+    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
     for (; at != 0; at = entry_at(engine, at)->next) count += is_of(entry_at(engine, at), family, key);
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_unlock(&engine->holds->lock);
     return count;
 }
 
 void twi_holds_forget(tw_engine *engine, const tw_family *family) {
-    pthread_mutex_lock(&engine->holds.lock);
-    for (uint32_t at = engine->holds.first, next; at != 0; at = next) {
+    pthread_mutex_lock(&engine->holds->lock);
+    for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
         next = entry_at(engine, at)->newer;
         if (entry_at(engine, at)->family == family) free_entry(engine, entry_at(engine, at));
     }
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_unlock(&engine->holds->lock);
 }
 
 /* ---- saying it again (port.h) ---- */
 
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
     pthread_mutex_lock(&holds->lock);
     struct entry *entry = holds->first != 0 ? entry_at(engine, holds->first) : NULL;
@@ -208,27 +207,27 @@ bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
 }
 
 void twi_port_holds_sent(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds.lock);
-    engine->holds.sent++;
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->sent++;
+    pthread_mutex_unlock(&engine->holds->lock);
 }
 
 void twi_port_holds_told(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds.lock);
-    engine->holds.told++;
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->told++;
+    pthread_mutex_unlock(&engine->holds->lock);
 }
 
 void twi_holds_again(tw_engine *engine) {
-    pthread_mutex_lock(&engine->holds.lock);
-    engine->holds.again_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
-    pthread_mutex_unlock(&engine->holds.lock);
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->again_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
+    pthread_mutex_unlock(&engine->holds->lock);
 }
 
 /* ---- the engine's side ---- */
 
 void twi_holds_make(tw_engine *engine) {
-    struct twi_holds *holds = &engine->holds;
+    struct twi_holds *holds = engine->holds;
     uint64_t random[2];
     *holds = (struct twi_holds){.again_from_ms = INT64_MIN};
     pthread_mutex_init(&holds->lock, NULL);
@@ -237,5 +236,5 @@ void twi_holds_make(tw_engine *engine) {
 }
 
 void twi_holds_unmake(tw_engine *engine) {
-    pthread_mutex_destroy(&engine->holds.lock);
+    pthread_mutex_destroy(&engine->holds->lock);
 }

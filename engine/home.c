@@ -1,7 +1,7 @@
 /* home.c -- see home.h: building a home, taking records from it, giving it back. */
 #include "engine/home.h"
 
-#include "engine/grow.h"
+#include "engine/record.h"
 
 /* Windows that fit the second-level cache or so get a quarter more records than keys, so that nearly every key finds room
  * in its group; larger ones, whose memory counts, as many as keys, and 2 in 100 more. */

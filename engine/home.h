@@ -21,8 +21,8 @@
 #ifndef TWI_HOME_H
 #define TWI_HOME_H
 
+#include "engine/layout.h"
 #include "engine/reclaim.h"
-#include "engine/table.h"
 
 #define TWI_HOME_GROUP 16u
 #define TWI_HOME_LINE_GROUPS (TWI_LINE_BYTES / TWI_HOME_GROUP) /* neighbours: their tags share a line */

@@ -8,6 +8,7 @@
  * twi_add_slow(), which begins again and knows every case. A striped counter goes to stripe.c, which is as short.
  * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
 #include "engine/api.h"
+#include "engine/contention.h"
 #include "engine/count.h"
 #include "engine/dirty.h"
 #include "engine/stripe.h"

@@ -8,7 +8,7 @@
  * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
 #include "engine/lease.h"
 
-#include "engine/grow.h"
+#include "engine/record.h"
 #include "engine/refund.h"
 
 #define REASK_MS 1000 /* how old "sold out" becomes before it is asked for anew: others may have refunded */
@@ -22,7 +22,7 @@ static bool is_bad(int64_t n, int64_t limit) {
 static void enlist(const struct twi_arena *arena, struct twi_generation *generation, struct twi_lease *lease) {
     uint32_t line = twi_arena_line(arena, lease), head = twi_load_relaxed(&generation->leases);
     do {
-        lease->older = head;
+        lease->attached.older = head;
     } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
 }
 
@@ -43,20 +43,6 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
     bool entered = twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell); /* J1, pairs with J2 */
     TWI_RACE_POINT(lease_entered);
     return entered ? lease : twi_lease_of(place->cell);
-}
-
-bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    uint32_t line = twi_load_acquire(&generation->leases); /* J4 */
-    while (line != 0) {
-        struct twi_lease *lease = twi_arena_at(arena, line);
-        uint32_t older = lease->older;
-        if (*work < TWI_LEASE_LINES) return false;
-        *work -= TWI_LEASE_LINES;
-        twi_store_relaxed(&generation->leases, older);
-        twi_piece_give(arena, generation, line, TWI_LEASE_LINES);
-        line = older;
-    }
-    return true;
 }
 
 /* ---- asking ---- */

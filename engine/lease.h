@@ -22,11 +22,13 @@ struct twi_lease {
     _Atomic int64_t told_spent;                   /* what Redis last said: of all instances */
     _Atomic int64_t told_ms;                      /* monotonic, of that, << 1 | 1; 0: nothing yet */
     _Atomic uint32_t next_asked;
-    _Atomic uint8_t listed;   /* on the engine's list of leases that the turn is to look at */
-    _Atomic uint8_t warm;     /* tw_warm(): kept although idle, until it is spent from */
-    _Atomic uint8_t cold;     /* one of the engine's cold ones */
-    _Atomic uint8_t refunded; /* units came back here */
-    /* the turn's own */
+    _Atomic uint8_t listed;       /* on the engine's list of leases that the turn is to look at */
+    _Atomic uint8_t warm;         /* tw_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t cold;         /* one of the engine's cold ones */
+    _Atomic uint8_t refunded;     /* units came back here */
+    struct twi_attached attached; /* of the generation; set before it is shared */
+    uint32_t next_active;
+    /* the turn's own, as next_active */
     int64_t granted, returned;            /* cumulative: as Redis told, as we say */
     int64_t said_returned, said_spent;    /* as Redis has acknowledged */
     int64_t sent_returned;                /* as it was said last, heard or not */
@@ -40,11 +42,12 @@ struct twi_lease {
     _Atomic int64_t stranded; /* in leases of engines that are gone; callers read it */
     uint64_t name_hash;
     uint32_t generation, cell; /* lines */
-    uint32_t older;            /* of the generation; set before it is shared */
-    uint32_t next_active;
     bool active, in_flight, owes, restate, wanted;
 };
 #define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
+static_assert(sizeof(struct twi_lease) == TWI_ATTACHED_LINES * TWI_LINE_BYTES &&
+                  offsetof(struct twi_lease, attached) == TWI_LINE_BYTES,
+              "the generation gives leases back (table.h)");
 
 /* lease.c: tw_acquire() of a hard family with Redis. */
 twi_hot_acquire twi_lease_acquire;
@@ -55,8 +58,5 @@ TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
 }
 /* Has the turn look at a lease. Any thread, inside a section; no system call: the turn comes by itself. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
-
-/* Gives back what the leases of a generation took. */
-bool twi_leases_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

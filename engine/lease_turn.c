@@ -435,7 +435,7 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
     if (is_over(engine, generation)) return;
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = lease_at(engine, line);
-        line = lease->older;
+        line = lease->attached.older;
         if (lease->granted == 0 && lease->returned == 0) continue;
         if (!lease->restate) engine->leases.restating++;
         lease->restate = true;
@@ -582,7 +582,7 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
     }
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = lease_at(engine, line);
-        line = lease->older;
+        line = lease->attached.older;
         said_again(engine, lease);
         no_longer_cold(engine, lease);
         set_stranded(engine, lease, 0);
@@ -608,7 +608,7 @@ bool twi_leases_are_over(tw_engine *engine) {
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = lease_at(engine, line);
-        line = lease->older;
+        line = lease->attached.older;
         set_stranded(engine, lease, 0);
     }
 }

@@ -4,6 +4,7 @@
  * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
 #include "engine/limit.h"
 
+#include "engine/contention.h"
 #include "engine/count.h"
 #include "engine/dirty.h"
 #include "engine/overshoot.h"

@@ -1,7 +1,7 @@
 /* packed.c -- see packed.h: building, finding, walking, giving back. */
 #include "engine/packed.h"
 
-#include "engine/grow.h"
+#include "engine/record.h"
 
 #include <string.h>
 

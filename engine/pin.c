@@ -6,6 +6,7 @@
  * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
  * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
 #include "engine/api.h"
+#include "engine/contention.h"
 #include "engine/stripe.h"
 
 #include "engine/count.h"

@@ -61,19 +61,19 @@ static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
 }
 
 static void note_next(struct tw_engine *engine) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     twi_store_relaxed(&book->next_ms, book->due != 0 ? entry_at(engine, book->due)->wake_ms : INT64_MAX); /* a hint */
 }
 
 static void push(tw_engine *engine, struct entry *entry) {
     entry->child = entry->sibling = 0;
-    engine->book.due = meld(engine, engine->book.due, twi_arena_line(&engine->arena, entry));
+    engine->book->due = meld(engine, engine->book->due, twi_arena_line(&engine->arena, entry));
     note_next(engine);
 }
 
 /* The children of the old root are melded two and two, and then all of them from the last on. */
 static struct entry *pop(tw_engine *engine) {
-    struct entry *root = entry_at(engine, engine->book.due);
+    struct entry *root = entry_at(engine, engine->book->due);
     uint32_t pairs = 0;
     for (uint32_t a = root->child; a != 0;) {
         uint32_t b = entry_at(engine, a)->sibling, rest = b != 0 ? entry_at(engine, b)->sibling : 0;
@@ -91,7 +91,7 @@ static struct entry *pop(tw_engine *engine) {
         whole = meld(engine, whole, pairs);
         pairs = next;
     }
-    engine->book.due = whole;
+    engine->book->due = whole;
     note_next(engine);
     return root;
 }
@@ -104,8 +104,8 @@ static uint32_t index_lines(uint32_t log2) {
 }
 
 static uint32_t *chain_of(tw_engine *engine, uint64_t number, bool by_buyer) {
-    struct index *index = twi_arena_at(&engine->arena, engine->book.index);
-    uint32_t log2 = engine->book.index_log2;
+    struct index *index = twi_arena_at(&engine->arena, engine->book->index);
+    uint32_t log2 = engine->book->index_log2;
     return &index->chains[(number & ((UINT64_C(1) << log2) - 1)) + (by_buyer ? UINT64_C(1) << log2 : 0)];
 }
 
@@ -136,7 +136,7 @@ static void unlink_buyer(tw_engine *engine, struct entry *entry) {
 
 /* Reservations take at most half of the memory, chains included: a flood of them leaves counters the other half. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     if (book->bytes + bytes > engine->arena.bytes_max / 2) return 0;
     uint32_t line = twi_arena_take(&engine->arena, lines);
@@ -145,13 +145,13 @@ static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
 }
 
 static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
-    engine->book.bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    engine->book->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     twi_arena_give(&engine->arena, line, lines);
 }
 
 /* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
 static bool make_index(tw_engine *engine) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
     uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
     uint32_t line = take_piece(engine, index_lines(log2));
@@ -170,7 +170,7 @@ static bool make_index(tw_engine *engine) {
 }
 
 static struct entry *find_serial(tw_engine *engine, uint64_t serial) {
-    if (engine->book.index == 0) return NULL;
+    if (engine->book->index == 0) return NULL;
     uint32_t at = *chain_of(engine, serial, false);
     while (at != 0 && entry_at(engine, at)->serial != serial) at = entry_at(engine, at)->next_by_serial;
     return at != 0 ? entry_at(engine, at) : NULL;
@@ -188,7 +188,7 @@ static uint64_t hash_buyer(const struct twi_order *order) {
 
 static struct entry *find_buyer(const struct twi_order *order, int64_t start_ms) {
     tw_engine *engine = order->family->engine;
-    if (order->buyer.size == 0 || engine->book.index == 0) return NULL;
+    if (order->buyer.size == 0 || engine->book->index == 0) return NULL;
     for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
         struct entry *entry = entry_at(engine, at);
         if (entry->family == order->family && entry->start_ms == start_ms && same_bytes(key_of(entry), order->key) &&
@@ -201,7 +201,7 @@ static struct entry *find_buyer(const struct twi_order *order, int64_t start_ms)
 static void forget(tw_engine *engine, struct entry *entry) {
     unlink_buyer(engine, entry);
     unlink_serial(engine, entry);
-    engine->book.entries--;
+    engine->book->entries--;
     give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
@@ -245,7 +245,7 @@ static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
 
 /* True: there may be more. */
 static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     for (uint32_t count = 0; count < count_max; count++) {
         if (book->due == 0 || entry_at(engine, book->due)->wake_ms > mono_ms) return false;
         wake(engine, pop(engine), mono_ms);
@@ -282,7 +282,7 @@ static void tell_buyer(const struct entry *has, int64_t mono_ms, tw_verdict *ver
 
 /* The stock is out. Something may come back when the next hold ends, of whichever key. */
 static void tell_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
-    uint32_t due = engine->book.due;
+    uint32_t due = engine->book->due;
     if (due == 0 || verdict->retry_after_ms < 0) return;
     int64_t left_ms = entry_at(engine, due)->wake_ms - mono_ms;
     if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
@@ -307,7 +307,7 @@ static tw_status take_units(const struct twi_order *order, int64_t mono_ms, tw_v
 
 static tw_status reserve_locked(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
     tw_engine *engine = order->family->engine;
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
     struct entry *entry = make_entry(order);
@@ -334,9 +334,9 @@ tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *toke
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    pthread_mutex_lock(&engine->book.lock);
+    pthread_mutex_lock(&engine->book->lock);
     tw_status status = reserve_locked(order, token, verdict);
-    pthread_mutex_unlock(&engine->book.lock);
+    pthread_mutex_unlock(&engine->book->lock);
     return status;
 }
 
@@ -347,11 +347,11 @@ static tw_status begin_with_token(tw_engine *engine, const struct twi_token *tok
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    pthread_mutex_lock(&engine->book.lock);
+    pthread_mutex_lock(&engine->book->lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
-    bool known = token->tag == engine->book.tag && token->serial - 1 < engine->book.serial &&
+    bool known = token->tag == engine->book->tag && token->serial - 1 < engine->book->serial &&
                  *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
-    if (!known) pthread_mutex_unlock(&engine->book.lock);
+    if (!known) pthread_mutex_unlock(&engine->book->lock);
     if (known) return TW_OK;
     return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
                       "token: of another life of this engine, or its time was over more than a day ago");
@@ -372,7 +372,7 @@ tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
     status = entry != NULL && entry->state == SOLD
                  ? TW_OK
                  : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
-    pthread_mutex_unlock(&engine->book.lock);
+    pthread_mutex_unlock(&engine->book->lock);
     return status;
 }
 
@@ -385,7 +385,7 @@ tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
     status = entry != NULL && entry->state == SOLD
                  ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
                  : TW_OK;
-    pthread_mutex_unlock(&engine->book.lock);
+    pthread_mutex_unlock(&engine->book->lock);
     return status;
 }
 
@@ -393,7 +393,7 @@ tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
 
 static bool is_awaited(const struct twi_order *order, int64_t start_ms, int64_t due_ms) {
     tw_engine *engine = order->family->engine;
-    if (engine->book.index == 0) return false;
+    if (engine->book->index == 0) return false;
     for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
         struct entry *entry = entry_at(engine, at);
         if (entry->family == order->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
@@ -407,23 +407,23 @@ void twi_book_await(const struct twi_order *order, int64_t start_ms) {
     tw_engine *engine = order->family->engine;
     struct twi_order look = *order;
     look.buyer = look.key; /* one entry for a key, found by it */
-    pthread_mutex_lock(&engine->book.lock);
+    pthread_mutex_lock(&engine->book->lock);
     int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->hold_ms;
     struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
     if (entry != NULL) { /* without memory somebody else's call finds what is over */
         entry->state = SWEEP;
         entry->start_ms = start_ms;
         entry->wake_ms = due_ms;
-        entry->serial = ++engine->book.serial;
-        engine->book.entries++;
+        entry->serial = ++engine->book->serial;
+        engine->book->entries++;
         link_entry(engine, entry);
         push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->book.lock);
+    pthread_mutex_unlock(&engine->book->lock);
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     if (twi_load_relaxed(&book->next_ms) > mono_ms) return false;
     pthread_mutex_lock(&book->lock);
@@ -444,7 +444,7 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
 #define SWEEP_MS_MIN 20
 
 void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
-    pthread_mutex_lock(&engine->book.lock);
+    pthread_mutex_lock(&engine->book->lock);
     struct entry *entry = find_serial(engine, serial);
     if (entry != NULL && wait_ms < 0) {
         forget(engine, entry);
@@ -453,13 +453,13 @@ void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
             twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
         push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->book.lock);
+    pthread_mutex_unlock(&engine->book->lock);
 }
 
 /* ---- the engine's side ---- */
 
 static void begin_anew(tw_engine *engine) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     *book = (struct twi_book){0};
     pthread_mutex_init(&book->lock, NULL);
     twi_port_random(engine, &book->tag, sizeof book->tag);
@@ -475,11 +475,11 @@ void twi_book_renew(tw_engine *engine) {
 }
 
 void twi_book_unmake(tw_engine *engine) {
-    pthread_mutex_destroy(&engine->book.lock);
+    pthread_mutex_destroy(&engine->book->lock);
 }
 
 void twi_book_turn(tw_engine *engine) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     if (engine->has_redis) return; /* sync asks for what is due */
     if (twi_load_relaxed(&book->next_ms) > engine->turn_mono_ms || pthread_mutex_trylock(&book->lock) != 0) return;
     (void)take_back_due(engine, engine->turn_mono_ms, TURN_MAX);
@@ -489,7 +489,7 @@ void twi_book_turn(tw_engine *engine) {
 /* Void: not given back, for there will be nobody to ask. What is in the heap goes by itself when its turn comes, so the heap is
  * made anew of those that stay. */
 void twi_book_forget(tw_engine *engine, const tw_family *family) {
-    struct twi_book *book = &engine->book;
+    struct twi_book *book = engine->book;
     pthread_mutex_lock(&book->lock);
     book->due = 0;
     for (uint32_t chain = 0; book->index != 0 && chain < UINT32_C(1) << book->index_log2; chain++) {

@@ -13,17 +13,10 @@
 #include "engine/slice.h"
 
 #include "engine/stripe.h"
+#include "engine/why.h"
 
 /* Who begins a slice, or passes a multiple of this in it, looks at all: that keeps `used` fresh for a small part of the cost. */
 #define LOOK_UNITS_LOG2 6
-
-void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room) {
-    int64_t count = (int64_t)stripes->mask + 1, each = room > 0 ? room / count : 0, rest = room > 0 ? room % count : 0;
-    stripes->limit = limit;
-    stripes->base = base;
-    for (uint32_t i = 0; i <= stripes->mask; i++) stripes->each[i].ceiling = each + (i < rest ? 1 : 0);
-    twi_store_relaxed(&stripes->shown, limit - (room > 0 ? room : 0));
-}
 
 /* Takes n of one slice. False: it has not that many left, or is frozen. *spent: what it has given then. */
 static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t *spent, bool *unlisted) {

@@ -13,7 +13,5 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
                           struct twi_taken *taken);
 /* The other way round: n units less, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TW_PENDING: sealed. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
-/* Cuts `room` units into the stripes' ceilings. */
-void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room);
 
 #endif

@@ -1,122 +1,140 @@
-/* stripe.c -- who asks for stripes, and making them (stripe.h).
- * Always true: making is the turn's alone. */
+/* stripe.c -- the words of striped counters (stripe.h): reading, folding, freezing, adding, giving back.
+ * Always true: nobody waits for anybody. */
 #include "engine/stripe.h"
 
-#include "engine/dirty.h"
-#include "engine/grow.h"
-#include "engine/slice.h"
+#include "engine/layout.h"
+#include "engine/record.h"
 
-/* ---- who asks ---- */
+/* ---- reading ---- */
 
-/* 64 adds of one thread to one cell within some ticks of the clock, before half of which others had been there: more than
- * 10,000 a second of each. One that nobody else has touched for 8 adds is left alone at once. */
-#define WATCH_ADDS 64u
-#define WATCH_ADDS_ALONE 8u
-#define WATCH_MS 5
-/* Compare-and-swaps lost to others in that time. */
-#define WATCH_LOSSES 16u
-
-enum { ASKED_NOTHING = 0, ASKED_BEING_WRITTEN = 1 };
-
-void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
-    uint64_t nothing = ASKED_NOTHING;
-    if (twi_load_relaxed(&engine->stripes_asked) != ASKED_NOTHING ||
-        !twi_cas_acqrel(&engine->stripes_asked, &nothing, ASKED_BEING_WRITTEN))
-        return; /* the turn has not yet seen the last one: a cell that is still hot then asks again */
-    twi_store_relaxed(&engine->stripes_asked_limit, limit);
-    uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
-    twi_store_release(&engine->stripes_asked, word); /* S5, pairs with S6 */
+int64_t twi_stripes_sum(struct twi_stripes *stripes) {
+    if (twi_load_acquire(&stripes->is_folded)) return twi_load_relaxed(&stripes->folded); /* S4, pairs with S3 */
+    int64_t sum = 0;
+    for (uint32_t i = 0; i <= stripes->mask; i++) sum += twi_word_value(twi_load_acquire(&stripes->each[i].word));
+    return sum;
 }
 
-static void begin_watch(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
-    self->watched = cell;
-    self->watched_since_ms = twi_clock_now_ms(&engine->clock);
-    self->watched_adds = self->watched_others = 0;
+int64_t twi_stripes_count(struct twi_cell *cell) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
+    if (stripes == NULL) return 0;
+    return twi_word_value(twi_load_acquire(&stripes->trunk)) + twi_stripes_sum(stripes);
 }
 
-void twi_stripe_watch_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t before,
-                          int64_t delta, struct twi_thread *self) {
-    if (cell != self->watched) {
-        begin_watch(engine, cell, self);
-        self->watched_value = before + delta;
-        return;
+/* ---- folding and freezing ---- */
+
+static int64_t freeze_word(_Atomic uint64_t *word) {
+    uint64_t found = twi_load_relaxed(word);
+    if ((found & TWI_FROZEN) == 0) found = twi_or_acqrel(word, TWI_FROZEN);
+    return twi_word_value(found);
+}
+
+int64_t twi_stripes_fold(struct twi_stripes *stripes) {
+    if (twi_load_acquire(&stripes->is_folded)) return twi_load_relaxed(&stripes->folded); /* S4 */
+    int64_t sum = 0;
+    for (uint32_t i = 0; i <= stripes->mask; i++) {
+        sum += freeze_word(&stripes->each[i].word);
+        TWI_RACE_POINT(stripe_frozen_not_folded);
     }
-    self->watched_adds++;
-    self->watched_others += before != self->watched_value;
-    self->watched_value = before + delta;
-    if (self->watched_adds < WATCH_ADDS && (self->watched_adds < WATCH_ADDS_ALONE || self->watched_others != 0)) return;
-    self->watched = NULL;
-    if (self->watched_others >= WATCH_ADDS / 2 && twi_clock_now_ms(&engine->clock) - self->watched_since_ms <= WATCH_MS)
-        twi_stripe_ask(engine, generation, cell, TWI_NO_LIMIT);
+    twi_store_relaxed(&stripes->folded, sum);     /* the same, whoever stores it */
+    twi_store_release(&stripes->is_folded, true); /* S3, pairs with S4 */
+    return sum;
 }
 
-void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                              int64_t limit, struct twi_thread *self) {
-    if (cell != self->watched || twi_clock_now_ms(&engine->clock) - self->watched_since_ms > WATCH_MS)
-        begin_watch(engine, cell, self);
-    if (++self->watched_others < WATCH_LOSSES) return;
-    self->watched = NULL;
-    twi_stripe_ask(engine, generation, cell, limit);
+int64_t twi_stripes_freeze(struct twi_cell *cell) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
+    if (stripes == NULL) return 0;
+    int64_t sum = twi_stripes_fold(stripes);
+    TWI_RACE_POINT(stripes_folded_trunk_open);
+    return sum + freeze_word(&stripes->trunk);
 }
 
-/* ---- making, by the turn ---- */
+int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
+    int64_t sum = 0;
+    uint64_t word = twi_and_acqrel(&stripes->trunk, ~TWI_DIRTY); /* D2, word by word: each add's own */
+    *sealed = (word & TWI_FROZEN) != 0;
+    for (uint32_t i = 0; i <= stripes->mask; i++)
+        sum += twi_word_value(twi_and_acqrel(&stripes->each[i].word, ~TWI_DIRTY)); /* D2 */
+    return sum + twi_word_value(word);
+}
 
-/* Freezes `local`; for slices, what is left of the limit at that very moment becomes their ceilings. */
-static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripes *stripes, int64_t limit) {
-    _Atomic int64_t *final = twi_cell_final(cell, meta);
-    int64_t base = (meta & TWI_META_COLD) != 0 ? twi_load_relaxed(&cell->base) : 0;
-    uint64_t word = twi_load_relaxed(&cell->local);
+bool twi_stripes_mark_asked(struct twi_cell *cell) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
+    if (stripes == NULL || (twi_load_relaxed(&stripes->trunk) & (TWI_DIRTY | TWI_FROZEN)) != 0) return false;
+    return (twi_or_acqrel(&stripes->trunk, TWI_DIRTY) & (TWI_DIRTY | TWI_FROZEN)) == 0; /* D1 */
+}
+
+/* ---- adding ---- */
+
+/* False: the stripe is frozen, or would come to its edge. */
+static bool add_to_stripe(struct twi_stripe *stripe, uint64_t dirty, int64_t delta, bool *unlisted) {
+    uint64_t word = twi_load_relaxed(&stripe->word), after;
     do {
-        int64_t value = twi_word_value(word);
-        if (limit != TWI_NO_LIMIT)
-            twi_slices_cut(stripes, limit, base, twi_saturated_sum(limit, -twi_saturated_sum(value, base)));
-        twi_store_relaxed(final, value);
-        TWI_RACE_POINT(final_stored_not_striped);
-    } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1 */
-}
-
-/* Whether stripes would pay, and may be had. */
-static bool may_stripe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
-                       int64_t limit) {
-    uint64_t word = twi_load_relaxed(&cell->local);
-    int64_t value = twi_word_value(word), view = twi_cell_view(cell, meta);
-    if ((meta & (TWI_META_STRIPED | TWI_META_EDGE | TWI_META_OVERFLOW)) != 0 || (word & TWI_FROZEN) != 0) return false;
-    if (value >= TWI_TRUNK_EDGE || value <= -TWI_TRUNK_EDGE || generation->striped_cells >= TWI_STRIPED_MAX)
-        return false;
-    if (limit != TWI_NO_LIMIT &&
-        twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes_log2))
-        return false;
-    /* Above that, memory is for keys. */
-    return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
-}
-
-bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
-    struct twi_arena *arena = &engine->arena;
-    /* First: where it is sealed, its records may have been given back already. */
-    if (generation->family->from_first || generation->family->ages) return false;
-    if (generation->family->is_hard && generation->synced) return false; /* the word leads to its lease */
-    if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
-    uint64_t meta = twi_load_relaxed(&cell->meta);
-    if (!may_stripe(engine, generation, cell, meta, limit)) return false;
-    uint32_t count = UINT32_C(1) << engine->stripes_log2;
-    uint32_t lines = twi_arena_round(1 + count), line = twi_piece_take(arena, generation, lines);
-    if (line == 0) return false;
-    struct twi_stripes *stripes = twi_arena_at(arena, line);
-    stripes->mask = count - 1;
-    stripes->lines = lines;
-    stripes->limit = limit;
-    stripes->older = generation->striped;
-    generation->striped = line;
-    generation->striped_cells++;
-    twi_store_release(&cell->stripes, (int64_t)line - twi_arena_line(arena, cell)); /* S1, pairs with S2 */
-    meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
-    TWI_RACE_POINT(striped_local_open);
-    freeze_local(cell, meta, stripes, limit);
-    /* An adder that has counted in `local` and then finds it frozen marks nothing: it leaves that to us (dirty.c). */
-    if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
-    twi_port_count(engine, striped, 1);
+        int64_t sum = twi_saturated_sum(twi_word_value(word), delta);
+        if ((word & TWI_FROZEN) != 0 || sum >= TWI_STRIPE_EDGE || sum <= -TWI_STRIPE_EDGE) return false;
+        after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after)); /* D1: DIRTY with the count, then the lists */
+    *unlisted = (word & TWI_DIRTY) != dirty;
     return true;
 }
+
+static bool is_out_of_range(int64_t value) {
+    return value > TW_COUNT_MAX || value < -TW_COUNT_MAX;
+}
+
+static enum twi_added add_to_trunk(struct twi_stripes *stripes, int64_t final, uint64_t dirty, int64_t delta,
+                                   bool wants_sum, struct twi_counted *counted) {
+    uint64_t word = twi_load_acquire(&stripes->trunk), after;
+    int64_t sum;
+    do {
+        if ((word & TWI_FROZEN) != 0) return TWI_ADD_FROZEN;
+        sum = twi_saturated_sum(twi_word_value(word), delta);
+        if (twi_unlikely(sum >= TWI_TRUNK_EDGE || sum <= -TWI_TRUNK_EDGE)) {
+            /* the whole must be known to the unit before it may grow further (trap E4) */
+            int64_t total = twi_saturated_sum(sum, final + twi_stripes_fold(stripes));
+            if (is_out_of_range(total) || is_out_of_range(sum)) return TWI_ADD_RANGE;
+        }
+        after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+    counted->unlisted = (word & TWI_DIRTY) != dirty;
+    if (wants_sum) counted->local = sum + final + twi_stripes_sum(stripes);
+    return TWI_ADDED;
+}
+
+/* To a striped cell whose local was seen frozen. */
+static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
+                                  const struct twi_thread *self, struct twi_counted *counted) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, meta);
+    if (stripes == NULL) return TWI_ADD_FROZEN;
+    uint64_t dirty = (meta & TWI_META_COLD) != 0 ? TWI_DIRTY : 0;
+    if (!wants_sum && stripes->limit == TWI_NO_LIMIT) {
+        struct twi_stripe *stripe = &stripes->each[twi_stripe_own(stripes, self)];
+        if (twi_likely(add_to_stripe(stripe, dirty, delta, &counted->unlisted))) return TWI_ADDED;
+        (void)twi_stripes_fold(stripes); /* it was frozen, or is at its edge: from now on the trunk takes all */
+    }
+    return add_to_trunk(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
+}
+
+enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,
+                                    struct twi_counted *counted) {
+    *counted = (struct twi_counted){0};
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) { /* C2: `final` and the ceilings are there */
+        uint64_t before; /* the stripes are there, but the turn has not yet frozen the word */
+        enum twi_added added = twi_cell_add(cell, meta, delta, &before);
+        if (added != TWI_ADD_FROZEN) {
+            counted->local = twi_word_value(before) + delta;
+            counted->unmarked = (meta & TWI_META_COLD) != 0 && (before & TWI_DIRTY) == 0;
+            return added;
+        }
+        (void)twi_load_acquire(&cell->local); /* C2 */
+    }
+    /* Striped since it was looked up? Asked behind C2: STRIPED was set before FROZEN, so what is not striped is sealed. */
+    meta = twi_load_acquire(&cell->meta); /* S2 */
+    return add_striped(cell, meta, delta, wants_sum, self, counted);
+}
+
+/* ---- giving back ---- */
 
 bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     while (generation->striped != 0) {
@@ -128,19 +146,4 @@ bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation
         twi_piece_give(arena, generation, line, lines);
     }
     return true;
-}
-
-void twi_stripes_turn(tw_engine *engine) {
-    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
-    if (word <= ASKED_BEING_WRITTEN) return;
-    (void)twi_stripes_make(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
-                           twi_arena_at(&engine->arena, (uint32_t)word),
-                           twi_load_relaxed(&engine->stripes_asked_limit));
-    twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
-}
-
-void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation) {
-    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
-    if (word > ASKED_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
-        twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
 }

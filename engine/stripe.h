@@ -14,7 +14,7 @@
  * itself.
  * Making (the turn, which is also who seals): the lines are there, S1; then `local` is frozen. Until it is, adds go to it; so
  * whatever is in a stripe came after all that is in `final`.
- * Who asks for it: an adder that finds, add after add, that others have been there in between (twi_stripe_watch); callers
+ * Who asks for it: an adder that finds, add after add, that others have been there in between (contention.h); callers
  * call no allocator.
  * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once; stripes live as long as their
  * generation; final + the ceilings of its slices + a trunk that is not above 0 stay within the limit they were cut for;
@@ -22,8 +22,11 @@
 #ifndef TWI_STRIPE_H
 #define TWI_STRIPE_H
 
-#include "engine/dirty.h"
-#include "engine/family.h"
+#include "engine/cell.h"
+#include "engine/reclaim.h"
+
+struct twi_arena;
+struct twi_generation;
 
 #define TWI_STRIPED_MAX 32u
 /* 64 stripes below 2^50, a trunk and a final below 2^58: together below 2^60, so nothing need be checked before that. */
@@ -86,55 +89,17 @@ TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, 
     return added;
 }
 
-/* Marks what twi_stripes_add() left unmarked. */
-TWI_INLINE void twi_stripes_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                 uint64_t meta, const struct twi_counted *counted) {
-    if (counted->unmarked) twi_dirty_mark(engine, generation, cell, meta);
-    if (counted->unlisted) twi_dirty_list(engine, generation, cell, meta);
-}
-
 /* Fixes the sum of the stripes, and answers it. Any thread, any number of times. */
 int64_t twi_stripes_fold(struct twi_stripes *stripes);
 /* Their sum as it is, the trunk apart. */
 int64_t twi_stripes_sum(struct twi_stripes *stripes);
 
-/* slice.c: takes n units of a striped cell whose local was seen frozen. TW_OK, TW_DENIED, TW_ERR_RANGE; TW_PENDING: sealed. */
+/* What taking units of slices did (slice.h). */
 struct twi_taken {
     int64_t used;  /* after the call */
     int64_t bound; /* |used - truth| at most, what Redis knows apart */
     bool unlisted; /* see twi_counted */
 };
-/* Below this there is nothing to gain from slices. */
-TWI_INLINE int64_t twi_slices_room_min(uint32_t stripes) {
-    return 16 * (int64_t)stripes;
-}
-
-/* By the turn: stripes for the cell, if it has none, they would pay, and there is room. */
-bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
-
-/* ---- who asks for stripes ---- */
-
-#define TWI_WATCH_EVERY 1024 /* of a thread's adds one is watched; a power of two */
-/* After an add without a view, inside its section: is somebody else adding to this cell? `count` is the thread's number of
- * increments. */
-TWI_COLD void twi_stripe_watch_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                   int64_t before, int64_t delta, struct twi_thread *self);
-TWI_INLINE void twi_stripe_watch(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                 int64_t before, int64_t delta, int64_t count, struct twi_thread *self) {
-    if (twi_unlikely(cell == self->watched) || twi_unlikely((count & (TWI_WATCH_EVERY - 1)) == 0))
-        twi_stripe_watch_add(engine, generation, cell, before, delta, self);
-}
-/* After a lost compare-and-swap of tw_acquire(), inside its section. */
-TWI_COLD void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                       int64_t limit, struct twi_thread *self);
-/* Asks the turn for stripes, or for slices of `limit`. Kept until its next round, if nobody else has asked before. */
-void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
-
-/* Makes the stripes that were asked for. */
-void twi_stripes_turn(tw_engine *engine);
-/* Nobody can reach this generation any more: what was asked for it is void. */
-void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation);
-
 /* Gives back what the stripes of a generation took. */
 bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 

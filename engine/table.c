@@ -6,9 +6,8 @@
  * although the inserter may still stand between its swap and its mark (T9). */
 #include "engine/table.h"
 
-#include "engine/grow.h"
-#include "engine/lease.h"
 #include "engine/reclaim.h"
+#include "engine/record.h"
 #include "engine/stripe.h"
 
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
@@ -44,57 +43,10 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
 
 /* ---- records ---- */
 
-static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
-    if (kind == 0 && synced) return (count + 1) / 2 * 3;
-    return count * twi_kinds[kind].lines;
-}
-
-/* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. Where no run of free
- * lines is so long, half as many will do, and half of that. */
-static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
-                                   uint32_t older) {
-    bool synced = generation->synced;
-    uint64_t keys = twi_load_relaxed(&generation->keys);
-    uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
-    uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES, lines, line;
-    for (;; wanted /= 2) {
-        if (wanted == 0) return NULL;
-        lines = 1 + record_lines(kind, synced, wanted);
-        if (lines > most && wanted > 1 && 1 + record_lines(kind, synced, wanted / 2) >= most) continue;
-        lines = twi_arena_round(lines > most ? most : lines);
-        line = twi_piece_take(arena, generation, lines);
-        if (line != 0) break;
-    }
-    struct twi_chunk *chunk = twi_arena_at(arena, line);
-    twi_chunk_begin(arena, generation, chunk, kind, lines);
-    chunk->older = older;
-    uint32_t found = older;
-    if (twi_cas_acqrel(&generation->chunks[kind], &found, line)) return chunk; /* T10, pairs with T11 */
-    twi_piece_give(arena, generation, line, lines);
-    return twi_arena_at(arena, found);
-}
-
-static struct twi_cell *take_record(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
-                                    uint64_t *meta) {
-    for (;;) {
-        uint32_t line = twi_load_acquire(&generation->chunks[kind]); /* T11, pairs with T10 */
-        struct twi_chunk *chunk = twi_arena_at(arena, line);
-        if (line != 0 && twi_load_relaxed(&chunk->used) < chunk->capacity) {
-            uint32_t index = twi_add_relaxed(&chunk->used, 1);
-            if (index < chunk->capacity) {
-                *meta = (uint64_t)index << TWI_META_INDEX_SHIFT | (uint64_t)kind << TWI_META_KIND_SHIFT |
-                        (generation->synced ? TWI_META_COLD : 0);
-                return twi_chunk_cell(chunk, index, generation->synced);
-            }
-        }
-        if (add_chunk(arena, generation, kind, line) == NULL) return NULL;
-    }
-}
-
 struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
                                   int64_t base) {
     uint64_t meta;
-    struct twi_cell *cell = take_record(arena, generation, twi_kind_for(key.size, generation->synced), &meta);
+    struct twi_cell *cell = twi_record_take(arena, generation, twi_kind_for(key.size, generation->synced), &meta);
     if (cell == NULL) return NULL;
     memcpy(cell->key, key.data, key.size);
     twi_store_relaxed(&cell->end_ms, generation->end_ms);
@@ -161,7 +113,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
                (cell = take_spare(insert, kind)) != NULL) {
         meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE | TWI_META_EDGE | TWI_META_HEIR);
     } else {
-        cell = take_record(insert->arena, insert->generation, kind, &meta);
+        cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
         if (cell == NULL) return NULL;
     }
     memcpy(cell->key, insert->wanted.key.data, insert->wanted.key.size);
@@ -248,21 +200,6 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
         (void)twi_sub_relaxed(&generation->keys, 1);
     }
     return answer;
-}
-
-struct twi_cell *twi_table_find_further(struct twi_arena *arena, struct twi_generation *generation,
-                                        const struct twi_wanted *wanted) {
-    for (;;) {
-        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
-        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-        uint32_t at;
-        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
-        if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
-        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the
-         * copy. */
-        uint64_t next = twi_load_acquire(&leaf->next);
-        if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
-    }
 }
 
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
@@ -396,8 +333,21 @@ bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, 
     return give_chunks(arena, generation, work) && give_index(arena, generation, work);
 }
 
+static bool give_attached(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint32_t line = twi_load_acquire(&generation->leases); /* J4 */
+    while (line != 0) {
+        uint32_t older = twi_attached_of(twi_arena_at(arena, line))->older;
+        if (*work < TWI_ATTACHED_LINES) return false;
+        *work -= TWI_ATTACHED_LINES;
+        twi_store_relaxed(&generation->leases, older);
+        twi_piece_give(arena, generation, line, TWI_ATTACHED_LINES);
+        line = older;
+    }
+    return true;
+}
+
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (!twi_leases_give(arena, generation, work) || !twi_table_shed(arena, generation, work)) return false;
+    if (!give_attached(arena, generation, work) || !twi_table_shed(arena, generation, work)) return false;
     uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
     (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
     twi_arena_give(arena, twi_arena_line(arena, generation), lines);

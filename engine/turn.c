@@ -1,11 +1,12 @@
 /* turn.c -- see turn.h: one bounded round of background work, the thread that makes it, and a host that does so itself. */
 #include "engine/turn.h"
 
+#include "engine/contention.h"
 #include "engine/dirty.h"
 #include "engine/engine.h"
 #include "engine/gauge.h"
 #include "engine/guard.h"
-#include "engine/stripe.h"
+#include "engine/reserve.h"
 #include "engine/wheel.h"
 
 #include <poll.h>
@@ -97,7 +98,7 @@ static void plan_next(tw_engine *engine) {
     /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
     if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
-    int64_t book_ms = twi_load_relaxed(&engine->book.next_ms);
+    int64_t book_ms = twi_load_relaxed(&engine->book->next_ms);
     if (book_ms < next_ms) next_ms = book_ms;
     if (engine->sync != NULL) {
         int64_t wake_ms = engine->driver->wake_ms(engine->sync);

@@ -13,17 +13,17 @@
 #include "engine/ageing.h"
 #include "engine/agenda.h"
 #include "engine/closing.h"
+#include "engine/contention.h"
 #include "engine/dirty.h"
 #include "engine/figures.h"
 #include "engine/gauge.h"
-#include "engine/grow.h"
+#include "engine/record.h"
 #include "engine/history.h"
 #include "engine/lease.h"
 #include "engine/lease_turn.h"
 #include "engine/overshoot.h"
 #include "engine/roster.h"
 #include "engine/share.h"
-#include "engine/stripe.h"
 #include "engine/window.h"
 
 #include <stdlib.h>
@@ -558,6 +558,7 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     if (is_news) return false;
     twi_figures_free(family);
     twi_window_give_map(family);
+    twi_closing_free(family);
     twi_family_free(family);
     return true;
 }

@@ -4,7 +4,7 @@
 // answers is decided in one step of the turn. Sections are those of reclaim.h with the full fence (R1 to R6: reclaim.cpp).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/lease.h:twi_lease_of 66d4c05ca353
-//   engine/lease.c:enlist e5b7417367a4
+//   engine/lease.c:enlist 35e16f58d51b
 //   engine/lease.c:lease_of df83cc280f08
 //   engine/lease.c:twi_lease_list e462a1ae03ac
 //   engine/lease.c:ask 0f9f27071be8
@@ -17,7 +17,7 @@
 //   engine/lease_turn.c:is_at_rest c17f49e31de8
 //   engine/lease_turn.c:take_listed 297fa0a82e3d
 //   engine/lease_turn.c:numbers_told 1e0d14c0cde1
-//   engine/lease_turn.c:restate_window dcd27e822826
+//   engine/lease_turn.c:restate_window 5fcc7ba62aca
 //   engine/lease_turn.c:begin_epoch 89d6d948556c
 #include "tests/orderings/model.hpp"
 

@@ -13,8 +13,8 @@
 //   engine/reclaim.c:twi_reclaim_reached 81fcd90c1267
 //   engine/history.c:publish 75f0134b9eb3
 //   engine/history.c:shed b48a177293b8
-//   engine/table.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count.c:twi_view_in 62bbf4927a54
+//   engine/layout.h:twi_generation_is_packed be54cd2d9a23
+//   engine/count.c:twi_view_in db9c2542ddb8
 //   engine/api.c:begin_each abec52ac4799
 //   engine/api.c:each_window a51317a9c9ee
 #include "tests/orderings/model.hpp"

@@ -7,17 +7,17 @@
 //   engine/cell.h:twi_cell_count befcda67a000
 //   engine/cell.h:twi_cell_local 37154efab913
 //   engine/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/table.h:twi_leaf_find f4eb3c63b554
-//   engine/table.h:twi_index_descend d99ec474e0ae
-//   engine/table.h:twi_index_find 4bb52ce58836
+//   engine/grow.h:twi_leaf_find f4eb3c63b554
+//   engine/grow.h:twi_index_descend d99ec474e0ae
+//   engine/grow.h:twi_index_find 5aa62cfc4a08
 //   engine/table.h:twi_table_find c3acbe04d4ac
-//   engine/table.h:twi_cell_publish 3d4a8ab7d49e
-//   engine/table.c:add_chunk 7d066cc775dd
-//   engine/table.c:take_record 5237250a0788
-//   engine/table.c:prepare_record 79271313bc86
+//   engine/layout.h:twi_cell_publish 3d4a8ab7d49e
+//   engine/record.c:add_chunk 7d066cc775dd
+//   engine/record.c:twi_record_take d00a849d59c9
+//   engine/table.c:prepare_record 63c987100926
 //   engine/table.c:claim_slot 1b1285632bd9
 //   engine/table.c:twi_table_insert b37f81ab7a93
-//   engine/table.c:twi_table_find_further 6f8e2469755c
+//   engine/grow.c:twi_index_find_further 8018de94fcb0
 //   engine/table.c:twi_table_walk cdbb734850b7
 //   engine/table.c:twi_table_seal 5655be92f29a
 //   engine/grow.c:take_copy 29a5fc320a8e
@@ -182,7 +182,7 @@ struct table {
         unsigned bits, stop, at;
         unsigned cell = leaf_find(&leaves[number_of(descend(key, &where, &bits))], key, &stop, &at);
         if (cell != 0 || stop == SLOT_EMPTY) return cell;
-        for (;;) { // twi_table_find_further()
+        for (;;) { // twi_index_find_further()
             leaf *leaf = &leaves[number_of(index_leaf(key))];
             cell = leaf_find(leaf, key, &stop, &at);
             if (cell != 0 || stop == SLOT_EMPTY) return cell;

@@ -23,8 +23,8 @@
 //   engine/wheel.c:is_its_turn d18fc63e77c8
 //   engine/gcra.c:close_before 4dde61a6638a
 //   engine/gcra.c:take 32e92fffe19e
-//   engine/family.c:note_what_is_over 39bb1d391b7a
-//   engine/family.c:apply_policies 5cc373920a64
+//   engine/family_open.c:note_what_is_over 39bb1d391b7a
+//   engine/family_open.c:apply_policies 5cc373920a64
 //   engine/api.c:status_of_absent_window 7d7e783077db
 //   engine/turn.c:twi_engine_take_turn e94039f533c9
 //   engine/turn.c:twi_engine_leave_turn 6eece2637bd7

@@ -6,6 +6,7 @@
 
 #include "engine/count.h"
 #include "engine/port.h"
+#include "engine/contention.h"
 #include "engine/stripe.h"
 
 /* 0.. only added to | LIMITED.. only acquired | MIXED.. everything */

@@ -1,6 +1,7 @@
 /* refund_test.c -- tw_refund(), tw_acquire_some(), tw_acquire_all() and tw_acquire_wait(): what goes back, and what is taken together. */
 #include "tests/unit/rig.h"
 
+#include "engine/contention.h"
 #include "engine/stripe.h"
 
 #include <pthread.h>

@@ -2,6 +2,7 @@
  * exactly the limit is admitted. Slices are asked for by hand, and the next turn cuts them. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/contention.h"
 #include "engine/stripe.h"
 
 #include <pthread.h>

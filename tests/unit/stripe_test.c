@@ -2,6 +2,7 @@
  * stripes. Contention itself is in tests/stress/hotkeys.c; here stripes are asked for by hand, and the next turn makes them. */
 #include "tests/unit/hand_driver.h"
 
+#include "engine/contention.h"
 #include "engine/stripe.h"
 
 #include <pthread.h>

@@ -1,0 +1,288 @@
+/* family_open.c -- opening, changing and closing families. Rare calls, under the engine's lock; nothing that counts
+ * takes it.
+ * Always true: a family in the list has checked options and a template that no other open family can be confused
+ * with. */
+#include "engine/family.h"
+
+#include "engine/ageing.h"
+#include "engine/api.h"
+#include "engine/hash_aes.h"
+#include "engine/hold_book.h"
+#include "engine/limit.h"
+#include "engine/limit_kinds.h"
+#include "engine/options.h"
+#include "engine/reserve.h"
+#include "engine/roster.h"
+#include "engine/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* What tw_family_set() may not change. */
+static const char *different_identity(const tw_family_options *a, const tw_family_options *b) {
+    if (!same_text(a->name, b->name)) return "name";
+    if (a->window != b->window) return "window";
+    if (a->window_ms != b->window_ms) return "window_ms";
+    if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
+    if (a->week_start != b->week_start) return "week_start";
+    if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
+    if ((a->on_full == TW_FULL_EVICT_IDLE) != (b->on_full == TW_FULL_EVICT_IDLE)) return "on_full";
+    if (a->kind != b->kind) return "kind";
+    if (a->limit_mode != b->limit_mode) return "limit_mode";
+    if (a->limit_shape != b->limit_shape) return "limit_shape";
+    if (a->closed_by != b->closed_by) return "closed_by";
+    return NULL;
+}
+
+static const char *different_policy(const tw_family_options *a, const tw_family_options *b) {
+    if (a->lateness_ms != b->lateness_ms) return "lateness_ms";
+    if (a->earliness_ms != b->earliness_ms) return "earliness_ms";
+    if (a->history_ms != b->history_ms) return "history_ms";
+    if (a->retention_ms != b->retention_ms) return "retention_ms";
+    if (a->keys_max != b->keys_max) return "keys_max";
+    if (a->keys_expected != b->keys_expected) return "keys_expected";
+    if (a->memory_share != b->memory_share) return "memory_share";
+    if (a->on_full != b->on_full) return "on_full";
+    if (a->on_full_limit != b->on_full_limit) return "on_full_limit";
+    if (a->idle_ms != b->idle_ms) return "idle_ms";
+    if (a->on_window_closed != b->on_window_closed) return "on_window_closed";
+    if (a->closed_ctx != b->closed_ctx) return "closed_ctx";
+    if (a->burst != b->burst) return "burst";
+    if (a->on_outage != b->on_outage) return "on_outage";
+    if (a->outage_grace_ms != b->outage_grace_ms) return "outage_grace_ms";
+    if (a->shadow != b->shadow) return "shadow";
+    return NULL;
+}
+
+/* Windows may have been sealed, told of and dropped by the times that held until now: they must not begin again. */
+static void note_what_is_over(struct tw_family *family) {
+    int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
+    int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->history_ms));
+    (void)twi_family_raise(&family->over_ms, twi_time_before(now_ms, open_ms));
+    (void)twi_family_raise(&family->gone_ms, twi_time_before(now_ms, more_ms));
+}
+
+static void apply_policies(struct tw_family *family, const tw_family_options *options) {
+    twi_store_release(&family->lateness_ms, options->lateness_ms); /* F1: with what note_what_is_over() has noted */
+    twi_store_relaxed(&family->earliness_ms, options->earliness_ms);
+    twi_store_release(&family->history_ms, options->history_ms); /* F1 */
+    twi_store_relaxed(&family->retention_ms, options->retention_ms);
+    twi_store_relaxed(&family->on_full, options->on_full);
+    twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
+    twi_store_relaxed(&family->on_outage, options->on_outage);
+    twi_store_relaxed(&family->outage_grace_ms, options->outage_grace_ms);
+    twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
+    twi_store_relaxed(&family->idle_ms, options->idle_ms);
+    twi_store_relaxed(&family->burst, options->burst);
+    twi_store_relaxed(&family->shadow, options->shadow);
+    bool watched = options->shadow || family->limit->acquire != NULL;
+    twi_store_relaxed(&family->hot_acquire, watched ? twi_acquire_watched : family->limit_acquire);
+    twi_store_relaxed(&family->keys_expected, options->keys_expected);
+    twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
+}
+
+static void choose_hot_path(struct tw_family *family) {
+    bool synced = family->synced;
+    family->hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
+    family->hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
+    family->limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
+#if TWI_WITH_AES
+    if (family->engine->hash == twi_hash_aes()) {
+        family->hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
+        family->hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
+        family->limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
+    }
+#endif
+    /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
+    if (family->from_first || family->ages || (synced && family->template.guard_reserved) ||
+        !twi_section_may_be_short()) {
+        family->hot_add = twi_add_slow;
+        family->hot_group = NULL;
+        family->limit_acquire = twi_acquire_slow;
+    }
+    if (family->is_paced) {
+        family->hot_add = twi_add_slow; /* which refuses */
+        family->hot_group = NULL;
+    }
+    if (family->slides) family->limit_acquire = twi_acquire_slow;
+    family->limit = twi_limit_kind_of(family);
+    if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
+}
+
+#define ALLOCATION_BYTES 16 /* what an allocator adds, twice: for the family and for its name */
+
+static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
+                                     const struct twi_template *template) {
+    size_t template_bytes = offsetof(struct twi_template, frame) + template->head_size + template->tail_size;
+    size_t bytes = offsetof(struct tw_family, template) + template_bytes;
+    bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 wants whole lines */
+    struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
+    if (family == NULL) return NULL;
+    memset((void *)family, 0, bytes);
+    memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, template_bytes);
+    family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
+    if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
+    family->engine = engine;
+    /* Times do not add up: Redis has a word of its own for each key (strict_paced.c), and what is here stays here. */
+    family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
+    family->rule = twi_options_rule(options);
+    family->from_first = options->window == TW_FROM_FIRST;
+    family->ages = options->on_full == TW_FULL_EVICT_IDLE;
+    family->is_hard = options->limit_mode == TW_LIMIT_HARD;
+    family->gauge = options->kind == TW_GAUGE && engine->has_redis;
+    family->closes_once = family->synced && options->closed_by == TW_CLOSED_BY_ONE;
+    family->slides = options->limit_shape == TW_SHAPE_SLIDING;
+    family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
+    family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
+    family->shares = family->synced && !family->is_hard && !family->is_paced && options->kind == TW_COUNTER;
+    if (family->is_hard && family->synced)
+        twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
+    if (family->ages) family->rule.window = TWI_WINDOW_ERA;
+    family->has_starts = twi_calendar_has_starts(&family->rule);
+    family->due_ms = INT64_MAX;
+    family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->look_mono_ms = INT64_MAX;
+    family->pack_mono_ms = INT64_MAX;
+    family->prepared_start_ms = INT64_MIN;
+    family->opened_ms = twi_clock_read(&engine->clock);
+    twi_store_relaxed(&family->over_ms, INT64_MIN);
+    twi_store_relaxed(&family->gone_ms, INT64_MIN);
+    twi_store_relaxed(&family->watermark_ms, INT64_MIN);
+    family->opened = 1;
+    family->options = *options;
+    choose_hot_path(family);
+    family->options.name = strdup(options->name);
+    family->options.redis_key = options->redis_key != NULL ? strdup(options->redis_key) : NULL;
+    family->options.error_text = NULL;
+    apply_policies(family, options);
+    if (family->options.name == NULL || (options->redis_key != NULL && family->options.redis_key == NULL)) {
+        twi_family_free(family);
+        return NULL;
+    }
+    return family;
+}
+
+/* Refuses a template that another open family could be confused with: their counts would meet in one Redis key. */
+static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
+                                  const struct twi_template *template) {
+    if (!engine->has_redis) return TW_OK;
+    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
+         each = twi_load_acquire(&each->next))
+        if (!twi_load_relaxed(&each->close_asked) && twi_templates_collide(&each->template, template))
+            return twi_options_refuse(options->error_text, options->error_size,
+                                      "redis_key: some keys would have the same name in Redis as some of family \"%s\"",
+                                      each->options.name);
+    return TW_OK;
+}
+
+static tw_status open_locked(tw_engine *engine, const tw_family_options *options, tw_family **out) {
+    struct tw_family *family = twi_roster_find(engine, options->name);
+    if (family != NULL) {
+        const char *field = different_identity(&family->options, options);
+        if (field == NULL) field = different_policy(&family->options, options);
+        if (field != NULL)
+            return twi_options_refuse(options->error_text, options->error_size,
+                                      "%s: family \"%s\" is open already with another value", field, options->name);
+        family->opened++;
+        *out = family;
+        return TW_OK;
+    }
+    struct twi_template template;
+    struct twi_window_rule rule = twi_options_rule(options);
+    tw_status status = twi_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine), &rule,
+                                          options->error_text, options->error_size);
+    if (status == TW_OK) status = check_collisions(engine, options, &template);
+    if (status != TW_OK) return status;
+    family = make_family(engine, options, &template);
+    if (family == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (!twi_roster_add(engine, family)) {
+        twi_family_free(family);
+        return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: there is no room for one more family");
+    }
+    *out = family;
+    return TW_OK;
+}
+
+/* Whoever says how many keys will come waits for their memory here, and nobody later. */
+static void open_first_window(struct tw_family *family) {
+    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    struct twi_thread *self = twi_thread_here();
+    if (expected == 0 || family->from_first || family->ages || self == NULL) return;
+    twi_section_enter(self);
+    int64_t now_ms = twi_clock_read(&family->engine->clock);
+    (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);
+    twi_section_leave(self);
+}
+
+static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
+    struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max, engine->options.merge};
+    return twi_family_options_check(options, checked, &context);
+}
+
+tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw_family **family) {
+    twi_check(engine != NULL && options != NULL && family != NULL);
+    if (twi_thread_here() == NULL)
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    tw_family_options checked;
+    tw_status status = check(engine, options, &checked);
+    if (status != TW_OK) return status;
+    pthread_mutex_lock(&engine->lock);
+    status = open_locked(engine, &checked, family);
+    bool is_new = status == TW_OK && (*family)->opened == 1;
+    pthread_mutex_unlock(&engine->lock);
+    if (is_new) open_first_window(*family);
+    return status;
+}
+
+tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
+    twi_check(family != NULL && options != NULL);
+    tw_engine *engine = family->engine;
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    tw_family_options checked;
+    tw_status status = check(engine, options, &checked);
+    if (status != TW_OK) return status;
+    pthread_mutex_lock(&engine->lock);
+    const char *field = different_identity(&family->options, &checked);
+    if (field != NULL) {
+        status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
+    } else {
+        checked.name = family->options.name;
+        checked.redis_key = family->options.redis_key;
+        checked.error_text = NULL;
+        family->options = checked;
+        if (family->has_starts) note_what_is_over(family);
+        apply_policies(family, &checked);
+        twi_store_release(&family->changed, true);
+        twi_agenda_tell(family);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+tw_status tw_family_close(tw_family *family) {
+    twi_check(family != NULL);
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL && self->in_hook)
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is at this family");
+    tw_engine *engine = family->engine;
+    pthread_mutex_lock(&engine->lock);
+    twi_check(family->opened != 0);
+    bool last = --family->opened == 0;
+    if (last) twi_book_forget(engine, family);
+    if (last) twi_holds_forget(engine, family);
+    if (last) {
+        twi_roster_forget(engine, family);
+        twi_store_release(&family->close_asked, true); /* the turn does the rest */
+        twi_agenda_tell(family);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return TW_OK;
+}
