@@ -457,7 +457,7 @@ bool bench_ours_fetch(void *self, const unsigned char *slots, size_t count, int6
     for (size_t done = 0; done < count;) {
         size_t some = count - done < SOME ? count - done : SOME;
         for (size_t i = 0; i < some; i++) keys[i] = key_at(slots + (done + i) * ours->stride, ours->stride);
-        tw_status status = tw_fetch(ours->family, keys, some, totals, 30000);
+        tw_status status = tw_fetch(ours->family, keys, some, 30000, totals);
         if (status != TW_OK) {
             fprintf(stderr, "tallywheel: tw_fetch: %s\n", tw_status_name(status));
             return false;

@@ -1,4 +1,4 @@
-/* ageing.c -- endless families where idle keys make room (TW_FULL_EVICT_IDLE): two generations that take turns.
+/* ageing.c -- endless families where idle keys make room (TW_ON_FULL_EVICT_IDLE): two generations that take turns.
  *
  *   era      0      1      2      3            one generation each: current (the newest) and previous
  *   key a    born ─ used ─ moved ─ used ...    used while in the previous one: goes on in the next current one

@@ -13,7 +13,7 @@
 /* ---- adding ---- */
 
 static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_t delta, int64_t *view) {
-    if (twi_load_relaxed(&call->family->on_full) == TW_FULL_REJECT || place->generation == NULL) {
+    if (twi_load_relaxed(&call->family->on_full) == TW_ON_FULL_REJECT || place->generation == NULL) {
         twi_port_count(call->engine, rejected_increments, 1);
         return twi_refuse(TW_ERR_FULL, place->generation == NULL
                                            ? "memory_bytes_max: there is no room to begin this window"
@@ -471,7 +471,7 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     if (twi_load_relaxed(&engine->stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
     if (unix_ms != TW_NOW && !family->has_starts && family->from_first)
-        return twi_refuse(TW_ERR_MODE, "unix_ms: in a TW_FROM_FIRST family tw_each() knows TW_NOW only");
+        return twi_refuse(TW_ERR_MODE, "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() knows TW_NOW only");
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
     if (family->ages) return each_aged(self, family, visit, ctx);
     tw_status status = TW_OK;

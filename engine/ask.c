@@ -90,7 +90,7 @@ tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked) {
     const char *what = asked == TWI_ASKED_DONE      ? "its answer decides nothing (does the key hold something else?)"
                        : asked == TWI_ASKED_REFUSED ? "it refuses"
                                                     : "it is away, or all connections are in use";
-    return twi_refuse_with(TW_ERR_STORE, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
+    return twi_refuse_with(TW_ERR_REDIS, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
 }
 
 bool twi_asking_said(const struct twi_asking *asking, const char *word) {

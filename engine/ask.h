@@ -17,7 +17,7 @@ struct twi_asking {
     char text[4 * TWI_ASK_NAME_MAX + 512];
 };
 
-/* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_STORE (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY. */
+/* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY. */
 tw_status twi_ask_may(tw_engine *engine);
 
 /* `timeout_ms` 0: redis_timeout_ms. */
@@ -35,7 +35,7 @@ uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked);
 bool twi_asking_falls_back_here(tw_family *family);
 /* A question of that family's was answered. */
 void twi_asking_answered(tw_family *family);
-/* Why a question that was not decided is an error: TW_ERR_CLOSED, TW_ERR_TIMEOUT (perhaps executed), TW_ERR_STORE. */
+/* Why a question that was not decided is an error: TW_ERR_CLOSED, TW_ERR_TIMEOUT (perhaps executed), TW_ERR_REDIS. */
 tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked);
 /* The answer's first element is this word. */
 bool twi_asking_said(const struct twi_asking *asking, const char *word);

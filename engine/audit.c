@@ -100,7 +100,7 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
     pthread_mutex_lock(&engine->lock);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL && status == TW_OK;
          family = twi_load_acquire(&family->next)) {
-        if (!family->synced || family->options.window == TW_FOREVER) continue;
+        if (!family->synced || family->options.window == TW_WINDOW_FOREVER) continue;
         char **all = realloc(patterns->all, (patterns->count + 1) * sizeof *all);
         if (all) patterns->all = all;
         char *pattern = all ? pattern_of(&family->template) : NULL;
@@ -174,7 +174,7 @@ tw_status tw_audit(tw_engine *engine, const tw_audit_options *in, void (*found)(
     const struct twi_driver *driver = twi_driver_find();
     if (driver != NULL) return driver->audit(&audit);
     (void)refuse(in, "redis_url: this library was built without Redis");
-    return twi_refuse(TW_ERR_STORE, "redis_url: this library was built without Redis");
+    return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
 }
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */

@@ -97,26 +97,26 @@ struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t un
     unix_ms = clamp(unix_ms);
     int64_t day = floor_div(unix_ms + rule->utc_offset_ms, TW_DAY);
     switch (rule->window) {
-    case TW_ALIGNED: return aligned_span(unix_ms, rule->window_ms, rule->utc_offset_ms);
-    case TW_FROM_FIRST: return aligned_span(unix_ms, rule->window_ms, 0);
-    case TW_CALENDAR_DAY: return days_span(day, day + 1, rule->utc_offset_ms);
-    case TW_CALENDAR_WEEK: return week_span(day, rule);
-    case TW_CALENDAR_MONTH: return month_span(day, rule);
-    default: twi_check(rule->window == TW_FOREVER); return (struct twi_span){0, INT64_MAX};
+    case TW_WINDOW_ALIGNED: return aligned_span(unix_ms, rule->window_ms, rule->utc_offset_ms);
+    case TW_WINDOW_FROM_FIRST: return aligned_span(unix_ms, rule->window_ms, 0);
+    case TW_WINDOW_DAY: return days_span(day, day + 1, rule->utc_offset_ms);
+    case TW_WINDOW_WEEK: return week_span(day, rule);
+    case TW_WINDOW_MONTH: return month_span(day, rule);
+    default: twi_check(rule->window == TW_WINDOW_FOREVER); return (struct twi_span){0, INT64_MAX};
     }
 }
 
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms) {
-    if (rule->window == TW_FOREVER) return 0;
+    if (rule->window == TW_WINDOW_FOREVER) return 0;
     return twi_calendar_span(rule, twi_calendar_span(rule, unix_ms).start_ms - 1).start_ms;
 }
 
 int64_t twi_calendar_longest_ms(const struct twi_window_rule *rule) {
     switch (rule->window) {
-    case TW_FOREVER: return INT64_MAX;
-    case TW_CALENDAR_DAY: return TW_DAY;
-    case TW_CALENDAR_WEEK: return 7 * TW_DAY;
-    case TW_CALENDAR_MONTH: return 31 * TW_DAY;
+    case TW_WINDOW_FOREVER: return INT64_MAX;
+    case TW_WINDOW_DAY: return TW_DAY;
+    case TW_WINDOW_WEEK: return 7 * TW_DAY;
+    case TW_WINDOW_MONTH: return 31 * TW_DAY;
     default: return rule->window_ms;
     }
 }

@@ -18,7 +18,7 @@
 
 /* What decides a family's windows: the fields of tw_family_options of the same names, defaults filled. */
 struct twi_window_rule {
-    uint32_t window; /* TW_ALIGNED ... TW_CALENDAR_MONTH */
+    uint32_t window; /* TW_WINDOW_ALIGNED ... TW_WINDOW_MONTH */
     int64_t window_ms;
     int64_t utc_offset_ms;
     uint32_t week_start;
@@ -32,12 +32,12 @@ struct twi_span {
     int64_t end_ms; /* the first moment that is outside */
 };
 
-/* The window that holds the moment. TW_FOREVER: {0, INT64_MAX}. TW_FROM_FIRST: the generation in which a key that
+/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation in which a key that
  * begins then is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
 /* The start of the window before the one that holds the moment; in an endless family 0. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);
-/* The longest that one of these windows can be (a month: 31 days). TW_FOREVER: INT64_MAX. */
+/* The longest that one of these windows can be (a month: 31 days). TW_WINDOW_FOREVER: INT64_MAX. */
 int64_t twi_calendar_longest_ms(const struct twi_window_rule *rule);
 
 struct twi_civil {
@@ -54,7 +54,7 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
 
 /* A window with a beginning that a stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
-    return rule->window != TW_FROM_FIRST && rule->window != TW_FOREVER && rule->window != TWI_WINDOW_ERA;
+    return rule->window != TW_WINDOW_FROM_FIRST && rule->window != TW_WINDOW_FOREVER && rule->window != TWI_WINDOW_ERA;
 }
 
 /* a + b for times, where INT64_MAX (TW_UNBOUNDED) stays what it is and nothing wraps. */

@@ -65,7 +65,7 @@ static bool still_current(void *ctx) {
     struct tw_family *family = currency->call->family;
     int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
     if (currency->call->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
-    if (family->rule.window == TW_FOREVER) return true; /* before 1970, too, where it begins by its name */
+    if (family->rule.window == TW_WINDOW_FOREVER) return true; /* before 1970, too, where it begins by its name */
     return twi_generation_holds(currency->generation, now_ms);
 }
 

@@ -52,10 +52,10 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
-    bool ages;    /* TW_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
+    bool ages;    /* TW_ON_FULL_EVICT_IDLE: its windows are eras (ageing.c) */
     bool shares;  /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
     bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
-    bool gauge;   /* TW_GAUGE with Redis (gauge.c) */
+    bool gauge;   /* TW_KIND_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* hot.h */
     _Atomic(twi_hot_acquire *) hot_acquire;                                            /* hot_acquire.h */
     twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (watch.c) */

@@ -30,7 +30,7 @@ static const char *different_identity(const tw_family_options *a, const tw_famil
     if (a->utc_offset_ms != b->utc_offset_ms) return "utc_offset_ms";
     if (a->week_start != b->week_start) return "week_start";
     if (!same_text(a->redis_key, b->redis_key)) return "redis_key";
-    if ((a->on_full == TW_FULL_EVICT_IDLE) != (b->on_full == TW_FULL_EVICT_IDLE)) return "on_full";
+    if ((a->on_full == TW_ON_FULL_EVICT_IDLE) != (b->on_full == TW_ON_FULL_EVICT_IDLE)) return "on_full";
     if (a->kind != b->kind) return "kind";
     if (a->limit_mode != b->limit_mode) return "limit_mode";
     if (a->limit_shape != b->limit_shape) return "limit_shape";
@@ -130,15 +130,15 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     /* Times do not add up: Redis has a word of its own for each key (strict_paced.c), and what is here stays here. */
     family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
-    family->from_first = options->window == TW_FROM_FIRST;
-    family->ages = options->on_full == TW_FULL_EVICT_IDLE;
+    family->from_first = options->window == TW_WINDOW_FROM_FIRST;
+    family->ages = options->on_full == TW_ON_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
-    family->gauge = options->kind == TW_GAUGE && engine->has_redis;
+    family->gauge = options->kind == TW_KIND_GAUGE && engine->has_redis;
     family->closes_once = family->synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->slides = options->limit_shape == TW_SHAPE_SLIDING;
     family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    family->shares = family->synced && !family->is_hard && !family->is_paced && options->kind == TW_COUNTER;
+    family->shares = family->synced && !family->is_hard && !family->is_paced && options->kind == TW_KIND_COUNTER;
     if (family->is_hard && family->synced)
         twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
     if (family->ages) family->rule.window = TWI_WINDOW_ERA;

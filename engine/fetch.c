@@ -31,7 +31,7 @@ void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits) {
 }
 
 static tw_status refuse_flush(void) {
-    return twi_refuse(TW_ERR_STORE,
+    return twi_refuse(TW_ERR_REDIS,
                       "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
 }
 
@@ -77,7 +77,7 @@ static bool read_total(tw_family *family, tw_key key, int64_t *total) {
     return true;
 }
 
-tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t *totals, uint32_t timeout_ms) {
+tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;

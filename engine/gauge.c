@@ -1,4 +1,4 @@
-/* gauge.c -- families of kind TW_GAUGE with Redis: what this engine counts as present is said whole, again and again.
+/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: what this engine counts as present is said whole, again and again.
  *
  * A counter's deltas add up in Redis for ever; what is present ends with whoever counts it. So a gauge sends no deltas: its items
  * (port.h, TWI_ITEM_PART) carry the whole of what this engine counts under the key, Redis keeps one such part for each engine,

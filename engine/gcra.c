@@ -129,7 +129,7 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TW_PENDING);
-    if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : twi_full_refuse();
+    if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
     if (status == TW_OK && pace->n != 0 && !*full) twi_limit_count(family, call.self, admitted);
     twi_call_end(&call);
     return status;

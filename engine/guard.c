@@ -14,7 +14,7 @@ tw_status twi_thread_check_wait(const struct twi_thread *self) {
 
 tw_status twi_engine_check_thread(const tw_engine *engine) {
     if (!engine->host_driven) return TW_OK;
-    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
+    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_THREADS_HOST engines");
 }
 
 tw_status twi_engine_may_wait(tw_engine *engine) {

@@ -1,4 +1,4 @@
-/* hold.c -- tw_hold and tw_release: at most so many in flight.
+/* hold.c -- tw_hold and tw_hold_release: at most so many in flight.
  * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
  * With Redis: hold_store.c. */
 #include "engine/count.h"
@@ -8,8 +8,8 @@
 static tw_status check_hold(const tw_family *family, tw_key key) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
-    if (options->window != TW_FOREVER) why = "window: tw_hold() is for TW_FOREVER families";
-    if (family->ages) why = "on_full: tw_hold() is not for TW_FULL_EVICT_IDLE families";
+    if (options->window != TW_WINDOW_FOREVER) why = "window: tw_hold() is for TW_WINDOW_FOREVER families";
+    if (family->ages) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
     if (options->shadow) why = "shadow: tw_hold() is not for families in the shadow";
@@ -67,7 +67,7 @@ static tw_status release_locally(tw_family *family, tw_key key) {
     return status;
 }
 
-tw_status tw_release(tw_family *family, tw_key key) {
+tw_status tw_hold_release(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;

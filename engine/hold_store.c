@@ -1,9 +1,9 @@
-/* hold_store.c -- tw_hold and tw_release where Redis decides: one question each (hold.lua), and the book (hold.h) of what is held here,
+/* hold_store.c -- tw_hold and tw_hold_release where Redis decides: one question each (hold.lua), and the book (hold.h) of what is held here,
  * so that it can be said again.
  *
  *   tw_hold     asked ──OK──▶ entered in the book          Redis away: on_outage decides; what it admits is entered as
  *                 └──DENIED──▶ no                          not said yet, and said when Redis is back
- *   tw_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
+ *   tw_hold_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
  * Always true: a hold has one name from its first question on, so asking again meets the same one. */
 #include "engine/hold_store.h"
 
@@ -37,8 +37,8 @@ static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum tw
     int64_t share = live > 1 ? limit / live : limit;
     *held = twi_holds_count(family, key);
     switch (twi_asking_policy(family, asked)) {
-    case TW_OUTAGE_OPEN: return true;
-    case TW_OUTAGE_CLOSED: return false;
+    case TW_OUTAGE_FAIL_OPEN: return true;
+    case TW_OUTAGE_FAIL_CLOSED: return false;
     case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
     default: return *held < limit;
     }

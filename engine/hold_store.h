@@ -1,4 +1,4 @@
-/* hold_store.h -- tw_hold() and tw_release() where Redis decides. */
+/* hold_store.h -- tw_hold() and tw_hold_release() where Redis decides. */
 #ifndef TWI_HOLD_STORE_H
 #define TWI_HOLD_STORE_H
 

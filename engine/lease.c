@@ -117,7 +117,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     hard->decision.view = twi_cell_view(place->cell, place->meta);
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
-    if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_CLOSED && is_away(call)) return TW_DENIED;
+    if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
     int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` is that of these units */
@@ -213,9 +213,9 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     return TW_OK;
 }
 
-tw_status tw_warm(tw_family *family, tw_key key, int64_t limit) {
+tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     twi_check(family != NULL);
-    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_warm() is for TW_LIMIT_HARD families");
+    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
     if (is_bad(0, limit)) return twi_units_refuse(0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);

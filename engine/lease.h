@@ -23,7 +23,7 @@ struct twi_lease {
     _Atomic int64_t told_ms;                      /* monotonic, of that, << 1 | 1; 0: nothing yet */
     _Atomic uint32_t next_asked;
     _Atomic uint8_t listed;       /* on the engine's list of leases that the turn is to look at */
-    _Atomic uint8_t warm;         /* tw_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t warm;         /* tw_lease_warm(): kept although idle, until it is spent from */
     _Atomic uint8_t cold;         /* one of the engine's cold ones */
     _Atomic uint8_t refunded;     /* units came back here */
     struct twi_attached attached; /* of the generation; set before it is shared */

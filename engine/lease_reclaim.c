@@ -1,4 +1,4 @@
-/* lease_reclaim.c -- tw_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap L3: never by a
+/* lease_reclaim.c -- tw_lease_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap L3: never by a
  * clock, for whoever was only paused would sell it as well).
  * Always true: an engine that Redis has heard of within some seconds is refused. */
 #include "engine/ask.h"
@@ -98,9 +98,10 @@ static tw_status free_page(struct reclaim *reclaim) {
     return status;
 }
 
-tw_status tw_reclaim(tw_family *family, const char *instance, int64_t *units) {
+tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
     twi_check(family != NULL);
-    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_reclaim() is for TW_LIMIT_HARD families");
+    if (!family->is_hard)
+        return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_ask_may(family->engine);
     if (status != TW_OK) return status;

@@ -103,7 +103,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
 
 /* Table full: the family's policy decides; strangers never share a limit (trap E40). */
 static tw_status decide_full(struct tw_family *family) {
-    return twi_load_relaxed(&family->on_full_limit) == TW_ADMIT ? TW_OK : twi_full_refuse();
+    return twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
 }
 
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {

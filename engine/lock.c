@@ -1,17 +1,17 @@
-/* lock.c -- tw_lock, tw_lock_extend, tw_unlock: one holder at a time over all processes (lock.lua).
+/* lock.c -- tw_lock, tw_lock_extend, tw_lock_release: one holder at a time over all processes (lock.lua).
  * Always true: a token is given with TW_OK alone; a lock of unknown outcome is given back when Redis answers again, or ends with
  * its hold. A lock has no window: its name is the counter's with a stamp of 0. */
 #include "engine/ask.h"
 #include "engine/count.h"
 #include "engine/token.h"
 
-static tw_status check(tw_family *family, tw_key key, uint32_t hold_ms) {
-    if (hold_ms == 0) return twi_refuse(TW_ERR_RANGE, "hold_ms: 0");
+static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
+    if (ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
     tw_status status = twi_call_check_key(family, key);
     return status == TW_OK ? twi_ask_may(family->engine) : status;
 }
 
-static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const char *token, uint32_t hold_ms,
+static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms,
                           struct twi_asking *asking) {
     twi_asking_begin(asking, family->engine, TWI_SCRIPT_LOCK, 0);
     asking->ask.numbered = true;
@@ -20,7 +20,7 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const
     twi_asking_key(asking, family, "fence", key, 0);
     twi_asking_text(asking, what);
     twi_asking_text(asking, token);
-    twi_asking_number(asking, hold_ms);
+    twi_asking_number(asking, ttl_ms);
     return twi_asking_do(asking, family->engine);
 }
 
@@ -32,37 +32,37 @@ static tw_status answer_of(const tw_family *family, enum twi_asked asked, const 
     return twi_asking_refuse(family->engine, asked);
 }
 
-tw_status tw_lock(tw_family *family, tw_key key, uint32_t hold_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
+tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
     struct twi_asking asking;
     struct twi_token made = {0};
     unsigned char random[16];
     twi_check(family != NULL && token != NULL);
     token[0] = '\0';
-    tw_status status = check(family, key, hold_ms);
+    tw_status status = check(family, key, ttl_ms);
     if (status != TW_OK) return status;
     twi_port_random(family->engine, random, sizeof random);
     twi_token_id(random, made.id);
-    status = answer_of(family, ask(family, key, "L", made.id, hold_ms, &asking), &asking);
+    status = answer_of(family, ask(family, key, "L", made.id, ttl_ms, &asking), &asking);
     if (status != TW_OK) return status;
     twi_token_write(&made, token);
     if (fence != NULL) *fence = (uint64_t)twi_asking_told(&asking, 1);
     return TW_OK;
 }
 
-static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t hold_ms) {
+static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms) {
     struct twi_asking asking;
     struct twi_token read;
     twi_check(family != NULL);
-    tw_status status = check(family, key, hold_ms);
+    tw_status status = check(family, key, ttl_ms);
     if (status != TW_OK) return status;
     if (!twi_token_read(token, &read) || read.local) return twi_token_refuse();
-    return answer_of(family, ask(family, key, what, read.id, hold_ms, &asking), &asking);
+    return answer_of(family, ask(family, key, what, read.id, ttl_ms, &asking), &asking);
 }
 
-tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t hold_ms) {
-    return with_token(family, key, "E", token, hold_ms);
+tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t ttl_ms) {
+    return with_token(family, key, "E", token, ttl_ms);
 }
 
-tw_status tw_unlock(tw_family *family, tw_key key, const char *token) {
+tw_status tw_lock_release(tw_family *family, tw_key key, const char *token) {
     return with_token(family, key, "U", token, 1);
 }

@@ -166,8 +166,10 @@ tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *delt
     return add_all(&many, count);
 }
 
-tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
-                         size_t count, tw_status *each) {
-    struct many many = {.family = family, .keys = keys, .deltas = deltas, .unix_ms = unix_ms, .each = each};
+tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
+                         const int64_t *unix_ms, int64_t *views, tw_status *each) {
+    struct many many = {
+        .family = family, .keys = keys, .deltas = deltas, .unix_ms = unix_ms, .views = views, .each = each};
+    twi_check(count == 0 || unix_ms != NULL);
     return add_all(&many, count);
 }

@@ -9,7 +9,7 @@
 static tw_status check(const tw_family *family) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
-    if (options->kind != TW_COUNTER) why = "kind: tw_once() is for TW_COUNTER families";
+    if (options->kind != TW_KIND_COUNTER) why = "kind: tw_once() is for TW_KIND_COUNTER families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_once() is for TW_SHAPE_FIXED families";
     if (options->limit_mode == TW_LIMIT_HARD && family->synced)
         why = "limit_mode: with Redis tw_once() is not for TW_LIMIT_HARD families; take soft or strict ones";
@@ -69,7 +69,7 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struc
     unsigned char random[16];
     char token[TWI_TOKEN_ID_DIGITS + 1];
     struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
-    bool endless = family->options.window == TW_FOREVER;
+    bool endless = family->options.window == TW_WINDOW_FOREVER;
     int64_t expiry_ms =
         endless || family->from_first ? 0 : twi_time_add(span.end_ms, twi_load_relaxed(&family->retention_ms));
     twi_port_random(engine, random, sizeof random);
@@ -90,7 +90,7 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struc
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_asked asked, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_asking_policy(family, asked)) {
-    case TW_OUTAGE_OPEN: {
+    case TW_OUTAGE_FAIL_OPEN: {
         struct twi_why before = twi_why_now();
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
@@ -98,7 +98,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_aske
         twi_why_again(before); /* who finds no room is first all the same: nothing was refused */
         return TW_OK;
     }
-    case TW_OUTAGE_CLOSED: return twi_asking_refuse(family->engine, asked);
+    case TW_OUTAGE_FAIL_CLOSED: return twi_asking_refuse(family->engine, asked);
     default: return once_here(family, key, first);
     }
 }

@@ -122,7 +122,7 @@ static tw_status check_audit(const tw_options *in) {
     if (in->audit_interval_ms < 1000)
         return refuse(in, "audit_interval_ms: %u is less than 1000", in->audit_interval_ms);
     if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: there is no redis_url to look at");
-    if (in->threads == TW_HOST_DRIVEN)
+    if (in->threads == TW_THREADS_HOST)
         return refuse(in, "audit_interval_ms: a host-driven engine has no thread that could wait; call tw_audit()");
     return TW_OK;
 }
@@ -139,7 +139,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_options options = {0};
     memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
     options.size = sizeof options;
-    if (options.threads > TW_HOST_DRIVEN)
+    if (options.threads > TW_THREADS_HOST)
         status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);
@@ -191,15 +191,15 @@ static tw_status check_name(const tw_family_options *in) {
 }
 
 static bool has_length(const tw_family_options *options) {
-    return options->window == TW_ALIGNED || options->window == TW_FROM_FIRST;
+    return options->window == TW_WINDOW_ALIGNED || options->window == TW_WINDOW_FROM_FIRST;
 }
 
 static bool has_starts(const tw_family_options *options) {
-    return options->window != TW_FROM_FIRST && options->window != TW_FOREVER;
+    return options->window != TW_WINDOW_FROM_FIRST && options->window != TW_WINDOW_FOREVER;
 }
 
 static tw_status check_window(tw_family_options *options) {
-    if (options->window > TW_CALENDAR_MONTH)
+    if (options->window > TW_WINDOW_MONTH)
         return refuse(options, "window: %u is no TW_ value of this field", options->window);
     if (!has_length(options)) {
         if (options->window_ms == 0) return TW_OK;
@@ -238,7 +238,7 @@ static tw_status check_retention(const tw_family_options *in) {
     if (in->retention_ms > TWI_DURATION_MS_MAX) return refuse(in, "retention_ms: more than a hundred years");
     struct twi_window_rule rule = twi_options_rule(in);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
-    if (in->window == TW_FOREVER || in->retention_ms >= window_ms) return TW_OK;
+    if (in->window == TW_WINDOW_FOREVER || in->retention_ms >= window_ms) return TW_OK;
     return refuse(in, "retention_ms: %lld is less than one window (%lld)", (long long)in->retention_ms,
                   (long long)window_ms);
 }
@@ -257,22 +257,23 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
         return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
                       (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
     }
-    if (in->on_full > TW_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is no TW_FULL_ value", in->on_full);
-    if (in->on_full_limit > TW_DENY)
-        return refuse(in, "on_full_limit: %u is neither TW_ADMIT nor TW_DENY", in->on_full_limit);
+    if (in->on_full > TW_ON_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is no TW_ON_FULL_ value", in->on_full);
+    if (in->on_full_limit > TW_FULL_LIMIT_DENY)
+        return refuse(in, "on_full_limit: %u is neither TW_FULL_LIMIT_ADMIT nor TW_FULL_LIMIT_DENY", in->on_full_limit);
     return TW_OK;
 }
 
 /* Nothing but Redis holds the count of a key that went (trap E26). */
 static tw_status check_ageing(const tw_family_options *in, const struct twi_options_context *context) {
-    if (in->on_full != TW_FULL_EVICT_IDLE) {
+    if (in->on_full != TW_ON_FULL_EVICT_IDLE) {
         if (in->idle_ms == 0) return TW_OK;
-        return refuse(in, "idle_ms: belongs to on_full = TW_FULL_EVICT_IDLE");
+        return refuse(in, "idle_ms: belongs to on_full = TW_ON_FULL_EVICT_IDLE");
     }
-    if (in->window != TW_FOREVER) return refuse(in, "on_full: TW_FULL_EVICT_IDLE belongs to TW_FOREVER families");
+    if (in->window != TW_WINDOW_FOREVER)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_WINDOW_FOREVER families");
     if (!context->has_redis)
-        return refuse(in, "on_full: TW_FULL_EVICT_IDLE needs a redis_url: nothing else keeps what is evicted");
-    if (in->keys_max == 1) return refuse(in, "keys_max: with TW_FULL_EVICT_IDLE at least 2");
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: nothing else keeps what is evicted");
+    if (in->keys_max == 1) return refuse(in, "keys_max: with TW_ON_FULL_EVICT_IDLE at least 2");
     if (in->idle_ms != 0 && in->idle_ms < IDLE_MS_MIN)
         return refuse(in, "idle_ms: %lld is less than %d", (long long)in->idle_ms, IDLE_MS_MIN);
     if (in->idle_ms > TWI_DURATION_MS_MAX) return refuse(in, "idle_ms: more than a hundred years");
@@ -292,7 +293,7 @@ static tw_status check_hook(const tw_family_options *in, const struct twi_option
 
 /* What is asked of limits, before anything is said of what goes together. */
 static tw_status check_limit_values(const tw_family_options *in) {
-    if (in->kind > TW_DISTINCT) return refuse(in, "kind: %u is no TW_ value of this field", in->kind);
+    if (in->kind > TW_KIND_GAUGE) return refuse(in, "kind: %u is neither TW_KIND_COUNTER nor TW_KIND_GAUGE", in->kind);
     if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is no TW_LIMIT_ value", in->limit_mode);
     if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is no TW_SHAPE_ value", in->limit_shape);
     if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is no TW_OUTAGE_ value", in->on_outage);
@@ -307,13 +308,14 @@ static tw_status check_hard(const tw_family_options *in, const struct twi_option
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD knows only TW_SHAPE_FIXED");
     /* Trap L8: both would sell beside what is leased. */
-    if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_CLOSED)
-        return refuse(in, "on_outage: TW_LIMIT_HARD knows only TW_OUTAGE_LOCAL and TW_OUTAGE_CLOSED");
+    if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
+        return refuse(in, "on_outage: TW_LIMIT_HARD knows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
     if (!context->has_redis) return TW_OK;
-    if (in->window == TW_FROM_FIRST)
-        return refuse(in, "limit_mode: with Redis, TW_LIMIT_HARD is not for TW_FROM_FIRST: leases are of windows");
-    if (in->on_full == TW_FULL_EVICT_IDLE)
-        return refuse(in, "on_full: TW_LIMIT_HARD is not for TW_FULL_EVICT_IDLE: a lease may not leave memory");
+    if (in->window == TW_WINDOW_FROM_FIRST)
+        return refuse(in,
+                      "limit_mode: with Redis, TW_LIMIT_HARD is not for TW_WINDOW_FROM_FIRST: leases are of windows");
+    if (in->on_full == TW_ON_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: TW_LIMIT_HARD is not for TW_ON_FULL_EVICT_IDLE: a lease may not leave memory");
     if (context->merge != TW_MERGE_SCRIPT)
         return refuse(in, "limit_mode: with Redis, TW_LIMIT_HARD needs TW_MERGE_SCRIPT");
     return TW_OK;
@@ -321,13 +323,14 @@ static tw_status check_hard(const tw_family_options *in, const struct twi_option
 
 /* What is present has no window, is never evicted, and is no stock. */
 static tw_status check_gauge(const tw_family_options *in, const struct twi_options_context *context) {
-    if (in->kind != TW_GAUGE) return TW_OK;
-    if (in->window != TW_FOREVER) return refuse(in, "kind: TW_GAUGE needs window = TW_FOREVER");
-    if (in->on_full == TW_FULL_EVICT_IDLE) return refuse(in, "on_full: TW_FULL_EVICT_IDLE is not for TW_GAUGE");
-    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_GAUGE knows TW_LIMIT_SOFT only");
-    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_GAUGE knows TW_SHAPE_FIXED only");
+    if (in->kind != TW_KIND_GAUGE) return TW_OK;
+    if (in->window != TW_WINDOW_FOREVER) return refuse(in, "kind: TW_KIND_GAUGE needs window = TW_WINDOW_FOREVER");
+    if (in->on_full == TW_ON_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_KIND_GAUGE");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_KIND_GAUGE knows TW_LIMIT_SOFT only");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_GAUGE knows TW_SHAPE_FIXED only");
     if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
-        return refuse(in, "kind: with Redis, TW_GAUGE needs TW_MERGE_SCRIPT");
+        return refuse(in, "kind: with Redis, TW_KIND_GAUGE needs TW_MERGE_SCRIPT");
     return TW_OK;
 }
 
@@ -336,8 +339,8 @@ static tw_status check_strict(const tw_family_options *in, const struct twi_opti
     if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
     if (context->merge != TW_MERGE_SCRIPT)
         return refuse(in, "limit_mode: with Redis, TW_LIMIT_STRICT needs TW_MERGE_SCRIPT");
-    if (in->limit_shape == TW_SHAPE_SLIDING && in->window != TW_ALIGNED)
-        return refuse(in, "limit_shape: with TW_LIMIT_STRICT, TW_SHAPE_SLIDING belongs to TW_ALIGNED windows");
+    if (in->limit_shape == TW_SHAPE_SLIDING && in->window != TW_WINDOW_ALIGNED)
+        return refuse(in, "limit_shape: with TW_LIMIT_STRICT, TW_SHAPE_SLIDING belongs to TW_WINDOW_ALIGNED windows");
     return TW_OK;
 }
 
@@ -346,10 +349,10 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
     if (in->limit_shape == TW_SHAPE_FIXED) return TW_OK;
     const char *shape = in->limit_shape == TW_SHAPE_GCRA ? "TW_SHAPE_GCRA" : "TW_SHAPE_SLIDING";
     struct twi_window_rule rule = twi_options_rule(in);
-    if (in->kind != TW_COUNTER) return refuse(in, "limit_shape: %s belongs to TW_COUNTER", shape);
-    if (!has_starts(in) || (in->limit_shape == TW_SHAPE_GCRA && in->window != TW_ALIGNED))
+    if (in->kind != TW_KIND_COUNTER) return refuse(in, "limit_shape: %s belongs to TW_KIND_COUNTER", shape);
+    if (!has_starts(in) || (in->limit_shape == TW_SHAPE_GCRA && in->window != TW_WINDOW_ALIGNED))
         return refuse(in, "limit_shape: %s belongs to %s", shape,
-                      in->limit_shape == TW_SHAPE_GCRA ? "TW_ALIGNED" : "aligned and calendar windows");
+                      in->limit_shape == TW_SHAPE_GCRA ? "TW_WINDOW_ALIGNED" : "aligned and calendar windows");
     if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
         return refuse(in, "history_ms: %s needs one window at least", shape);
     if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
@@ -362,7 +365,6 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
 
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
-    if (in->kind == TW_DISTINCT) return refuse(in, "kind: only TW_COUNTER and TW_GAUGE in this version");
     bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_paced = in->limit_shape == TW_SHAPE_GCRA;
     if (is_paced && in->on_outage == TW_OUTAGE_SHARE)
         return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
@@ -374,7 +376,7 @@ static tw_status check_limit_built(const tw_family_options *in) {
 static void fill_family_defaults(tw_family_options *options) {
     struct twi_window_rule rule = twi_options_rule(options);
     int64_t window_ms = twi_calendar_longest_ms(&rule);
-    if (options->on_full == TW_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
+    if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
     if (!has_starts(options)) {
         options->retention_ms = 0;
         return;

@@ -1,5 +1,5 @@
 /* ready.c -- tw_ready(): waits until an engine knows what it must know to decide well.
- * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_warm() asked for is here.
+ * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is here.
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
 #include "engine/engine.h"
 #include "engine/fetch.h"
@@ -12,7 +12,7 @@ static const char *missing(tw_engine *engine) {
     if (!twi_share_is_settled(engine)) return "timeout_ms: it is not known yet how many engines live";
     /* A hint, as the others: who spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.cold) != 0)
-        return "timeout_ms: leases that tw_warm() asked for are not here yet";
+        return "timeout_ms: leases that tw_lease_warm() asked for are not here yet";
     return NULL;
 }
 

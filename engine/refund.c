@@ -52,7 +52,7 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
 /* Is the window that is open now the one that is meant? */
 static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
     const struct tw_family *family = call->family;
-    if (family->ages || family->rule.window == TW_FOREVER) return TW_OK;
+    if (family->ages || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
     if (family->from_first) {
         if (window_start_ms > call->now_ms) return refuse_early();
         return call->now_ms - window_start_ms >= family->rule.window_ms + LIFE_SLACK_MS ? refuse_late() : TW_OK;

@@ -319,7 +319,7 @@ static tw_status reserve_locked(const struct twi_order *order, struct twi_token 
     }
     entry->start_ms = verdict->window_start_ms;
     entry->end_ms = twi_time_add(twi_clock_now_ms(&engine->clock), verdict->reset_after_ms);
-    entry->due_ms = entry->wake_ms = mono_ms + order->hold_ms;
+    entry->due_ms = entry->wake_ms = mono_ms + order->ttl_ms;
     entry->serial = ++book->serial;
     book->entries++;
     link_entry(engine, entry);
@@ -408,7 +408,7 @@ void twi_book_await(const struct twi_order *order, int64_t start_ms) {
     struct twi_order look = *order;
     look.buyer = look.key; /* one entry for a key, found by it */
     pthread_mutex_lock(&engine->book->lock);
-    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->hold_ms;
+    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->ttl_ms;
     struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
     if (entry != NULL) { /* without memory somebody else's call finds what is over */
         entry->state = SWEEP;

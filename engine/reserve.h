@@ -47,12 +47,12 @@ struct twi_order {
     tw_family *family;
     tw_key key, buyer; /* buyer.size 0: anybody */
     int64_t n, limit;
-    uint32_t hold_ms;
+    uint32_t ttl_ms;
 };
 
 /* With Redis: something was reserved there; when its hold is over, sync sees to it that it returns (twi_port_sweep_due). */
 void twi_book_await(const struct twi_order *order, int64_t start_ms);
-/* Without: as tw_reserve(), tw_confirm(), tw_cancel(). */
+/* Without: as tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(). */
 tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict);
 tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token);
 tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token);

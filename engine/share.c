@@ -305,8 +305,8 @@ void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
 
 /* Whatever the others do. */
 static int64_t most_of(const struct share *share, int64_t limit) {
-    if (share->is_away && share->policy == TW_OUTAGE_OPEN) return TW_COUNT_MAX;
-    if (share->is_away && share->policy == TW_OUTAGE_CLOSED) return INT64_MIN;
+    if (share->is_away && share->policy == TW_OUTAGE_FAIL_OPEN) return TW_COUNT_MAX;
+    if (share->is_away && share->policy == TW_OUTAGE_FAIL_CLOSED) return INT64_MIN;
     return limit;
 }
 
@@ -383,6 +383,6 @@ int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, str
     decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
     decision->has_bound = true;
     decision->unknown = true;
-    if (share.is_away && share.policy == TW_OUTAGE_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
+    if (share.is_away && share.policy == TW_OUTAGE_FAIL_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
     return most_of(&share, limit);
 }

@@ -17,7 +17,7 @@
     X(TW_ERR_MODE, "Not possible in this kind of family or engine, or not from inside a hook; nothing has changed.") \
     X(TW_ERR_CLOSED, "The engine has been stopped; nothing has changed.") \
     X(TW_ERR_FORKED, "This process is a forked child, and no new engine could be made in it; nothing has changed.") \
-    X(TW_ERR_STORE, "Redis refused, or none is configured.") \
+    X(TW_ERR_REDIS, "Redis refused, or none is configured.") \
     X(TW_ERR_UNKNOWN_TOKEN, "The token is not known; nothing has changed.") \
     X(TW_ERR_TIMEOUT, "The time was up; a part may have been done.")
 

@@ -1,4 +1,4 @@
-/* stock.c -- tw_reserve, tw_confirm, tw_cancel: the calls. See stock.h.
+/* stock.c -- tw_reserve, tw_reserve_confirm, tw_reserve_cancel: the calls. See stock.h.
  * Without Redis: reserve.c. With Redis: stock_store.c. */
 #include "engine/stock.h"
 
@@ -10,9 +10,9 @@
 static tw_status check_family(const tw_family *family) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
-    if (family->from_first) why = "window: tw_reserve() is not for TW_FROM_FIRST families";
-    if (family->ages) why = "on_full: tw_reserve() is not for TW_FULL_EVICT_IDLE families";
-    if (options->kind != TW_COUNTER) why = "kind: tw_reserve() is for TW_COUNTER families";
+    if (family->from_first) why = "window: tw_reserve() is not for TW_WINDOW_FROM_FIRST families";
+    if (family->ages) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (options->kind != TW_KIND_COUNTER) why = "kind: tw_reserve() is for TW_KIND_COUNTER families";
     if (options->limit_mode == TW_LIMIT_HARD)
         why =
             "limit_mode: tw_reserve() is not for TW_LIMIT_HARD; in TW_LIMIT_SOFT and TW_LIMIT_STRICT families it is as exact";
@@ -36,16 +36,16 @@ static tw_status check_order(const struct twi_order *order) {
     if (order->n <= 0 || order->n > TW_DELTA_MAX) return twi_refuse(TW_ERR_RANGE, "n: not within 1..TW_DELTA_MAX");
     if (order->limit < 0 || order->limit > TW_DELTA_MAX)
         return twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
-    if (order->hold_ms == 0) return twi_refuse(TW_ERR_RANGE, "hold_ms: 0");
+    if (order->ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
     if (order->buyer.size > TW_KEY_SIZE_MAX || (order->buyer.size != 0 && order->buyer.data == NULL))
         return twi_refuse(TW_ERR_KEY, "buyer: longer than 1024 bytes, or its data is NULL");
     return twi_call_check_key(order->family, order->key);
 }
 
-tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t hold_ms, tw_key buyer,
+tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
                      char token[TW_TOKEN_SIZE], tw_verdict *verdict) {
     twi_check(family != NULL && token != NULL);
-    struct twi_order order = {family, key, buyer, n, limit, hold_ms};
+    struct twi_order order = {family, key, buyer, n, limit, ttl_ms};
     struct twi_token made;
     tw_verdict unasked;
     token[0] = '\0';
@@ -58,14 +58,14 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     return status;
 }
 
-tw_status tw_confirm(tw_engine *engine, const char *token) {
+tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
     return read.local ? twi_book_confirm(engine, &read) : twi_stock_confirm(engine, &read);
 }
 
-tw_status tw_cancel(tw_engine *engine, const char *token) {
+tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();

@@ -1,4 +1,4 @@
-/* stock.h -- what tw_reserve(), tw_confirm() and tw_cancel() have in common, wherever the reservations are kept.
+/* stock.h -- what tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel() have in common, wherever the reservations are kept.
  * Always true: a verdict is filled whatever is answered; a token is a token upon TW_OK (and where it is not known whether the
  * units were reserved), else empty. */
 #ifndef TWI_STOCK_H

@@ -32,7 +32,7 @@ static void write_order(const struct twi_order *order, const struct twi_token *t
     twi_asking_text(asking, token->id);
     twi_asking_number(asking, order->n);
     twi_asking_number(asking, order->limit);
-    twi_asking_number(asking, order->hold_ms);
+    twi_asking_number(asking, order->ttl_ms);
     asking->args[asking->ask.arg_count++] = order->buyer;
     twi_asking_number(asking, expiry_ms);
     twi_asking_number(asking, TWI_TOKEN_KEEP_MS);
@@ -94,7 +94,7 @@ tw_status twi_stock_reserve(const struct twi_order *order, struct twi_token *tok
     } while (status == TW_PENDING && twi_clock_mono_ms(&engine->clock) < asking.ask.deadline_ms);
     if (status == TW_PENDING)
         status =
-            twi_refuse(TW_ERR_STORE, "Redis: so much is over that its clearing takes longer than redis_timeout_ms");
+            twi_refuse(TW_ERR_REDIS, "Redis: so much is over that its clearing takes longer than redis_timeout_ms");
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_book_await(order, span.start_ms);
     return status;
 }

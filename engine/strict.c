@@ -89,8 +89,8 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
 static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
     switch (twi_asking_policy(request->family, asked)) {
-    case TW_OUTAGE_OPEN: return admit_open(request, taken, verdict);
-    case TW_OUTAGE_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
+    case TW_OUTAGE_FAIL_OPEN: return admit_open(request, taken, verdict);
+    case TW_OUTAGE_FAIL_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
     default: return decide_here(request, taken, verdict);
     }
 }

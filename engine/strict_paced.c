@@ -94,9 +94,9 @@ static tw_status deny(const struct request *request, tw_verdict *verdict) {
 static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
     uint32_t policy = twi_asking_policy(request->family, asked);
-    if (policy == TW_OUTAGE_CLOSED) return deny(request, verdict);
+    if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, verdict);
     tw_status status =
-        policy == TW_OUTAGE_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);
+        policy == TW_OUTAGE_FAIL_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);
     if (status == TW_OK && request->n != 0) note_bridged(request);
     verdict->error_bound = TW_UNBOUNDED;
     if (verdict->decided_by != TW_BY_FULL) verdict->decided_by = TW_BY_OUTAGE;
@@ -105,7 +105,7 @@ static tw_status fall_back(const struct request *request, enum twi_asked asked, 
 
 /* The bucket here may come to decide, or to be put into. */
 static bool is_used_here(tw_family *family) {
-    return twi_asking_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_OPEN;
+    return twi_asking_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
 }
 
 /* ---- the question ---- */

@@ -108,7 +108,7 @@ static tw_status append_text(struct parser *parser, const char *text) {
 static size_t fields_needed(const struct twi_window_rule *rule) {
     static const int64_t longest_ms[STAMP_FIELDS] = {366 * TW_DAY, 31 * TW_DAY, TW_DAY, TW_HOUR, TW_MINUTE, TW_SECOND};
     if (!twi_calendar_has_starts(rule)) return 0;
-    if (rule->window == TW_CALENDAR_MONTH) return 2;
+    if (rule->window == TW_WINDOW_MONTH) return 2;
     size_t needed = 1;
     int64_t window_ms = twi_calendar_longest_ms(rule); /* days and weeks are all alike */
     while (needed < STAMP_FIELDS && longest_ms[needed - 1] > window_ms) needed++;
@@ -151,8 +151,8 @@ bool twi_template_key_is_reserved(const struct twi_template *pattern, tw_key key
 
 static const char *default_text(const struct twi_window_rule *rule) {
     if (!twi_calendar_has_starts(rule)) return "%n:%k";
-    if (rule->window == TW_CALENDAR_MONTH) return "%n:%k:%Y%m";
-    if (rule->window != TW_ALIGNED || rule->window_ms % TW_DAY == 0) return "%n:%k:%Y%m%d";
+    if (rule->window == TW_WINDOW_MONTH) return "%n:%k:%Y%m";
+    if (rule->window != TW_WINDOW_ALIGNED || rule->window_ms % TW_DAY == 0) return "%n:%k:%Y%m%d";
     if (rule->window_ms % TW_HOUR == 0) return "%n:%k:%Y%m%d%H";
     if (rule->window_ms % TW_MINUTE == 0) return "%n:%k:%Y%m%d%H%M";
     return "%n:%k:%Y%m%d%H%M%S";

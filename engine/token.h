@@ -1,4 +1,4 @@
-/* token.h -- the printable names of reservations: what tw_reserve() gives and any process may hand to tw_confirm().
+/* token.h -- the printable names of reservations: what tw_reserve() gives and any process may hand to tw_reserve_confirm().
  *
  *   twl-<tag:16><serial:16><due:12>-<check:8>    of an engine without Redis: it alone knows it
  *   twr-<id:32>-<check:8>                        of Redis: any process with the same Redis and prefix knows it

@@ -80,7 +80,7 @@ void twi_why_paced(void) {
 }
 
 void twi_why_store(void) {
-    twi_why_set(TW_ERR_STORE, "redis_url: this engine has none");
+    twi_why_set(TW_ERR_REDIS, "redis_url: this engine has none");
 }
 
 void twi_why_token(void) {

@@ -76,9 +76,9 @@ TWI_INLINE tw_status twi_paced_refuse(void) { /* TW_ERR_MODE: times are no count
     twi_why_paced();
     return TW_ERR_MODE;
 }
-TWI_INLINE tw_status twi_store_refuse(void) { /* TW_ERR_STORE: there is none */
+TWI_INLINE tw_status twi_store_refuse(void) { /* TW_ERR_REDIS: there is none */
     twi_why_store();
-    return TW_ERR_STORE;
+    return TW_ERR_REDIS;
 }
 TWI_INLINE tw_status twi_token_refuse(void) { /* TW_ERR_UNKNOWN_TOKEN: it cannot be one of ours */
     twi_why_token();

@@ -3,7 +3,7 @@
  *
  * 1. Sold at once: tw_acquire() of a hard limit. Each server draws some units ahead from Redis and sells them without
  *    waiting; TW_PENDING says that units may yet come: ask again. TW_DENIED: sold out. Only TW_OK is a sale.
- * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_confirm() sells it, tw_cancel() or time gives it back. */
+ * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_reserve_confirm() sells it, tw_reserve_cancel() or time gives it back. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static tw_family *family_open(tw_engine *engine, const char *name, uint32_t mode
     tw_family *family = NULL;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = TW_FOREVER;
+    options.window = TW_WINDOW_FOREVER;
     options.limit_mode = mode;
     options.error_text = error;
     options.error_size = sizeof error;
@@ -45,12 +45,13 @@ static bool server_begin(struct server *server, const char *redis_url) {
     tw_options_init(&options);
     options.redis_url = redis_url;
     options.sync_interval_ms = 20;
-    options.redis_timeout_ms = 2000; /* how long tw_reserve() and tw_confirm() may wait */
+    options.redis_timeout_ms = 2000; /* how long tw_reserve() and tw_reserve_confirm() may wait */
     if (tw_open(&options, &server->engine) != TW_OK) return false;
     server->sale = family_open(server->engine, "sale", TW_LIMIT_HARD);
     server->baskets = family_open(server->engine, "baskets", TW_LIMIT_SOFT);
     /* Before the doors open: the first units are here when the first buyer comes. */
-    return server->sale != NULL && server->baskets != NULL && tw_warm(server->sale, tw_str(phone), STOCK) == TW_OK;
+    return server->sale != NULL && server->baskets != NULL &&
+           tw_lease_warm(server->sale, tw_str(phone), STOCK) == TW_OK;
 }
 
 static void buy_phones(struct buyer *buyer) {
@@ -76,8 +77,8 @@ static void buy_books(struct buyer *buyer) {
             tw_reserve(buyer->server->baskets, tw_str(book), 1, STOCK / 10, 60000, tw_str(name), token, NULL);
         if (status != TW_OK) return;
         if (visit % 3 == 2) {
-            tw_cancel(buyer->server->engine, token);
-        } else if (tw_confirm(buyer->server->engine, token) == TW_OK) {
+            tw_reserve_cancel(buyer->server->engine, token);
+        } else if (tw_reserve_confirm(buyer->server->engine, token) == TW_OK) {
             buyer->paid++;
         }
     }

@@ -24,8 +24,8 @@ static bool server_begin(struct server *server, const char *redis_url) {
     options.error_size = sizeof error;
     tw_family_options_init(&family_options);
     family_options.name = "online";
-    family_options.kind = TW_GAUGE;
-    family_options.window = TW_FOREVER;
+    family_options.kind = TW_KIND_GAUGE;
+    family_options.window = TW_WINDOW_FOREVER;
     family_options.error_text = error;
     family_options.error_size = sizeof error;
     if (tw_open(&options, &server->engine) == TW_OK &&

@@ -35,7 +35,7 @@ int main(void) {
     tw_options_init(&options); /* with options.redis_url: the same limit over several servers, softly */
     tw_family_options_init(&family_options);
     family_options.name = "calls";
-    family_options.window = TW_FROM_FIRST; /* each user's minute begins with the user's first call */
+    family_options.window = TW_WINDOW_FROM_FIRST; /* each user's minute begins with the user's first call */
     family_options.window_ms = TW_MINUTE;
     if (tw_open(&options, &engine) != TW_OK) return 1;
     if (tw_family_open(engine, &family_options, &calls) != TW_OK) return 1;

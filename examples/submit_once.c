@@ -45,7 +45,7 @@ int main(void) {
     family_options.error_size = sizeof error;
     if (options.redis_url != NULL) {
         family_options.limit_mode = TW_LIMIT_STRICT;
-        family_options.on_outage = TW_OUTAGE_CLOSED; /* Redis away: 503 */
+        family_options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* Redis away: 503 */
     }
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &forms) != TW_OK) {
         fprintf(stderr, "%s\n", error);

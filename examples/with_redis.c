@@ -35,16 +35,16 @@ int main(void) {
     }
     tw_family_options_init(&family_options);
     family_options.name = "plays";
-    family_options.window = TW_FOREVER; /* in Redis: "plays:film-7", without an end */
+    family_options.window = TW_WINDOW_FOREVER; /* in Redis: "plays:film-7", without an end */
     if (tw_family_open(engine, &family_options, &plays) != TW_OK) return 1;
 
     int64_t before = 0, after = 0;
     tw_key film = tw_str("film-7");
-    if (tw_fetch(plays, &film, 1, &before, 5000) != TW_OK)
+    if (tw_fetch(plays, &film, 1, 5000, &before) != TW_OK)
         fprintf(stderr, "Redis does not answer; counting all the same\n");
     for (int i = 0; i < 100; i++) tw_add(plays, film, 1, NULL);
     tw_status flushed = tw_flush(engine, 5000); /* only to show the total: nobody has to wait for it */
-    if (flushed == TW_OK) flushed = tw_fetch(plays, &film, 1, &after, 5000);
+    if (flushed == TW_OK) flushed = tw_fetch(plays, &film, 1, 5000, &after);
     printf("%lld plays before, %lld now, over all processes\n", (long long)before, (long long)after);
 
     tw_status closed = tw_close(engine, 5000); /* sends what is left */

@@ -119,7 +119,7 @@ enum {
     TW_ERR_MODE = -8,    /* not in this kind of family or engine, or not from inside a hook */
     TW_ERR_CLOSED = -9,  /* tw_stop() or tw_close() was called */
     TW_ERR_FORKED = -10, /* this process is a forked child and a new engine could not be made in it */
-    TW_ERR_STORE = -11,  /* Redis refused, or none is configured */
+    TW_ERR_REDIS = -11,  /* Redis refused, or none is configured */
     TW_ERR_UNKNOWN_TOKEN = -12,
 
     TW_ERR_TIMEOUT = -100 /* the time was up; each call says what may have been done */
@@ -139,7 +139,7 @@ TW_API const char *tw_version(void);
 
 /* ---- engine ------------------------------------------------------------------------------------------------------ */
 
-enum { TW_OWN_THREAD = 0, TW_HOST_DRIVEN = 1 };                       /* tw_options.threads */
+enum { TW_THREADS_OWN = 0, TW_THREADS_HOST = 1 };                     /* tw_options.threads */
 enum { TW_MERGE_SCRIPT = 0, TW_MERGE_MULTI = 1, TW_MERGE_SETNX = 2 }; /* tw_options.merge */
 enum { TW_CLOCK_WALL = 0, TW_CLOCK_MONOTONIC = 1 };                   /* kinds asked of clock_now_ns */
 enum { TW_LOG_ERROR = 0, TW_LOG_WARNING = 1, TW_LOG_INFO = 2, TW_LOG_DEBUG = 3 };
@@ -191,7 +191,7 @@ typedef struct tw_options {
 
     uint64_t memory_bytes_max; /* all counting memory, families beyond the first 64 (some 1.3 KB each) included; default
                                   1 GiB of addresses, committed as used; at least 1 MiB */
-    uint32_t threads;          /* TW_OWN_THREAD: one background thread does the turns. TW_HOST_DRIVEN: the host calls
+    uint32_t threads;          /* TW_THREADS_OWN: one background thread does the turns. TW_THREADS_HOST: the host calls
                                   tw_turn(); no thread is made */
 
     /* The clock, in nanoseconds; NULL: the system's. Called on every call that needs the time, from any thread.
@@ -236,7 +236,7 @@ typedef struct tw_options {
     uint32_t flush_keys_per_s;
 
     /* Not 0: an audit (tw_audit) of this engine's keys and ledgers that often, by a thread of its own; what it finds is one
-     * log line (TW_EVENT_AUDIT) and tw_stats.audit_findings. TW_HOUR is a good choice; 1000 or more, not with TW_HOST_DRIVEN.
+     * log line (TW_EVENT_AUDIT) and tw_stats.audit_findings. TW_HOUR is a good choice; 1000 or more, not with TW_THREADS_HOST.
      * redis_password is then called from that thread, too. */
     uint32_t audit_interval_ms;
 
@@ -259,19 +259,19 @@ typedef struct tw_options {
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
 TW_API void tw_options_init_sized(tw_options *options, size_t size);
 
-/** Makes an engine. Cost: reserves addresses, starts one thread (TW_OWN_THREAD); does not wait for Redis.
+/** Makes an engine. Cost: reserves addresses, starts one thread (TW_THREADS_OWN); does not wait for Redis.
  *  Answers: TW_OK; TW_ERR_OPTIONS (error_text names the field), TW_ERR_MEMORY (also: no thread could be made),
- *  TW_ERR_STORE (a redis_url is given and the library was built without Redis). */
+ *  TW_ERR_REDIS (a redis_url is given and the library was built without Redis). */
 TW_API tw_status tw_open(const tw_options *options, tw_engine **engine);
 
 /** Waits until what this thread added before the call, and what other threads' adds that had returned by then added, is
  *  acknowledged by Redis. Without Redis: TW_OK at once. In a host-driven engine it does the turns itself.
- *  Answers: TW_OK; TW_ERR_STORE (some of it was refused, late or uncertain: on_lost names it); TW_ERR_TIMEOUT (not all
+ *  Answers: TW_OK; TW_ERR_REDIS (some of it was refused, late or uncertain: on_lost names it); TW_ERR_TIMEOUT (not all
  *  yet; it stays queued); TW_ERR_CLOSED; TW_ERR_MODE (from inside a hook, or inside tw_enter). */
 TW_API tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms);
 
 /** Waits until this engine knows what it must know to decide well on limits over Redis: Redis has answered; how many engines live
- *  has been known for a tenth of a second, in which others that start now have come; what tw_warm() asked for is here. Until then
+ *  has been known for a tenth of a second, in which others that start now have come; what tw_lease_warm() asked for is here. Until then
  *  a soft limit is spent from with care (docs/LIMITS.md). Changes nothing. In a host-driven engine it does the turns itself.
  *  Answers: TW_OK (without Redis at once); TW_ERR_TIMEOUT (not yet); TW_ERR_CLOSED; TW_ERR_MODE (from inside a hook, or inside
  *  tw_enter). */
@@ -308,23 +308,23 @@ TW_API void tw_leave(tw_engine *engine);
 
 /** tw_family_options.window */
 enum {
-    TW_ALIGNED = 0,      /* [n * window_ms, (n + 1) * window_ms), shifted by utc_offset_ms */
-    TW_FROM_FIRST = 1,   /* each key lives window_ms from its first count */
-    TW_FOREVER = 2,      /* no end */
-    TW_CALENDAR_DAY = 3, /* civil days, weeks and months in the offset's time */
-    TW_CALENDAR_WEEK = 4,
-    TW_CALENDAR_MONTH = 5
+    TW_WINDOW_ALIGNED = 0,    /* [n * window_ms, (n + 1) * window_ms), shifted by utc_offset_ms */
+    TW_WINDOW_FROM_FIRST = 1, /* each key lives window_ms from its first count */
+    TW_WINDOW_FOREVER = 2,    /* no end */
+    TW_WINDOW_DAY = 3,        /* civil days, weeks and months in the offset's time */
+    TW_WINDOW_WEEK = 4,
+    TW_WINDOW_MONTH = 5
 };
 
-enum { TW_FULL_OVERFLOW = 0, TW_FULL_REJECT = 1, TW_FULL_EVICT_IDLE = 2 }; /* tw_family_options.on_full */
-enum { TW_ADMIT = 0, TW_DENY = 1 };                                        /* tw_family_options.on_full_limit */
-enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2, TW_CLOSED_AGAIN = 4 };  /* flags of on_window_closed */
-enum { TW_CLOSED_BY_EACH = 0, TW_CLOSED_BY_ONE = 1 };                      /* tw_family_options.closed_by */
-enum { TW_COUNTER = 0, TW_GAUGE = 1, TW_DISTINCT = 2 };                    /* tw_family_options.kind */
-enum { TW_LIMIT_SOFT = 0, TW_LIMIT_HARD = 1, TW_LIMIT_STRICT = 2 };        /* tw_family_options.limit_mode */
-enum { TW_SHAPE_FIXED = 0, TW_SHAPE_SLIDING = 1, TW_SHAPE_GCRA = 2 };      /* tw_family_options.limit_shape */
+enum { TW_ON_FULL_OVERFLOW = 0, TW_ON_FULL_REJECT = 1, TW_ON_FULL_EVICT_IDLE = 2 }; /* tw_family_options.on_full */
+enum { TW_FULL_LIMIT_ADMIT = 0, TW_FULL_LIMIT_DENY = 1 };                 /* tw_family_options.on_full_limit */
+enum { TW_CLOSED_PARTIAL = 1, TW_CLOSED_LOCAL = 2, TW_CLOSED_AGAIN = 4 }; /* flags of on_window_closed */
+enum { TW_CLOSED_BY_EACH = 0, TW_CLOSED_BY_ONE = 1 };                     /* tw_family_options.closed_by */
+enum { TW_KIND_COUNTER = 0, TW_KIND_GAUGE = 1 };                          /* tw_family_options.kind */
+enum { TW_LIMIT_SOFT = 0, TW_LIMIT_HARD = 1, TW_LIMIT_STRICT = 2 };       /* tw_family_options.limit_mode */
+enum { TW_SHAPE_FIXED = 0, TW_SHAPE_SLIDING = 1, TW_SHAPE_GCRA = 2 };     /* tw_family_options.limit_shape */
 /** tw_family_options.on_outage */
-enum { TW_OUTAGE_LOCAL = 0, TW_OUTAGE_OPEN = 1, TW_OUTAGE_CLOSED = 2, TW_OUTAGE_SHARE = 3 };
+enum { TW_OUTAGE_LOCAL = 0, TW_OUTAGE_FAIL_OPEN = 1, TW_OUTAGE_FAIL_CLOSED = 2, TW_OUTAGE_SHARE = 3 };
 
 /** How a family is made. Fill with tw_family_options_init(), then set what you need; zero always means the default.
  *  Strings are copied. */
@@ -335,7 +335,7 @@ typedef struct tw_family_options {
 
     const char *name; /* required, unique in the engine; 1..64 bytes of letters, digits and . _ - */
 
-    uint32_t window;       /* TW_ALIGNED (default) ... */
+    uint32_t window;       /* TW_WINDOW_ALIGNED (default) ... */
     int64_t window_ms;     /* any multiple of 1000; default TW_HOUR. Not for endless and calendar windows */
     int64_t utc_offset_ms; /* shifts alignment and stamps, within +-14 h and in whole minutes:
                               +8 h makes days begin at midnight in Shanghai */
@@ -351,7 +351,7 @@ typedef struct tw_family_options {
 
     /* Redis */
     int64_t retention_ms; /* how long a window lives on in Redis after its end, and so how late a flush may land;
-                             default the greater of 24 h and one window; not less than one window. A TW_FROM_FIRST
+                             default the greater of 24 h and one window; not less than one window. A TW_WINDOW_FROM_FIRST
                              key ends in Redis exactly at its end, and in an endless family never */
     /* Template of the names in Redis: %k key (once), %n name, %Y %m %d %H %M %S the window's start in the offset's time,
      * %% a percent sign; default "%n:%k" and, where windows have starts, ":" and a stamp as fine as the window
@@ -360,12 +360,13 @@ typedef struct tw_family_options {
     const char *redis_key;
 
     /* Memory */
-    uint64_t keys_max;      /* keys in one window; 0: bounded by memory only */
-    uint64_t memory_share;  /* bytes this family may count on and not exceed; 0: first come, first served */
-    uint32_t on_full;       /* TW_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer
-                               TW_OVERFLOWED; TW_FULL_REJECT: they answer TW_ERR_FULL; TW_FULL_EVICT_IDLE (TW_FOREVER
+    uint64_t keys_max;     /* keys in one window; 0: bounded by memory only */
+    uint64_t memory_share; /* bytes this family may count on and not exceed; 0: first come, first served */
+    uint32_t on_full;      /* TW_ON_FULL_OVERFLOW (default): adds of new keys go to one overflow counter and answer
+                               TW_OVERFLOWED; TW_ON_FULL_REJECT: they answer TW_ERR_FULL; TW_ON_FULL_EVICT_IDLE (TW_WINDOW_FOREVER
                                with Redis only): keys that were not used for idle_ms make room, see there */
-    uint32_t on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_ADMIT (default), TW_DENY */
+    uint32_t
+        on_full_limit; /* what tw_acquire() and tw_once() say of a new key then: TW_FULL_LIMIT_ADMIT (default), TW_FULL_LIMIT_DENY */
 
     /* Aligned and calendar windows: called for each window that counted something, when it takes no more counts and Redis has
      * acknowledged all of it (or 60 s later: TW_CLOSED_LOCAL); in each engine or in one, see closed_by. Once; a second time with
@@ -384,20 +385,20 @@ typedef struct tw_family_options {
      * window, and each add finds its counter with one access to memory instead of two. 0 (default): as many as the windows
      * before had; the first grows from small. Too small a number costs speed only. One that memory_share, or the engine's
      * memory, could never hold is refused (64 bytes a key, with Redis 96, index not reckoned). Where so many find no room beside
-     * what is there, nothing is taken ahead, and the window grows from small. Not for TW_FROM_FIRST (no effect). */
+     * what is there, nothing is taken ahead, and the window grows from small. Not for TW_WINDOW_FROM_FIRST (no effect). */
     uint64_t keys_expected;
 
-    /* TW_FULL_EVICT_IDLE: a key that is not used for this long may leave memory, and sooner where the family nears
+    /* TW_ON_FULL_EVICT_IDLE: a key that is not used for this long may leave memory, and sooner where the family nears
      * keys_max, memory_share or the engine's memory; what it counted is then in Redis, all of it. Default TW_HOUR, at
      * least 100. Half of keys_max (at least 2) is for keys in use; what finds no room, because keys come faster than Redis
-     * takes their counts or Redis is away, goes to the overflow counter as with TW_FULL_OVERFLOW. A key that comes back
+     * takes their counts or Redis is away, goes to the overflow counter as with TW_ON_FULL_OVERFLOW. A key that comes back
      * is of unknown total until Redis has told it: tw_read() says known = false, tw_get() shows what was counted since,
      * tw_acquire() decides on that and says TW_BY_OUTAGE. Such a family's totals are not restored to a Redis that lost
      * everything; they count as lost. */
     int64_t idle_ms;
 
-    /* TW_COUNTER (default). TW_GAUGE: what is present now (users online, connections in flight), counted up and down by tw_add();
-     * TW_FOREVER, with Redis TW_MERGE_SCRIPT. With Redis each engine's part is said whole every few seconds and ends by itself:
+    /* TW_KIND_COUNTER (default). TW_KIND_GAUGE: what is present now (users online, connections in flight), counted up and down by tw_add();
+     * TW_WINDOW_FOREVER, with Redis TW_MERGE_SCRIPT. With Redis each engine's part is said whole every few seconds and ends by itself:
      * an engine that was killed is gone from the sum within 15 s, one that was stopped for longer says all of it again, one that
      * closes leaves at once. tw_get() shows the sum of all; a count below 0 of one engine counts while others are above (until it
      * has heard of them, it shows that alone). */
@@ -422,16 +423,16 @@ typedef struct tw_family_options {
     /* Limits */
 
     /* TW_LIMIT_STRICT, with Redis: tw_acquire() asks Redis for every call and waits for the answer, redis_timeout_ms at most; with
-     * TW_OWN_THREAD only, not in a hook or inside tw_enter() (TW_ERR_MODE). Exact over all processes while Redis answers; the verdict
+     * TW_THREADS_OWN only, not in a hook or inside tw_enter() (TW_ERR_MODE). Exact over all processes while Redis answers; the verdict
      * says TW_BY_REDIS, error_bound 0. Up to eight calls are under way at once, each over a connection of its own (for which
      * redis_password is called by the thread that calls). An answer that is lost is asked for again, under the same number, and the
      * call is charged once. Where Redis does not decide (away, refused, no answer in time, a key that is no number) on_outage does,
-     * and the verdict says TW_BY_OUTAGE: TW_OUTAGE_LOCAL: as a soft limit on what is known here; _OPEN: admitted; _CLOSED: denied;
+     * and the verdict says TW_BY_OUTAGE: TW_OUTAGE_LOCAL: as a soft limit on what is known here; _FAIL_OPEN: admitted; _FAIL_CLOSED: denied;
      * _SHARE: as a soft limit's share. Within outage_grace_ms what is known here decides, whatever is set (_SHARE: the share); a
      * key that is no number has no such grace.
      * What is admitted so reaches Redis as any count does. If Redis charged the call as well, unheard, that is taken back before the
      * next question goes over the same connection: until then it knows a call too much, never one too little.
-     * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
+     * TW_SHAPE_FIXED: the family's window. TW_SHAPE_SLIDING (TW_WINDOW_ALIGNED): the last window_ms by Redis's clock, exactly, from a log of
      * all admissions: some 100 bytes in Redis for each call within the window. What is counted otherwise (tw_add(), a fallback,
      * a refund) counts until the end of its aligned window. TW_SHAPE_GCRA: one bucket for all processes, by Redis's clock; in any
      * stretch of time no more than the burst and what the rate gives, exactly. On an outage LOCAL and OPEN go on with a bucket of this
@@ -441,8 +442,8 @@ typedef struct tw_family_options {
      * (appendfsync always, or wait_replicas). Each process spends a lease that Redis gave it, drawn ahead of need and called back when
      * others run dry; tw_acquire() neither asks nor waits, and answers TW_PENDING while units may yet come. An engine is granted nothing
      * in its first 1.2 s, and after a restart or wipe of Redis nobody is before all living engines have said again what they were
-     * granted, some seconds at most (docs/SYNC.md): open the family, or call tw_warm(), before the sale. Not with Redis for
-     * TW_FROM_FIRST and TW_FULL_EVICT_IDLE; needs TW_MERGE_SCRIPT. tw_add() counts beside the limit. Without Redis it is as
+     * granted, some seconds at most (docs/SYNC.md): open the family, or call tw_lease_warm(), before the sale. Not with Redis for
+     * TW_WINDOW_FROM_FIRST and TW_ON_FULL_EVICT_IDLE; needs TW_MERGE_SCRIPT. tw_add() counts beside the limit. Without Redis it is as
      * TW_LIMIT_SOFT: exact. */
     uint32_t limit_mode; /* TW_LIMIT_SOFT (default) */
     /* TW_SHAPE_FIXED (default): `limit` units in each window.
@@ -455,14 +456,15 @@ typedef struct tw_family_options {
      * TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in window_ms, and holds at most `burst` (default, and at most:
      * the limit of the call; where it is to be above that, name a longer window and as much higher a limit). A new key's bucket is
      * empty. remaining is what can be taken at once, used what is in the bucket, reset_after_ms when it is empty.
-     * TW_ALIGNED windows, whose length decides alone, history_ms at least one; not for TW_LIMIT_HARD. With Redis: TW_LIMIT_STRICT only
+     * TW_WINDOW_ALIGNED windows, whose length decides alone, history_ms at least one; not for TW_LIMIT_HARD. With Redis: TW_LIMIT_STRICT only
      * (see there); what it is by Redis's clock is exact, without it to 2^-57 of a window. It keeps times and no counts: other calls
      * than tw_acquire, _some, _wait and, without Redis, _all answer TW_ERR_MODE, also tw_refund; tw_each() shows the times kept
      * here, in 2^-57 windows from the window's start. */
     uint32_t limit_shape;
     int64_t burst;
     /* TW_OUTAGE_LOCAL (default): on what is known here (soft limits, where other engines live: from a second after Redis failed to
-     * answer; until then by their shares); _OPEN: everything is admitted, and counted; _CLOSED: nothing is;
+     * answer; until then by their shares); _FAIL_OPEN: everything is admitted, and counted;
+     * _FAIL_CLOSED: nothing is;
      * _SHARE: no more than this engine's share of what remained, or, of a key of unknown total, limit / live engines. Hard limits:
      * LOCAL spends the lease in hand, then denies, CLOSED denies at once; the others are refused. docs/LIMITS.md has a table of
      * what is answered when. */
@@ -488,7 +490,7 @@ TW_API tw_status tw_family_open(tw_engine *engine, const tw_family_options *opti
 /** The family of that name, or NULL. */
 TW_API tw_family *tw_family_find(tw_engine *engine, const char *name);
 /** Changes policies, sizes, times and hooks; name, window, window_ms, utc_offset_ms, week_start, redis_key, kind, closed_by, limit_mode
- *  and limit_shape must be the same as at opening (and on_full as far as it is TW_FULL_EVICT_IDLE or not). A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
+ *  and limit_shape must be the same as at opening (and on_full as far as it is TW_ON_FULL_EVICT_IDLE or not). A longer lateness_ms holds for windows that still take counts: what is over stays over (TW_ERR_LATE),
  *  sealed or never opened; so does what a longer history_ms comes too late for. Answers: TW_OK; TW_ERR_OPTIONS (nothing changed). */
 TW_API tw_status tw_family_set(tw_family *family, const tw_family_options *options);
 /** Lets the family go: what it owes is sent, its windows are told to on_window_closed as in tw_close(), then it is freed, in the
@@ -507,7 +509,7 @@ TW_API tw_status tw_family_close(tw_family *family);
  *  Reads stay exact: they contain every add that returned before they began. But the view of an add to such a counter is no
  *  longer a place in a row: it contains this add and all that had returned before, and of those under way any part; two
  *  adds may get the same one, and where all deltas are positive it is a lower bound of the count when the call returns.
- *  Where every caller asks for the view, nothing is ever striped. Not for TW_FROM_FIRST.
+ *  Where every caller asks for the view, nothing is ever striped. Not for TW_WINDOW_FROM_FIRST.
  *  Cost: one hash, one atomic add once the key exists (P9); a new key takes prepared memory, lock-free.
  *  Answers: TW_OK; TW_OVERFLOWED (counted elsewhere; *view is the overflow counter's); TW_ERR_KEY, TW_ERR_RANGE,
  *  TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
@@ -528,8 +530,8 @@ TW_API tw_status tw_close_until(tw_family *family, int64_t unix_ms);
  *  Answers: the lowest negative status of the items, else the highest positive one, else TW_OK. */
 TW_API tw_status tw_add_many(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                              tw_status *each);
-TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, const int64_t *unix_ms,
-                                size_t count, tw_status *each);
+TW_API tw_status tw_add_many_at(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
+                                const int64_t *unix_ms, int64_t *views, tw_status *each);
 
 /** The count in the window that is open now; 0 for an unknown key. With Redis, asking takes a bounded interest in the
  *  key: its total comes with a later sync. Cost: as tw_add() without the add. Answers: TW_OK; TW_ERR_KEY,
@@ -563,9 +565,9 @@ TW_API tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view);
 TW_API void tw_pin_close(tw_pin *pin);
 
 /** Asks Redis for the totals of the open window and waits for them. `totals[i]` is what Redis holds for keys[i].
- *  Answers: TW_OK; TW_ERR_STORE (no Redis), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (host-driven engine, hook, tw_enter);
+ *  Answers: TW_OK; TW_ERR_REDIS (no Redis), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (host-driven engine, hook, tw_enter);
  *  TW_ERR_TIMEOUT (nothing is written to totals). */
-TW_API tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, int64_t *totals, uint32_t timeout_ms);
+TW_API tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals);
 
 /** Adds the negative of the view, so that what others add meanwhile survives; `*last` becomes the view taken away.
  *  Answers: as tw_add(). */
@@ -608,7 +610,7 @@ typedef struct tw_verdict {
      * meanwhile, or -1 when n can never be admitted */
     int64_t reset_after_ms, retry_after_ms;
     int64_t error_bound;     /* |used - truth| at most; TW_UNBOUNDED when nothing can be said */
-    int64_t window_start_ms; /* for tw_refund(); TW_FROM_FIRST: when the key's life began; endless: 0 */
+    int64_t window_start_ms; /* for tw_refund(); TW_WINDOW_FROM_FIRST: when the key's life began; endless: 0 */
     /* TW_BY_LOCAL: no Redis, exact (hot keys: see tw_acquire()). TW_BY_VIEW: what is known here. TW_BY_FULL.
        TW_BY_OUTAGE: the key's total is not known (again) yet, or Redis is away or was to decide and did not; decided on what is
        known here, or as on_outage says. TW_BY_REDIS: strict limits. TW_BY_BUYER: tw_reserve(). */
@@ -635,7 +637,7 @@ typedef struct tw_verdict {
  *  not add all of them up: `used` is then the count when some thread last did (each does every 64 units), `remaining` is
  *  limit - used, and error_bound, else 0 without Redis, says how far off `used` may be. A denial, and n = 0, are exact.
  *  Slices stand while calls name the same limit or a higher one and nobody adds to the key (tw_add() of a negative delta,
- *  a refund, is no obstacle); otherwise the call decides on the whole, as on any other key. Not for TW_FROM_FIRST.
+ *  a refund, is no obstacle); otherwise the call decides on the whole, as on any other key. Not for TW_WINDOW_FROM_FIRST.
  *  Table full: on_full_limit decides (TW_OK with decided_by TW_BY_FULL, or TW_ERR_FULL); never the overflow counter.
  *  Cost: as tw_add(), by compare-and-swap; a denied call on a known key only loads (on a hot one, from the second denial).
  *  Answers: TW_OK, TW_DENIED; TW_ERR_KEY, TW_ERR_RANGE (n < 0, limit < 0, or out of range), TW_ERR_FULL, TW_ERR_MEMORY,
@@ -689,34 +691,34 @@ TW_API tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t win
  *  them). Without Redis there is nothing to do. Cost: as a tw_acquire() of a new key.
  *  Answers: TW_OK; TW_ERR_MODE (no hard family), TW_ERR_RANGE (limit), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MEMORY, TW_ERR_CLOSED,
  *  TW_ERR_FORKED. */
-TW_API tw_status tw_warm(tw_family *family, tw_key key, int64_t limit);
+TW_API tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit);
 
 /** Hard families with Redis: frees what an engine that died was granted of this family's limits and had not said to be spent, in
  *  all windows; `*units` is how many. `instance`: its 32 digits in Redis (docs/SYNC.md). Nothing does so by itself before a window
  *  ends: an engine that was only paused, and goes on, would sell those units a second time. Be sure that it is gone. Waits for
  *  Redis, up to redis_timeout_ms for each page of leases. `tallywheel reclaim` does the same.
  *  Answers: TW_OK; TW_DENIED (Redis heard of that engine within the last 5 s), TW_ERR_UNKNOWN_TOKEN (no instance), TW_ERR_MODE (no
- *  hard family; host-driven engine, hook, tw_enter), TW_ERR_STORE, TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY; TW_ERR_TIMEOUT
+ *  hard family; host-driven engine, hook, tw_enter), TW_ERR_REDIS, TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY; TW_ERR_TIMEOUT
  *  (some may have been freed: ask again). */
-TW_API tw_status tw_reclaim(tw_family *family, const char *instance, int64_t *units);
+TW_API tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units);
 
 /** True in `*first` for the first caller per key and window; it forgets with the window. The key's count becomes 1.
  *  Without Redis, and in strict families (TW_LIMIT_STRICT, the call waits for Redis as tw_acquire() does there): for exactly one
  *  caller; one whose answer is lost on the way asks again and is still the first. In soft families with Redis it is decided on
  *  what is known here and then sent: callers in two processes may both be told that they are the first, if both come before
  *  either has heard of the other (one sync_interval_ms, or an outage).
- *  Redis away, strict: on_outage decides. LOCAL: as soft; OPEN: everybody is first; CLOSED: TW_ERR_STORE, or TW_ERR_TIMEOUT.
+ *  Redis away, strict: on_outage decides. LOCAL: as soft; OPEN: everybody is first; CLOSED: TW_ERR_REDIS, or TW_ERR_TIMEOUT.
  *  Families: counters of TW_SHAPE_FIXED, soft or strict; without Redis hard ones, too.
- *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_DENY; with TW_ADMIT: TW_OK and first = true), TW_ERR_MODE (the family; strict
- *  also: host-driven engine, hook, tw_enter), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; strict: TW_ERR_STORE
+ *  Answers: TW_OK; TW_ERR_FULL (on_full_limit = TW_FULL_LIMIT_DENY; with TW_FULL_LIMIT_ADMIT: TW_OK and first = true), TW_ERR_MODE (the family; strict
+ *  also: host-driven engine, hook, tw_enter), TW_ERR_KEY, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; strict: TW_ERR_REDIS
  *  (Redis refused or is away), TW_ERR_TIMEOUT (unknown; if there was a first, it is taken back). */
 TW_API tw_status tw_once(tw_family *family, tw_key key, bool *first);
 /** The first caller could not do what it was first for: the key's count in the open window becomes 0, and the next caller of
  *  tw_once() is the first. Whoever calls it must know that it was. Strict: in Redis, at once; soft: sent with the next sync.
- *  Answers: TW_OK (also where there was no first); else as tw_once(), but strict with Redis away: TW_ERR_STORE, TW_ERR_TIMEOUT. */
+ *  Answers: TW_OK (also where there was no first); else as tw_once(), but strict with Redis away: TW_ERR_REDIS, TW_ERR_TIMEOUT. */
 TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
 
-/** One holder at a time, over all processes with this Redis and prefix, for `hold_ms` at most: whoever holds it longer has lost
+/** One holder at a time, over all processes with this Redis and prefix, for `ttl_ms` at most: whoever holds it longer has lost
  *  it without being told. So hand `fence` to whatever the lock protects, and let that refuse a smaller number than the greatest
  *  it has seen: each lock of the key gets a greater one (Redis's time in microseconds, at least 1 more than the last).
  *
@@ -724,23 +726,23 @@ TW_API tw_status tw_once_cancel(tw_family *family, tw_key key);
  *      uint64_t fence;
  *      if (tw_lock(jobs, tw_str("report"), 10000, token, &fence) == TW_OK) {
  *          write_report(fence);
- *          tw_unlock(jobs, tw_str("report"), token);
+ *          tw_lock_release(jobs, tw_str("report"), token);
  *      }
  *
  *  Any family with Redis; a lock has no window and no count. One script decides, by Redis's clock; the call waits for it,
  *  redis_timeout_ms at most. An answer that is lost is asked for again: the winner is still the winner.
  *  Safe as long as Redis keeps what it acknowledged: a failover may forget a lock, the fence then still rises.
- *  Answers: TW_OK; TW_DENIED (held by another); TW_ERR_RANGE (hold_ms 0), TW_ERR_KEY, TW_ERR_MODE (host-driven engine, hook,
- *  tw_enter), TW_ERR_STORE (no Redis, refused, away), TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps locked;
+ *  Answers: TW_OK; TW_DENIED (held by another); TW_ERR_RANGE (ttl_ms 0), TW_ERR_KEY, TW_ERR_MODE (host-driven engine, hook,
+ *  tw_enter), TW_ERR_REDIS (no Redis, refused, away), TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps locked;
  *  given back when Redis answers again, at the latest when the hold is over. `token` is empty but after TW_OK. */
-TW_API tw_status tw_lock(tw_family *family, tw_key key, uint32_t hold_ms, char token[TW_TOKEN_SIZE], uint64_t *fence);
-/** The hold lasts `hold_ms` from now on; never less than it did. Answers: TW_OK; TW_ERR_LATE (not held under this token any
+TW_API tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_TOKEN_SIZE], uint64_t *fence);
+/** The hold lasts `ttl_ms` from now on; never less than it did. Answers: TW_OK; TW_ERR_LATE (not held under this token any
  *  more); TW_ERR_UNKNOWN_TOKEN (malformed); TW_ERR_TIMEOUT (perhaps done, ask again); the others as tw_lock(). */
-TW_API tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t hold_ms);
+TW_API tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t ttl_ms);
 /** Free for the next. Answers: as tw_lock_extend(). */
-TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
+TW_API tw_status tw_lock_release(tw_family *family, tw_key key, const char *token);
 
-/** Reserves `n` units of a stock of `limit` for `hold_ms`: nobody else can have them meanwhile, and unless tw_confirm() says
+/** Reserves `n` units of a stock of `limit` for `ttl_ms`: nobody else can have them meanwhile, and unless tw_reserve_confirm() says
  *  that they are sold they return by themselves. The stock is the count of `key` in the window that is open: units sold and
  *  held together, which never pass `limit`. `token` names the reservation; with Redis any process may confirm or cancel it.
  *  `buyer` (size 0: anybody) gets one reservation for each key and window: who holds one, or has bought, is denied before
@@ -749,49 +751,49 @@ TW_API tw_status tw_unlock(tw_family *family, tw_key key, const char *token);
  *      char token[TW_TOKEN_SIZE];
  *      if (tw_reserve(sale, tw_str("sku:7"), 1, 500, 15 * 60000, tw_str(user), token, NULL) == TW_OK)
  *          ...  // pay; then, here or in any other process:
- *          sold = tw_confirm(engine, token) == TW_OK;
+ *          sold = tw_reserve_confirm(engine, token) == TW_OK;
  *
  *  Without Redis: exact, and the hold's end goes by the monotonic clock. With Redis: one script decides for all processes, by
  *  Redis's clock; the call waits for it, redis_timeout_ms at most; what is reserved shows in tw_get() with the next sync. What was
  *  added to the key by tw_add() or tw_acquire() counts as sold, once Redis has it.
- *  Families: counters, soft or strict, of TW_SHAPE_FIXED, not TW_FROM_FIRST, not TW_FULL_EVICT_IDLE, not `shadow`.
+ *  Families: counters, soft or strict, of TW_SHAPE_FIXED, not TW_WINDOW_FROM_FIRST, not TW_ON_FULL_EVICT_IDLE, not `shadow`.
  *  A reservation costs some 128 bytes until it is over; sold ones as long as their answers are repeated (a day after the hold's
  *  end) and their buyer is remembered (to the end of the window; in an endless family for ever).
  *  Answers: TW_OK. TW_DENIED: verdict->decided_by is TW_BY_BUYER, or the stock is out: retry_after_ms says when some may come
- *  back, and with Redis `final` that nothing can: all of it is sold. TW_ERR_RANGE (n < 1, hold_ms 0, out of range), TW_ERR_KEY
+ *  back, and with Redis `final` that nothing can: all of it is sold. TW_ERR_RANGE (n < 1, ttl_ms 0, out of range), TW_ERR_KEY
  *  (key or buyer), TW_ERR_FULL (no memory left; or, without Redis, reservations have half of it), TW_ERR_MODE (the
- *  family; with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_STORE (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
+ *  family; with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_REDIS (Redis refused, or is away), TW_ERR_LATE (the window is over in Redis), TW_ERR_MEMORY,
  *  TW_ERR_CLOSED, TW_ERR_FORKED; TW_ERR_TIMEOUT: perhaps reserved; `token` may be cancelled, else the units return by
  *  themselves. Else an answer that is not TW_OK leaves `token` empty. */
-TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t hold_ms, tw_key buyer,
+TW_API tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
                             char token[TW_TOKEN_SIZE], tw_verdict *verdict);
 /** The units are sold. From any thread; with Redis from any process with the same Redis and prefix. Repeatable.
  *  Answers: TW_OK (sold, now or by an earlier call); TW_ERR_LATE (returned: cancelled, or its time was over; for ever);
- *  TW_ERR_UNKNOWN_TOKEN (malformed; of another engine or Redis; older than a day after its hold's end); TW_ERR_STORE,
+ *  TW_ERR_UNKNOWN_TOKEN (malformed; of another engine or Redis; older than a day after its hold's end); TW_ERR_REDIS,
  *  TW_ERR_MODE, TW_ERR_CLOSED, TW_ERR_FORKED as tw_reserve(); TW_ERR_TIMEOUT: perhaps done, ask again. */
-TW_API tw_status tw_confirm(tw_engine *engine, const char *token);
-/** The units go back. As tw_confirm(). Answers: TW_OK (returned: now, by an earlier call, or by itself); TW_ERR_LATE (sold: what
- *  is sold goes back by tw_add() of a negative delta); the others as tw_confirm(). */
-TW_API tw_status tw_cancel(tw_engine *engine, const char *token);
+TW_API tw_status tw_reserve_confirm(tw_engine *engine, const char *token);
+/** The units go back. As tw_reserve_confirm(). Answers: TW_OK (returned: now, by an earlier call, or by itself); TW_ERR_LATE (sold: what
+ *  is sold goes back by tw_add() of a negative delta); the others as tw_reserve_confirm(). */
+TW_API tw_status tw_reserve_cancel(tw_engine *engine, const char *token);
 
-/** One more in flight under `key`, if there are then at most `limit`: connections, running jobs. Ended by tw_release(). Endless
- *  families (TW_FOREVER) only.
+/** One more in flight under `key`, if there are then at most `limit`: connections, running jobs. Ended by tw_hold_release(). Endless
+ *  families (TW_WINDOW_FOREVER) only.
  *
  *      if (tw_hold(downloads, tw_str(user), 3, NULL) != TW_OK) return busy();
  *      ...
- *      tw_release(downloads, tw_str(user));
+ *      tw_hold_release(downloads, tw_str(user));
  *
  *  Without Redis: a count of this process, as tw_acquire(). With Redis: one script decides for all processes, and the call waits
  *  for it, redis_timeout_ms at most. What a process holds is said again every few seconds while it lives: after kill -9 it is free
  *  within 15 s; a process that was stopped for longer says anew what it holds, and until then others may have had its place. tw_get() does
  *  not show it there; verdict->used does. Redis away: on_outage decides: TW_OUTAGE_LOCAL on what this process holds.
  *  Answers: TW_OK, TW_DENIED; TW_ERR_RANGE (limit < 0 or out of range), TW_ERR_KEY, TW_ERR_FULL, TW_ERR_MODE (the family;
- *  with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_STORE (Redis refused), TW_ERR_MEMORY, TW_ERR_CLOSED,
+ *  with Redis also: a host-driven engine, a hook, tw_enter), TW_ERR_REDIS (Redis refused), TW_ERR_MEMORY, TW_ERR_CLOSED,
  *  TW_ERR_FORKED. */
 TW_API tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
 /** One less. Answers: TW_OK (with Redis away, too: it is free there within 15 s); TW_ERR_RANGE (this process holds none: nothing
  *  changed, so the count is never below 0); TW_ERR_KEY, TW_ERR_MODE, TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED. */
-TW_API tw_status tw_release(tw_family *family, tw_key key);
+TW_API tw_status tw_hold_release(tw_family *family, tw_key key);
 
 /* ---- limits from a file ------------------------------------------------------------------------------------------ */
 
@@ -803,12 +805,12 @@ TW_API tw_status tw_release(tw_family *family, tw_key key);
  *      login     ip:10.*     unlimited                             # * stands for what follows, at the end of a pattern only
  *      login     ip:10.6.6.6 0          1m                         # this one key: never
  *      api       user:*      1000       1h      from-first
- *      stock     sku:*       500        1d      mode=hard outage=closed
+ *      stock     sku:*       500        1d      mode=hard outage=fail-closed
  *
  *  Of the lines that match, the closest decides: the key itself before patterns, the longer pattern before the shorter;
  *  their order says nothing. Two lines of the same family and key are an error. Limits: 0 to TW_DELTA_MAX, or unlimited.
  *  Windows: a number with s, m, h or d. Words, as the family's options: from-first, shadow, mode=soft|hard|strict,
- *  shape=fixed|sliding|gcra, burst=N, outage=local|open|closed|share. In keys \\ \* \t \n \xHH are bytes. Blanks stand
+ *  shape=fixed|sliding|gcra, burst=N, outage=local|fail-open|fail-closed|share. In keys \\ \* \t \n \xHH are bytes. Blanks stand
  *  between words; what follows a # at a word's beginning is a comment. The last line ends like all others. At most 4 MiB,
  *  100,000 limits, 256 families and windows (of all reloads together).
  *
@@ -819,25 +821,32 @@ typedef struct tw_limits tw_limits;
 /** Reads the file and opens what it names. Cost: a file, memory of its size, families.
  *  Answers: TW_OK; TW_ERR_OPTIONS, TW_ERR_MEMORY, TW_ERR_CLOSED: nothing has changed, and `error_text` (or NULL) says
  *  "FILE:LINE: " and what is wrong. */
-TW_API tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, size_t error_size,
+TW_API tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, size_t error_size,
                                 tw_limits **limits);
 /** Reads the file again: all of it holds from then on, or, upon an error, all that held before. Calls that run meanwhile do
  *  not wait, and each sees the old limits or the new. A family that was in the file and has no line any more is an error;
  *  so is another mode or shape for a family and window. Replace the file by rename(), so that no half of it is read.
- *  Cost: as tw_limits_load(); may wait some microseconds for lookups under way.
- *  Answers: as tw_limits_load(); TW_PENDING (another thread is reloading; nothing was done). */
+ *  Cost: as tw_limits_open(); may wait some microseconds for lookups under way.
+ *  Answers: as tw_limits_open(); TW_PENDING (another thread is reloading; nothing was done). */
 TW_API tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_size);
 /** tw_acquire() under the file's limit for `key`. Where no line speaks of the key, or it is unlimited: TW_OK, nothing is
  *  counted, and limit and remaining are TW_UNBOUNDED. Cost: a binary search, then tw_acquire(); the search waits for nobody.
  *  Answers: as tw_acquire(); TW_ERR_OPTIONS (no line names the family: is it spelled so in the file?). */
 TW_API tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict);
 /** What tw_limits_acquire() would go by, for every other call: tw_refund(), tw_reserve(), tw_get() ... Unlimited: NULL and
- *  TW_UNBOUNDED. A handle stays good until tw_limits_free(). Either pointer may be NULL.
+ *  TW_UNBOUNDED. A handle stays good until tw_limits_close(). Either pointer may be NULL.
  *  Answers: TW_OK; TW_ERR_OPTIONS (no line names the family), TW_ERR_KEY: nothing is written. */
 TW_API tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit);
+/** A family of the file, found once: tw_limited_acquire() and tw_limited_find() are tw_limits_acquire() and tw_limits_find()
+ *  without the search for the name. A reload changes what it leads to and leaves the handle good, until tw_limits_close().
+ *  Answers: TW_OK; TW_ERR_OPTIONS (no line names the family): nothing is written. */
+typedef struct tw_limited tw_limited;
+TW_API tw_status tw_limits_family(tw_limits *limits, const char *family, tw_limited **limited);
+TW_API tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verdict *verdict);
+TW_API tw_status tw_limited_find(tw_limited *limited, tw_key key, tw_family **found, int64_t *limit);
 /** Closes the families and frees the rest (of NULL: nothing). Before tw_close(); no call with `limits` or with a handle found
  *  in it may be running or follow. Answers: TW_OK; TW_ERR_MODE (from inside a hook: nothing was done). */
-TW_API tw_status tw_limits_free(tw_limits *limits);
+TW_API tw_status tw_limits_close(tw_limits *limits);
 
 /* ---- seeing what goes on
  * ------------------------------------------------------------------------------------------- */
@@ -886,7 +895,7 @@ TW_API tw_status tw_limits_free(tw_limits *limits);
       "totals below what Redis had acknowledged, unexplained: a key deleted, evicted, set by hand") \
     X(replicas_short, counter, "times fewer replicas than wait_replicas had what Redis acknowledged") \
     X(striped, counter, "counters that were given stripes or slices because threads contended for them") \
-    X(evicted, counter, "idle keys that left memory (TW_FULL_EVICT_IDLE); Redis has their counts") \
+    X(evicted, counter, "idle keys that left memory (TW_ON_FULL_EVICT_IDLE); Redis has their counts") \
     X(limit_admitted, counter, "calls that a limit admitted") \
     X(limit_denied, counter, "calls over a limit; those in the shadow, too") \
     X(limit_near, counter, "calls that were admitted and left a fifth of the limit, or less") \
@@ -1015,7 +1024,7 @@ TW_API void tw_audit_options_init_sized(tw_audit_options *options, size_t size);
  *  itself, keys without an expiry, totals against a file, Redis's memory and eviction. `found` (may be NULL) is called for
  *  each difference, and may not call the engine; `report` may be NULL. The file is read to its end; what other programs count
  *  meanwhile shows as a difference. Cost: a SCAN of all keys for ledgers and one for each pattern, in pages of some hundred.
- *  Answers: TW_OK, whatever was found; TW_ERR_OPTIONS, TW_ERR_STORE (no Redis, or it refused), TW_ERR_TIMEOUT (a part was
+ *  Answers: TW_OK, whatever was found; TW_ERR_OPTIONS, TW_ERR_REDIS (no Redis, or it refused), TW_ERR_TIMEOUT (a part was
  *  looked at), TW_ERR_MEMORY, TW_ERR_MODE (host-driven engine, hook, tw_enter), TW_ERR_CLOSED, TW_ERR_FORKED. */
 TW_API tw_status tw_audit(tw_engine *engine, const tw_audit_options *options,
                           void (*found)(void *ctx, const tw_finding *finding), void *ctx, tw_audit_report *report);

@@ -1,15 +1,16 @@
-/* limits.c -- tw_limits_load() and the calls upon it. See limits.h.
+/* limits.c -- tw_limits_open() and the calls upon it. See limits.h.
  *
  * A reader raises a count in a slot of its own, loads the table, looks up, and lowers the count: it never waits. Who reloads
  * swaps the table first, and frees the old one when each slot's two counts have been seen at 0. There are two so that
  * readers that come meanwhile use the other one (`side`) and cannot keep a count up for ever.
  *
- *                    find, acquire   reload   free       x = the caller must prevent it, ~ = answers TW_PENDING
+ *                    find, acquire   reload   close      x = the caller must prevent it, ~ = answers TW_PENDING
  *  find, acquire           -           -       x
  *  reload                  -           ~       x
  *
- * Always true: a family, once opened, stays open until tw_limits_free(), so a handle that was found stays good; a load or
- * reload that fails leaves everything as it was. */
+ * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays good; a load or
+ * reload that fails leaves everything as it was. A family's handle (tw_limited) is made with the first table that names the
+ * family, and every later table names it too, at another place perhaps: the table's `places` lead there by the handle's number. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -50,7 +51,16 @@ struct tw_limits {
     uint32_t opened_count;
 };
 
+struct tw_limited {
+    tw_limits *limits;
+    uint32_t number; /* by the order in which tables named the families first */
+};
+
 /* ---- readers ---- */
+
+static tw_status refuse_family(void) {
+    return twi_refuse(TW_ERR_OPTIONS, "family: no line of the limits file names it");
+}
 
 /* Threads have their thread-locals far apart; the multiplication mixes what differs into the upper bits. */
 static struct slot *slot_here(const struct tw_limits *limits) {
@@ -59,24 +69,76 @@ static struct slot *slot_here(const struct tw_limits *limits) {
     return &limits->gate->slots[(mixed >> 32) % SLOTS];
 }
 
-tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit) {
-    twi_check(limits != NULL && family != NULL);
-    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX)
-        return twi_refuse(TW_ERR_KEY, "key: its size is not within 1..1024");
+/* What is asked: a family by its handle, or (NULL) by its name. */
+struct subject {
+    const struct tw_limited *handle;
+    const char *name;
+};
+
+static const struct twi_limits_name *name_of(const struct twi_limits_table *table, struct subject subject) {
+    if (subject.handle != NULL) return &table->names[table->places[subject.handle->number]];
+    return twi_limits_name_find(table, subject.name);
+}
+
+/* What holds for the key in the table of this moment: copied out while the table cannot be freed. */
+struct found {
+    tw_family *family; /* NULL: unlimited, or nothing is known */
+    int64_t limit;
+    struct tw_limited *handle; /* NULL: no line names the family */
+};
+
+static struct found look_up(const tw_limits *limits, struct subject subject, const tw_key *key) {
+    struct found found = {NULL, TW_UNBOUNDED, NULL};
     struct slot *slot = slot_here(limits);
     uint32_t side = twi_load_relaxed(&limits->gate->side); /* either will do: both are waited for */
     /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table. */
     (void)twi_add_seqcst(&slot->inside[side], 1);
     const struct twi_limits_table *table = twi_load_seqcst(&limits->current); /* V2, with V3 */
     TWI_RACE_POINT(limits_table_loaded);
-    const struct twi_limits_name *name = twi_limits_name_find(table, family);
-    const struct twi_limits_rule *rule = name != NULL ? twi_limits_rule_find(table, name, key) : NULL;
-    bool is_limited = rule != NULL && rule->budget != TWI_LIMITS_NONE;
-    if (found != NULL && name != NULL) *found = is_limited ? table->budgets[rule->budget].family : NULL;
-    if (limit != NULL && name != NULL) *limit = is_limited ? rule->limit : TW_UNBOUNDED;
+    const struct twi_limits_name *name = name_of(table, subject);
+    const struct twi_limits_rule *rule = name != NULL && key != NULL ? twi_limits_rule_find(table, name, *key) : NULL;
+    if (name != NULL) found.handle = name->handle;
+    if (rule != NULL && rule->budget != TWI_LIMITS_NONE) {
+        found.family = table->budgets[rule->budget].family;
+        found.limit = rule->limit;
+    }
     (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: what was read was read before it is freed */
-    if (name != NULL) return TW_OK;
-    return twi_refuse(TW_ERR_OPTIONS, "family: no line of the limits file names it");
+    return found;
+}
+
+static tw_status find(const tw_limits *limits, struct subject subject, tw_key key, struct found *found) {
+    if (key.size == 0 || key.size > TW_KEY_SIZE_MAX)
+        return twi_refuse(TW_ERR_KEY, "key: its size is not within 1..1024");
+    *found = look_up(limits, subject, &key);
+    return found->handle != NULL ? TW_OK : refuse_family();
+}
+
+static tw_status find_parts(const tw_limits *limits, struct subject subject, tw_key key, tw_family **family,
+                            int64_t *limit) {
+    struct found found;
+    tw_status status = find(limits, subject, key, &found);
+    if (status != TW_OK) return status;
+    if (family != NULL) *family = found.family;
+    if (limit != NULL) *limit = found.limit;
+    return TW_OK;
+}
+
+tw_status tw_limits_find(tw_limits *limits, const char *family, tw_key key, tw_family **found, int64_t *limit) {
+    twi_check(limits != NULL && family != NULL);
+    return find_parts(limits, (struct subject){.name = family}, key, found, limit);
+}
+
+tw_status tw_limited_find(tw_limited *limited, tw_key key, tw_family **found, int64_t *limit) {
+    twi_check(limited != NULL);
+    return find_parts(limited->limits, (struct subject){.handle = limited}, key, found, limit);
+}
+
+tw_status tw_limits_family(tw_limits *limits, const char *family, tw_limited **limited) {
+    twi_check(limits != NULL && family != NULL && limited != NULL);
+    struct tw_limited *handle = look_up(limits, (struct subject){.name = family}, NULL).handle;
+    if (handle == NULL) return refuse_family();
+    *limited = handle;
+    return TW_OK;
 }
 
 /* The verdict where no family decides. */
@@ -91,15 +153,24 @@ static void tell_undecided(tw_verdict *verdict, tw_status status) {
     verdict->allowed = 1;
 }
 
-tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict) {
-    tw_family *found = NULL;
-    int64_t limit = 0;
-    tw_status status = tw_limits_find(limits, family, key, &found, &limit);
-    if (found != NULL) return tw_acquire(found, key, n, limit, verdict);
+static tw_status acquire(const tw_limits *limits, struct subject subject, tw_key key, int64_t n, tw_verdict *verdict) {
+    struct found found;
+    tw_status status = find(limits, subject, key, &found);
+    if (status == TW_OK && found.family != NULL) return tw_acquire(found.family, key, n, found.limit, verdict);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
     tell_undecided(verdict, status);
     return status;
+}
+
+tw_status tw_limits_acquire(tw_limits *limits, const char *family, tw_key key, int64_t n, tw_verdict *verdict) {
+    twi_check(limits != NULL && family != NULL);
+    return acquire(limits, (struct subject){.name = family}, key, n, verdict);
+}
+
+tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verdict *verdict) {
+    twi_check(limited != NULL);
+    return acquire(limited->limits, (struct subject){.handle = limited}, key, n, verdict);
 }
 
 /* ---- reading the file ---- */
@@ -181,7 +252,7 @@ static tw_status budget_apply(tw_limits *limits, struct twi_limits_budget *budge
         budget->family = opened->family;
         if (status == TW_OK) opened->policy = budget->policy;
     } else if (limits->opened_count == TWI_LIMITS_BUDGETS_MAX) {
-        twi_limits_complain(error, budget->line, "%s: more than %u families and windows since tw_limits_load()",
+        twi_limits_complain(error, budget->line, "%s: more than %u families and windows since tw_limits_open()",
                             budget->name, TWI_LIMITS_BUDGETS_MAX);
         return TW_ERR_OPTIONS;
     } else {
@@ -234,6 +305,39 @@ static tw_status check_families(const struct twi_limits_table *old, const struct
     return TW_OK;
 }
 
+/* ---- handles ---- */
+
+/* Those that `table` was the first to name: their numbers begin at `from`. */
+static void handles_free(const struct twi_limits_table *table, uint32_t from) {
+    for (uint32_t i = 0; table != NULL && i < table->name_count; i++)
+        if (table->names[i].handle != NULL && table->names[i].handle->number >= from) free(table->names[i].handle);
+}
+
+static bool handle_make(tw_limits *limits, struct twi_limits_name *name, uint32_t number) {
+    name->handle = malloc(sizeof *name->handle);
+    if (name->handle != NULL) *name->handle = (struct tw_limited){limits, number};
+    return name->handle != NULL;
+}
+
+/* Names of `old` keep their handles, new ones get one. `table` names all that `old` names (check_families()). */
+static tw_status handles_carry(tw_limits *limits, const struct twi_limits_table *old, struct twi_limits_table *table) {
+    uint32_t number = 0;
+    table->places = malloc((table->name_count + 1) * sizeof *table->places);
+    if (table->places == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    for (uint32_t i = 0; i < table->name_count; i++) {
+        struct twi_limits_name *name = &table->names[i];
+        const struct twi_limits_name *before = old != NULL ? twi_limits_name_find(old, name->family) : NULL;
+        if (before != NULL) name->handle = before->handle;
+    }
+    if (old != NULL) number = old->name_count;
+    for (uint32_t i = 0; i < table->name_count; i++) {
+        struct twi_limits_name *name = &table->names[i];
+        if (name->handle == NULL && !handle_make(limits, name, number++)) return twi_refuse(TW_ERR_MEMORY, NULL);
+        table->places[name->handle->number] = i;
+    }
+    return TW_OK;
+}
+
 /* ---- swapping tables ---- */
 
 static void wait_for_readers(struct gate *gate) {
@@ -250,8 +354,10 @@ static tw_status reload(tw_limits *limits, const struct twi_limits_error *error)
     tw_status status = table_read(error, &table);
     if (status != TW_OK) return status;
     status = check_families(old, table, error);
+    if (status == TW_OK) status = handles_carry(limits, old, table);
     if (status == TW_OK) status = budgets_apply(limits, table, error);
     if (status != TW_OK) {
+        handles_free(table, old != NULL ? old->name_count : 0);
         twi_limits_table_free(table);
         return status;
     }
@@ -288,12 +394,14 @@ static void limits_drop(tw_limits *limits) {
     if (limits->gate != NULL)
         (void)madvise(limits->gate, limits->gate_bytes, MADV_KEEPONFORK); /* it goes back to malloc */
     free(limits->gate);
-    twi_limits_table_free(twi_load_relaxed(&limits->current));
+    struct twi_limits_table *table = twi_load_relaxed(&limits->current);
+    handles_free(table, 0);
+    twi_limits_table_free(table);
     free(limits->path);
     free(limits);
 }
 
-tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, size_t error_size, tw_limits **out) {
+tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, size_t error_size, tw_limits **out) {
     twi_check(engine != NULL && path != NULL && out != NULL);
     struct twi_limits_error error = {path, error_text, error_size};
     tw_limits *limits = calloc(1, sizeof *limits);
@@ -310,7 +418,7 @@ tw_status tw_limits_load(tw_engine *engine, const char *path, char *error_text, 
     return status;
 }
 
-tw_status tw_limits_free(tw_limits *limits) {
+tw_status tw_limits_close(tw_limits *limits) {
     for (uint32_t i = 0; limits != NULL && i < limits->opened_count; i++) {
         tw_status status = tw_family_close(limits->opened[i].family);
         if (status != TW_OK) return status; /* in a hook, where the first one answers that */

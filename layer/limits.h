@@ -1,4 +1,4 @@
-/* limits.h -- limits from a file (tw_limits_load): what a line says, and the table that a file becomes.
+/* limits.h -- limits from a file (tw_limits_open): what a line says, and the table that a file becomes.
  *
  *     file ─▶ lines (limits_line.c) ─▶ table, sorted (limits_table.c) ─▶ families opened, table swapped in (limits.c)
  *
@@ -59,6 +59,7 @@ struct twi_limits_rule {
 struct twi_limits_name {
     const char *family;
     uint32_t first, count;
+    struct tw_limited *handle; /* the same in every table of one tw_limits */
 };
 
 struct twi_limits_table {
@@ -66,6 +67,7 @@ struct twi_limits_table {
     struct twi_limits_rule *rules;
     struct twi_limits_name *names;
     struct twi_limits_budget *budgets;
+    uint32_t *places; /* by a handle's number: the index in `names` */
     uint32_t rule_count, name_count, budget_count;
 };
 

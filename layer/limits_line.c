@@ -1,4 +1,4 @@
-/* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_load() in the header.
+/* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_open() in the header.
  * Strict: what is not understood is refused by name, so that a typing error never becomes another limit.
  * Always true: nothing is read outside of the line; it has no state, so it can be fuzzed. */
 #include <stdarg.h>
@@ -188,20 +188,28 @@ static bool choose(const struct reader *reader, struct word word, struct word va
                 names[3] != NULL ? ", " : "", names[3] != NULL ? names[3] : "");
 }
 
+/* `open` and `closed` are what files before 0.1.0 say. */
+static bool choose_outage(const struct reader *reader, struct word word, struct word value, uint32_t *choice) {
+    static const char *const names[] = {"local", "fail-open", "fail-closed", "share", NULL};
+    bool is_open = word_is(value, "open");
+    if (!is_open && !word_is(value, "closed")) return choose(reader, word, value, names, choice);
+    *choice = is_open ? TW_OUTAGE_FAIL_OPEN : TW_OUTAGE_FAIL_CLOSED;
+    return true;
+}
+
 static bool read_option(struct reader *reader, struct word word, struct twi_limits_policy *policy) {
     static const char *const modes[] = {"soft", "hard", "strict", NULL, NULL};
     static const char *const shapes[] = {"fixed", "sliding", "gcra", NULL, NULL};
-    static const char *const outages[] = {"local", "open", "closed", "share", NULL};
     struct word value;
     if (word_sets(word, "mode", &value)) return choose(reader, word, value, modes, &policy->mode);
     if (word_sets(word, "shape", &value)) return choose(reader, word, value, shapes, &policy->shape);
-    if (word_sets(word, "outage", &value)) return choose(reader, word, value, outages, &policy->outage);
+    if (word_sets(word, "outage", &value)) return choose_outage(reader, word, value, &policy->outage);
     if (word_sets(word, "burst", &value)) {
         if (read_number(value, TW_DELTA_MAX, &policy->burst) && policy->burst > 0) return true;
         return fail(reader, "'%s': a whole number from 1 to %lld is wanted", show(word).text, (long long)TW_DELTA_MAX);
     }
     if (word_is(word, "from-first")) {
-        policy->window = TW_FROM_FIRST;
+        policy->window = TW_WINDOW_FROM_FIRST;
     } else if (word_is(word, "shadow")) {
         policy->shadow = true;
     } else {
@@ -230,7 +238,7 @@ static bool has_words(const struct reader *reader) {
 
 int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size) {
     struct reader reader = {.error = error, .error_size = error_size};
-    *line = (struct twi_limits_line){.policy = {.window = TW_ALIGNED}};
+    *line = (struct twi_limits_line){.policy = {.window = TW_WINDOW_ALIGNED}};
     if (memchr(text, '\0', size) != NULL) {
         (void)fail(&reader, "a NUL byte: is this a text file?");
         return TWI_LIMITS_BAD;

@@ -26,6 +26,7 @@ void twi_limits_table_free(struct twi_limits_table *table) {
     free(table->rules);
     free(table->names);
     free(table->budgets);
+    free(table->places);
     free(table);
 }
 

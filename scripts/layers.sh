@@ -62,8 +62,8 @@ in_sources '[^_a-z](exit|_exit|abort|printf|puts|perror|fprintf|vfprintf)\(' eng
     must_be_empty "the library neither ends the process nor prints"
 
 # tw_error_text(): whoever answers one of these says why, in the same breath. What is exempt passes on what was said.
-in_sources '(return|[=?:]) *TW_ERR_(MODE|STORE|OPTIONS)\>' engine sync | grep -vE '== *TW_ERR_|^engine/why\.h:' |
-    must_be_empty "TW_ERR_MODE, TW_ERR_STORE and TW_ERR_OPTIONS come with a reason (engine/why.h)"
+in_sources '(return|[=?:]) *TW_ERR_(MODE|REDIS|OPTIONS)\>' engine sync | grep -vE '== *TW_ERR_|^engine/why\.h:' |
+    must_be_empty "TW_ERR_MODE, TW_ERR_REDIS and TW_ERR_OPTIONS come with a reason (engine/why.h)"
 
 # ---- what every file has
 sources engine sync layer tools examples tests bench include | while read -r file; do

@@ -79,7 +79,7 @@ static void send_out(struct talk *talk) {
     if (talk->out.failed) fail(talk, TW_ERR_MEMORY, "audit", "no memory");
     for (size_t at = 0; talk->status == TW_OK && at < talk->out.size;) {
         ssize_t sent = twi_link_transport.send(talk->link, talk->out.data + at, talk->out.size - at);
-        if (sent < 0) fail(talk, TW_ERR_STORE, "Redis", twi_link_transport.why(talk->link));
+        if (sent < 0) fail(talk, TW_ERR_REDIS, "Redis", twi_link_transport.why(talk->link));
         if (sent > 0) at += (size_t)sent;
         if (sent == 0 && !time_is_up(talk, deadline_ms, &left_ms)) await(talk, true, left_ms);
     }
@@ -94,15 +94,15 @@ static const struct twi_node *hear(struct talk *talk, bool may_refuse, size_t *c
     while (talk->status == TW_OK) {
         enum twi_wire wire = twi_reader_next(talk->reader, &nodes, count);
         if (wire == TWI_WIRE_DONE && nodes->type == TWI_NODE_ERROR && !may_refuse)
-            fail(talk, TW_ERR_STORE, "Redis refuses", nodes->text);
+            fail(talk, TW_ERR_REDIS, "Redis refuses", nodes->text);
         else if (wire == TWI_WIRE_DONE)
             return nodes;
-        if (wire == TWI_WIRE_BAD) fail(talk, TW_ERR_STORE, "Redis", "not its protocol");
+        if (wire == TWI_WIRE_BAD) fail(talk, TW_ERR_REDIS, "Redis", "not its protocol");
         if (talk->status != TW_OK || time_is_up(talk, deadline_ms, &left_ms)) break;
         ssize_t got = twi_link_transport.recv(talk->link, chunk, sizeof chunk);
-        if (got < 0) fail(talk, TW_ERR_STORE, "Redis", twi_link_transport.why(talk->link));
+        if (got < 0) fail(talk, TW_ERR_REDIS, "Redis", twi_link_transport.why(talk->link));
         if (got > 0 && !twi_reader_feed(talk->reader, chunk, (size_t)got))
-            fail(talk, TW_ERR_STORE, "Redis", "an answer too long");
+            fail(talk, TW_ERR_REDIS, "Redis", "an answer too long");
         if (got == 0) await(talk, false, left_ms);
     }
     return NULL;
@@ -127,7 +127,7 @@ static void log_in(struct talk *talk) {
     size_t count;
     if (audit->password) {
         int size = audit->password(audit->password_ctx, password, sizeof password);
-        if (size < 0 || (size_t)size >= sizeof password) fail(talk, TW_ERR_STORE, "password", "the callback failed");
+        if (size < 0 || (size_t)size >= sizeof password) fail(talk, TW_ERR_REDIS, "password", "the callback failed");
     } else if (talk->url.has_password)
         memcpy(password, talk->url.password, sizeof password);
     const char *words[] = {"AUTH", talk->url.user, password};
@@ -136,7 +136,7 @@ static void log_in(struct talk *talk) {
         put_words(talk, talk->url.user[0] ? 3 : 2, talk->url.user[0] ? words : without_user);
         send_out(talk);
         const struct twi_node *answer = hear(talk, true, &count);
-        if (answer && answer->type == TWI_NODE_ERROR) fail(talk, TW_ERR_STORE, "Redis", "refuses the login");
+        if (answer && answer->type == TWI_NODE_ERROR) fail(talk, TW_ERR_REDIS, "Redis", "refuses the login");
     }
     explicit_bzero(password, sizeof password);
 }
@@ -160,7 +160,7 @@ static void open_connection(struct talk *talk) {
         int done = twi_link_transport.connect(talk->link, &talk->url, talk->audit->mono_ms(), deadline_ms);
         if (done > 0) break;
         if (done < 0)
-            fail(talk, TW_ERR_STORE, "Redis", twi_link_transport.why(talk->link));
+            fail(talk, TW_ERR_REDIS, "Redis", twi_link_transport.why(talk->link));
         else if (!time_is_up(talk, deadline_ms, &left_ms))
             await(talk, true, left_ms);
     }
@@ -230,7 +230,7 @@ static void scan(struct talk *talk, const char *pattern, char cursor[24], struct
     if (!nodes) return;
     if (count < 3 || nodes[1].type != TWI_NODE_STRING || nodes[1].size >= 24 || nodes[2].type != TWI_NODE_ARRAY ||
         count - 3 > sizeof names->ends / sizeof *names->ends) {
-        fail(talk, TW_ERR_STORE, "Redis", "an answer to SCAN that is not understood");
+        fail(talk, TW_ERR_REDIS, "Redis", "an answer to SCAN that is not understood");
         return;
     }
     memcpy(cursor, nodes[1].text, nodes[1].size + 1);

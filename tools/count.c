@@ -105,7 +105,7 @@ static int family_open(const struct plan *plan, tw_engine *engine, tw_family_opt
     options->error_text = error;
     options->error_size = sizeof error;
     options->name = FAMILY_NAME;
-    options->window = TW_ALIGNED;
+    options->window = TW_WINDOW_ALIGNED;
     options->window_ms = plan->window_ms;
     options->utc_offset_ms = plan->rule.utc_offset_ms;
     options->lateness_ms = TW_UNBOUNDED;
@@ -114,7 +114,7 @@ static int family_open(const struct plan *plan, tw_engine *engine, tw_family_opt
     if (plan->retention_ms == 0)
         options->retention_ms = plan->window_ms > RETENTION_MS ? plan->window_ms : RETENTION_MS;
     options->redis_key = plan->redis_key;
-    options->on_full = TW_FULL_REJECT;
+    options->on_full = TW_ON_FULL_REJECT;
     tw_status status = tw_family_open(engine, options, family);
     options->error_text = NULL;
     options->error_size = 0;

@@ -70,8 +70,8 @@ static void settle(struct counter *counter, size_t item, struct outcome *outcome
 
 static void batch_add(struct counter *counter, struct outcome *outcome) {
     if (counter->batched == 0) return;
-    tw_status worst = tw_add_many_at(counter->family, counter->keys, counter->deltas, counter->unix_ms,
-                                     counter->batched, counter->statuses);
+    tw_status worst = tw_add_many_at(counter->family, counter->keys, counter->deltas, counter->batched,
+                                     counter->unix_ms, NULL, counter->statuses);
     if (worst == TW_OK) {
         for (size_t i = 0; i < counter->batched; i++) note_window(counter, counter->unix_ms[i]);
         outcome->counted += counter->batched;

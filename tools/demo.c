@@ -253,8 +253,8 @@ static bool redis_ask(const struct demo *demo, int64_t *totals, int64_t *sold) {
     tw_key keys[DEMO_PAGES], item = tw_str(DEMO_ITEM);
     for (unsigned page = 0; page < DEMO_PAGES; page++) keys[page] = tw_str(demo_pages[page]);
     if (!demo_open(demo->redis.url, &shop)) return false;
-    tw_status status = tw_fetch(shop.views, keys, DEMO_PAGES, totals, FETCH_MS);
-    if (status == TW_OK) status = tw_fetch(shop.sale, &item, 1, sold, FETCH_MS);
+    tw_status status = tw_fetch(shop.views, keys, DEMO_PAGES, FETCH_MS, totals);
+    if (status == TW_OK) status = tw_fetch(shop.sale, &item, 1, FETCH_MS, sold);
     if (status != TW_OK) tool_complain("Redis does not say what it holds: %s", tw_status_text(status));
     tw_close(shop.engine, 1000);
     return status == TW_OK;
@@ -347,7 +347,7 @@ static bool library_has_redis(void) {
     options.redis_url = "unix:///nowhere/redis.sock";
     tw_status status = tw_open(&options, &engine);
     if (status == TW_OK) tw_close(engine, 0);
-    return status != TW_ERR_STORE;
+    return status != TW_ERR_REDIS;
 }
 
 int demo_main(int argc, char **argv) {

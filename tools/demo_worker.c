@@ -35,7 +35,7 @@ static bool family_open(struct demo_shop *shop, const char *name, uint32_t limit
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = TW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
+    options.window = TW_WINDOW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
     options.limit_mode = limit_mode;
     options.error_text = error;
     options.error_size = sizeof error;
@@ -170,6 +170,6 @@ int demo_worker_main(int argc, char **argv) {
         atomic_store(&shown->state, DEMO_FAILED);
         return EXIT_TROUBLE;
     }
-    (void)tw_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the doors open */
+    (void)tw_lease_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the doors open */
     return work(board, shown, (unsigned)threads, &shop);
 }

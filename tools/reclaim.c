@@ -59,7 +59,7 @@ static int reclaim(tw_engine *engine, const tw_family_options *options, const ch
         tool_complain("%s", error[0] ? error : tw_status_text(status));
         return EXIT_USAGE;
     }
-    status = tw_reclaim(family, instance, &units);
+    status = tw_lease_reclaim(family, instance, &units);
     if (status == TW_ERR_UNKNOWN_TOKEN) {
         tool_complain("'%s' is no instance: 32 digits of 0-9a-f are", instance);
         return EXIT_USAGE;
@@ -83,7 +83,7 @@ int reclaim_main(int argc, char **argv) {
     int status = read_options(argc, argv, &options, &family);
     if (status >= 0) return status;
     family.name = argv[optind];
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     family.limit_mode = TW_LIMIT_HARD;
     tw_status opened = tw_open(&options, &engine);
     if (opened != TW_OK) {

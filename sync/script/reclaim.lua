@@ -1,4 +1,4 @@
--- reclaim.lua -- frees what an engine that is gone was granted and never spent, for tw_reclaim(): the names of all leases by pages,
+-- reclaim.lua -- frees what an engine that is gone was granted and never spent, for tw_lease_reclaim(): the names of all leases by pages,
 -- and then each of them. See lease.lua for what they hold.
 --
 -- KEYS[1]  the epoch (leases.lua): when the engine was last heard of

@@ -130,16 +130,16 @@ local function end_with_counter(name, expiry)
   if call('PTTL', name) == -1 then call('PEXPIREAT', name, expiry) end
 end
 
-local function hold(units, hold_ms, buyer, expiry, keep_ms)
-  call('ZADD', due, now + hold_ms, id)
+local function hold(units, ttl_ms, buyer, expiry, keep_ms)
+  call('ZADD', due, now + ttl_ms, id)
   call('HSET', token, 'k', counter)
-  call('PEXPIRE', token, hold_ms + keep_ms)
+  call('PEXPIRE', token, ttl_ms + keep_ms)
   call('INCRBY', counter, units)
   call('HSET', stock, 'h' .. id, units .. ' ' .. buyer)
   if buyer ~= '' then call('HSET', stock, 'b' .. buyer, id) end
   used, held_count = used + units, held_count + 1
   wait = next_wait()
-  if wait < 0 or wait > tonumber(hold_ms) then wait = tonumber(hold_ms) end
+  if wait < 0 or wait > tonumber(ttl_ms) then wait = tonumber(ttl_ms) end
   for i = #gone, 1, -1 do                -- of an earlier one of the same buyer
     if buyer ~= '' and gone[i] == 'b' .. buyer then table.remove(gone, i) end
   end

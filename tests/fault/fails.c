@@ -162,7 +162,7 @@ static void live_once(uint32_t threads, bool synced) {
     tw_family_options family_options;
     tw_family_options_init(&family_options);
     family_options.name = "f";
-    family_options.window = TW_FOREVER;
+    family_options.window = TW_WINDOW_FOREVER;
     family_options.redis_key = "f:%k";
     tw_family *family = NULL;
     status = tw_family_open(engine, &family_options, &family);
@@ -196,24 +196,24 @@ static void check_each_failure(uint32_t threads, bool synced) {
 
 static void each_failure_in_a_host_driven_engine(void **state) {
     (void)state;
-    check_each_failure(TW_HOST_DRIVEN, false);
+    check_each_failure(TW_THREADS_HOST, false);
 }
 static void each_failure_in_an_engine_with_a_thread(void **state) {
     (void)state;
-    check_each_failure(TW_OWN_THREAD, false);
+    check_each_failure(TW_THREADS_OWN, false);
 }
 static void each_failure_in_an_engine_with_redis(void **state) {
     (void)state;
-    check_each_failure(TW_OWN_THREAD, true);
+    check_each_failure(TW_THREADS_OWN, true);
 }
 
 /* ---- the very first call of a process ----------------------------------------------------------------------------------- */
 
 static int first_call_fails(int64_t nth) {
     fail_in = nth;
-    live_once(TW_OWN_THREAD, false);
+    live_once(TW_THREADS_OWN, false);
     fail_in = INT64_MAX;
-    live_once(TW_OWN_THREAD, false); /* and afterwards all is well */
+    live_once(TW_THREADS_OWN, false); /* and afterwards all is well */
     return 0;
 }
 
@@ -302,7 +302,7 @@ static int be_silent(int mode) {
     bool synced = (mode & 1) != 0, host = (mode & 2) != 0;
     tw_options options;
     tw_options_init(&options);
-    options.threads = host ? TW_HOST_DRIVEN : TW_OWN_THREAD;
+    options.threads = host ? TW_THREADS_HOST : TW_THREADS_OWN;
     options.memory_bytes_max = UINT64_C(64) << 20;
     fake_driver_reset(0, 0);
     atomic_store(&fake_driver.away, !synced);
@@ -310,7 +310,7 @@ static int be_silent(int mode) {
     if (tw_open(&options, &engine) != TW_OK) return 1;
     if (synced)
         twi_port_live(engine, 0); /* nobody tells how many live: else it would spend with care for its first seconds */
-    const uint32_t windows[] = {TW_FOREVER, TW_ALIGNED, TW_FROM_FIRST};
+    const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST};
     const char *names[] = {"endless", "second", "first"};
     for (size_t i = 0; i < 3; i++) {
         tw_family_options family;

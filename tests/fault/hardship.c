@@ -23,7 +23,7 @@ static void home_init(struct home *home) {
     home->options.memory_bytes_max = UINT64_C(64) << 20;
     tw_family_options_init(&home->family_options);
     home->family_options.name = "home";
-    home->family_options.window = TW_FOREVER;
+    home->family_options.window = TW_WINDOW_FOREVER;
 }
 
 static void home_open(struct home *home) {
@@ -144,7 +144,7 @@ static void stopping_beside_running_calls_loses_nothing(void **state) {
     for (uint64_t round = 0; round < test_scale(10); round++) {
         struct home home;
         home_init(&home);
-        home.family_options.window = TW_ALIGNED;
+        home.family_options.window = TW_WINDOW_ALIGNED;
         home.family_options.window_ms = TW_HOUR;
         home.family_options.on_window_closed = on_closed;
         home_open(&home);
@@ -231,8 +231,8 @@ static void a_flood_of_keys_is_counted_or_refused(void **state) {
     (void)state;
     uint64_t keys_max = test_scale(10000);
     if (keys_max > 100000) keys_max = 100000;
-    check_flood(TW_FULL_OVERFLOW, keys_max, keys_max * 100);
-    check_flood(TW_FULL_REJECT, keys_max, keys_max * 100);
+    check_flood(TW_ON_FULL_OVERFLOW, keys_max, keys_max * 100);
+    check_flood(TW_ON_FULL_REJECT, keys_max, keys_max * 100);
 }
 
 /* ---- 52: keys ---------------------------------------------------------------------------------------------------------------- */
@@ -324,9 +324,9 @@ static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **st
     (void)state;
     struct home home;
     home_init(&home);
-    home.options.threads = TW_HOST_DRIVEN;
+    home.options.threads = TW_THREADS_HOST;
     fake_clock_install(&home.clock, &home.options);
-    home.family_options.window = TW_ALIGNED;
+    home.family_options.window = TW_WINDOW_ALIGNED;
     home.family_options.window_ms = TW_SECOND;
     home.family_options.history_ms = TW_NONE;
     home.family_options.on_window_closed = on_closed;

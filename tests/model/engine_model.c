@@ -116,7 +116,7 @@ static bool visit_one(void *ctx, const tw_count *count) {
     check_that(!visit->seen[key]);
     visit->seen[key] = true;
     visit->counters++;
-    bool from_first = visit->twin->options.window == TW_FROM_FIRST;
+    bool from_first = visit->twin->options.window == TW_WINDOW_FROM_FIRST;
     struct twin_window *window = from_first ? twin_window_of_key(visit->twin, key, visit->model->now_ms)
                                             : twin_window_at(visit->twin, count->start_ms);
     check_that(window != NULL && window->present[key]);
@@ -132,12 +132,12 @@ static void check_visit(struct visit *visit, struct twin_window *window) {
     uint64_t counters = 0;
     int64_t overflow = 0;
     for (uint32_t key = 0; key < TWIN_KEYS; key++) {
-        if (twin->options.window == TW_FROM_FIRST)
+        if (twin->options.window == TW_WINDOW_FROM_FIRST)
             counters += twin_window_of_key(twin, key, visit->model->now_ms) != NULL;
         else
             counters += window != NULL && window->present[key];
     }
-    if (twin->options.window == TW_FROM_FIRST) {
+    if (twin->options.window == TW_WINDOW_FROM_FIRST) {
         int64_t start_ms, end_ms, before_ms;
         twin_span(twin, visit->model->now_ms, &start_ms, &end_ms);
         before_ms = start_ms - (end_ms - start_ms);
@@ -192,10 +192,11 @@ static tw_family_options draw_options(struct model *model, struct member *member
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = member->name;
-    options.window = (uint32_t)PICK(model, TW_ALIGNED, TW_ALIGNED, TW_ALIGNED, TW_FROM_FIRST, TW_FROM_FIRST, TW_FOREVER,
-                                    TW_CALENDAR_DAY, TW_CALENDAR_WEEK, TW_CALENDAR_MONTH);
-    bool has_starts = options.window != TW_FROM_FIRST && options.window != TW_FOREVER;
-    if (options.window == TW_ALIGNED || options.window == TW_FROM_FIRST)
+    options.window =
+        (uint32_t)PICK(model, TW_WINDOW_ALIGNED, TW_WINDOW_ALIGNED, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST,
+                       TW_WINDOW_FROM_FIRST, TW_WINDOW_FOREVER, TW_WINDOW_DAY, TW_WINDOW_WEEK, TW_WINDOW_MONTH);
+    bool has_starts = options.window != TW_WINDOW_FROM_FIRST && options.window != TW_WINDOW_FOREVER;
+    if (options.window == TW_WINDOW_ALIGNED || options.window == TW_WINDOW_FROM_FIRST)
         options.window_ms = PICK(model, 0, TW_SECOND, 7 * TW_SECOND, TW_MINUTE, TW_HOUR, TW_DAY);
     options.utc_offset_ms = PICK(model, 0, 0, 8 * TW_HOUR, -330 * TW_MINUTE);
     options.week_start = (uint32_t)draw(model, 7);
@@ -255,7 +256,8 @@ static void begin_key(struct twin *twin, struct twin_window *window, uint32_t ke
     check_that(!window->present[key]);
     window->present[key] = true;
     window->count[key] = 0;
-    if (twin->options.window == TW_FROM_FIRST) window->life_end_ms[key] = now_ms + (window->end_ms - window->start_ms);
+    if (twin->options.window == TW_WINDOW_FROM_FIRST)
+        window->life_end_ms[key] = now_ms + (window->end_ms - window->start_ms);
     window->keys++;
 }
 
@@ -263,7 +265,8 @@ static void begin_key(struct twin *twin, struct twin_window *window, uint32_t ke
 static void check_added(struct model *model, struct member *member, uint32_t key, int64_t delta, int64_t unix_ms,
                         tw_status status, int64_t view) {
     struct twin *twin = &member->twin;
-    struct twin_window *window = twin->options.window == TW_FROM_FIRST ? twin_window_of_key(twin, key, unix_ms) : NULL;
+    struct twin_window *window =
+        twin->options.window == TW_WINDOW_FROM_FIRST ? twin_window_of_key(twin, key, unix_ms) : NULL;
     if (window == NULL) window = twin_window_make(twin, unix_ms);
     if (window->present[key]) {
         int64_t sum = window->count[key] + delta;
@@ -274,7 +277,7 @@ static void check_added(struct model *model, struct member *member, uint32_t key
         begin_key(twin, window, key, model->now_ms);
         window->count[key] = delta;
     } else if (status == TW_OVERFLOWED) {
-        check_that(may_be_full(model, twin, window) && twin->options.on_full == TW_FULL_OVERFLOW);
+        check_that(may_be_full(model, twin, window) && twin->options.on_full == TW_ON_FULL_OVERFLOW);
         window->overflow += delta;
         check_i64(view, window->overflow);
         model->overflow_increments++;
@@ -286,7 +289,7 @@ static void check_added(struct model *model, struct member *member, uint32_t key
     } else {
         check_i64(status, TW_ERR_FULL);
         check_that(may_be_full(model, twin, window));
-        check_that(twin->options.on_full == TW_FULL_REJECT || model->tight);
+        check_that(twin->options.on_full == TW_ON_FULL_REJECT || model->tight);
         model->rejected_increments++;
         return;
     }
@@ -386,7 +389,7 @@ static void do_many(struct model *model) {
         moments[i] = draw_moment(model, &member->twin);
         views[i] = 0;
     }
-    tw_status status = at ? tw_add_many_at(member->family, keys, ones ? NULL : deltas, moments, count, each)
+    tw_status status = at ? tw_add_many_at(member->family, keys, ones ? NULL : deltas, count, moments, NULL, each)
                           : tw_add_many(member->family, keys, ones ? NULL : deltas, count, views, each);
     for (size_t i = 0; i < count; i++) {
         worst = worse(worst, each[i]);
@@ -475,7 +478,7 @@ static void do_get_at(struct model *model) {
 static void do_each(struct model *model) {
     struct member *member = draw_member(model);
     int64_t unix_ms = chance(model, 50) ? TW_NOW : draw_moment(model, &member->twin);
-    bool from_first = member->twin.options.window == TW_FROM_FIRST;
+    bool from_first = member->twin.options.window == TW_WINDOW_FROM_FIRST;
     if (unix_ms == INT64_MIN) unix_ms = TW_NOW;
     struct visit visit = {.model = model, .twin = &member->twin};
     tw_status status = tw_each(member->family, unix_ms, visit_one, &visit);
@@ -520,7 +523,8 @@ static bool check_new_limit(struct model *model, struct member *member, uint32_t
     struct twin *twin = &member->twin;
     int64_t start_ms, end_ms;
     twin_span(twin, model->now_ms, &start_ms, &end_ms);
-    if (twin->options.window == TW_FROM_FIRST) end_ms = model->now_ms + (end_ms - start_ms), start_ms = model->now_ms;
+    if (twin->options.window == TW_WINDOW_FROM_FIRST)
+        end_ms = model->now_ms + (end_ms - start_ms), start_ms = model->now_ms;
     if (n > limit || n == 0) {
         check_i64(status, n > limit ? TW_DENIED : TW_OK);
         check_verdict(model, verdict, status, n, limit, 0, start_ms, end_ms, false);
@@ -530,7 +534,7 @@ static bool check_new_limit(struct model *model, struct member *member, uint32_t
     bool full = verdict->decided_by == TW_BY_FULL;
     if (full || must_be_full(twin, window)) {
         check_that(may_be_full(model, twin, window));
-        check_i64(status, twin->options.on_full_limit == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+        check_i64(status, twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
         check_verdict(model, verdict, status, n, limit, 0, start_ms, end_ms, true);
         return false;
     }
@@ -563,7 +567,7 @@ static void do_acquire(struct model *model) {
     check_i64(status, admits ? TW_OK : TW_DENIED);
     if (admits) window->count[key] += n;
     if (admits && n != 0) model->increments++;
-    bool from_first = member->twin.options.window == TW_FROM_FIRST; /* a life has its own begin and end */
+    bool from_first = member->twin.options.window == TW_WINDOW_FROM_FIRST; /* a life has its own begin and end */
     int64_t end_ms = from_first ? window->life_end_ms[key] : window->end_ms;
     int64_t start_ms = from_first ? end_ms - (window->end_ms - window->start_ms) : window->start_ms;
     check_verdict(model, &verdict, status, n, limit, window->count[key], start_ms, end_ms, false);
@@ -588,13 +592,14 @@ static void do_once(struct model *model) {
     }
     window = twin_window_make(twin, model->now_ms);
     if (must_be_full(twin, window)) {
-        check_i64(status, twin->options.on_full_limit == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+        check_i64(status, twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
         if (status == TW_OK) check_that(first);
         return;
     }
     int64_t view = 0;
     bool taken = tw_get(member->family, key_of(key), &view) == TW_OK && view == 1;
-    if (model->tight && !taken) return check_i64(status, twin->options.on_full_limit == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+    if (model->tight && !taken)
+        return check_i64(status, twin->options.on_full_limit == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
     check_i64(status, TW_OK);
     check_that(first && taken);
     begin_key(twin, window, key, model->now_ms);
@@ -773,7 +778,7 @@ static void run_seed(uint64_t seed) {
     tw_options options;
     tw_options_init(&options);
     fake_clock_install(&model->clock, &options);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     model->tight = chance(model, 30);
     options.memory_bytes_max = model->tight ? UINT64_C(1) << 20 : UINT64_C(256) << 20;
     check_i64(tw_open(&options, &model->engine), TW_OK);

@@ -394,7 +394,7 @@ static void open_node(int i) {
     tw_family_options family;
     tw_options_init(&options);
     fake_clock_install(&sim.clock, &options);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.redis_url = "model:";
     options.memory_bytes_max = UINT64_C(16) << 20;
     options.sync_interval_ms = INTERVAL_MS;
@@ -403,7 +403,7 @@ static void open_node(int i) {
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_family_options_init(&family);
     family.name = "sale";
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     family.limit_mode = TW_LIMIT_HARD;
     assert_status(tw_family_open(engine, &family, &sim.nodes[i].family), TW_OK);
 }

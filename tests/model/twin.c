@@ -18,7 +18,7 @@ void twin_free(struct twin *twin) {
 }
 
 bool twin_has_starts(const struct twin *twin) {
-    return twin->options.window != TW_FROM_FIRST && twin->options.window != TW_FOREVER;
+    return twin->options.window != TW_WINDOW_FROM_FIRST && twin->options.window != TW_WINDOW_FOREVER;
 }
 
 static int64_t floor_to(int64_t value, int64_t step) {
@@ -35,10 +35,10 @@ static void calendar_span(const struct twin *twin, int64_t unix_ms, int64_t *sta
     time_t seconds = (time_t)(local_ms / 1000);
     struct tm date;
     gmtime_r(&seconds, &date);
-    if (twin->options.window == TW_CALENDAR_DAY) {
+    if (twin->options.window == TW_WINDOW_DAY) {
         *start_ms = local_ms - offset_ms;
         *end_ms = *start_ms + TW_DAY;
-    } else if (twin->options.window == TW_CALENDAR_WEEK) {
+    } else if (twin->options.window == TW_WINDOW_WEEK) {
         int64_t since_monday = (date.tm_wday + 6) % 7;
         int64_t since_start = (since_monday + 7 - (int64_t)twin->options.week_start) % 7;
         *start_ms = local_ms - since_start * TW_DAY - offset_ms;
@@ -52,11 +52,11 @@ static void calendar_span(const struct twin *twin, int64_t unix_ms, int64_t *sta
 }
 
 void twin_span(const struct twin *twin, int64_t unix_ms, int64_t *start_ms, int64_t *end_ms) {
-    if (twin->options.window == TW_FOREVER) {
+    if (twin->options.window == TW_WINDOW_FOREVER) {
         *start_ms = 0;
         *end_ms = TW_UNBOUNDED;
-    } else if (twin->options.window == TW_ALIGNED || twin->options.window == TW_FROM_FIRST) {
-        int64_t offset_ms = twin->options.window == TW_ALIGNED ? twin->options.utc_offset_ms : 0;
+    } else if (twin->options.window == TW_WINDOW_ALIGNED || twin->options.window == TW_WINDOW_FROM_FIRST) {
+        int64_t offset_ms = twin->options.window == TW_WINDOW_ALIGNED ? twin->options.utc_offset_ms : 0;
         *start_ms = floor_to(unix_ms + offset_ms, window_ms(twin)) - offset_ms;
         *end_ms = *start_ms + window_ms(twin);
     } else {
@@ -84,7 +84,7 @@ struct twin_window *twin_window_make(struct twin *twin, int64_t unix_ms) {
 }
 
 struct twin_window *twin_window_of_key(struct twin *twin, uint32_t key, int64_t now_ms) {
-    if (twin->options.window != TW_FROM_FIRST) {
+    if (twin->options.window != TW_WINDOW_FROM_FIRST) {
         int64_t start_ms, end_ms;
         twin_span(twin, now_ms, &start_ms, &end_ms);
         struct twin_window *window = twin_window_at(twin, start_ms);
@@ -103,9 +103,9 @@ static int64_t plus(int64_t a, int64_t b) {
 
 static int64_t longest_ms(const struct twin *twin) {
     switch (twin->options.window) {
-    case TW_CALENDAR_DAY: return TW_DAY;
-    case TW_CALENDAR_WEEK: return 7 * TW_DAY;
-    case TW_CALENDAR_MONTH: return 31 * TW_DAY;
+    case TW_WINDOW_DAY: return TW_DAY;
+    case TW_WINDOW_WEEK: return 7 * TW_DAY;
+    case TW_WINDOW_MONTH: return 31 * TW_DAY;
     default: return window_ms(twin);
     }
 }

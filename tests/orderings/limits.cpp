@@ -2,9 +2,9 @@
 // Left out: what is looked up; one word stands for a table, and freeing is a write to it. A slot for each reader; a place is
 // used again by the table after the next.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   layer/limits.c:tw_limits_find 3df00a031662
+//   layer/limits.c:look_up 0eebb797a49f
 //   layer/limits.c:wait_for_readers 61c3929ae26e
-//   layer/limits.c:reload 352135c223f1
+//   layer/limits.c:reload d480ec01cabf
 //   layer/limits.c:tw_limits_reload 1197a26ef800
 #include "tests/orderings/model.hpp"
 

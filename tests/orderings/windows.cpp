@@ -17,7 +17,7 @@
 //   engine/family.h:twi_window_at c6c455eb73bc
 //   engine/family.h:twi_family_takes_until 2529a1ee656b
 //   engine/count.c:still_lives_before c742b249a113
-//   engine/count.c:still_current d7667a572f80
+//   engine/count.c:still_current 8b0c6f791be8
 //   engine/count.c:twi_place_make 26cb425858d2
 //   engine/closing.c:fill_word 64e2de07c73a
 //   engine/wheel.c:is_its_turn d18fc63e77c8

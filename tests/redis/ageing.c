@@ -68,8 +68,8 @@ static void stream_open(struct stream *stream, const char *url, uint64_t rounds,
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = "aged";
-    options.window = TW_FOREVER;
-    options.on_full = TW_FULL_EVICT_IDLE;
+    options.window = TW_WINDOW_FOREVER;
+    options.on_full = TW_ON_FULL_EVICT_IDLE;
     options.idle_ms = 150;
     options.keys_max = KEYS_MAX;
     assert_status(tw_family_open(stream->engine, &options, &stream->family), TW_OK);
@@ -177,7 +177,7 @@ static void an_evicted_key_comes_back_with_its_total(void **state) {
     assert_false(reading.known);
     tw_key key = tw_str("user0");
     int64_t total = 0;
-    assert_status(tw_fetch(stream.family, &key, 1, &total, 5000), TW_OK);
+    assert_status(tw_fetch(stream.family, &key, 1, 5000, &total), TW_OK);
     assert_i64_equal(total, 100);
     tw_verdict verdict;
     assert_status(tw_acquire(stream.family, key, 1, 100, &verdict), TW_DENIED);

@@ -79,14 +79,15 @@ static void where_all_is_well_nothing_is_found(void **state) {
     struct redis_server server;
     redis_server_start(&server, debug);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *ours = family_of(a, "well", TW_ALIGNED, TW_DAY), *theirs = family_of(b, "well", TW_ALIGNED, TW_DAY);
+    tw_family *ours = family_of(a, "well", TW_WINDOW_ALIGNED, TW_DAY),
+              *theirs = family_of(b, "well", TW_WINDOW_ALIGNED, TW_DAY);
     char key[16];
     for (int n = 0; n < 1200; n++) {
         snprintf(key, sizeof key, "%d", n);
         assert_status(tw_add(ours, tw_str(key), n % 3 ? 2 : -2, NULL), TW_OK);
         assert_status(tw_add(theirs, tw_str(key), 1, NULL), TW_OK);
     }
-    assert_status(tw_add(family_of(a, "ever", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK); /* need not end */
+    assert_status(tw_add(family_of(a, "ever", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK); /* need not end */
     assert_status(tw_flush(a, 5000), TW_OK);
     assert_status(tw_flush(b, 5000), TW_OK);
     tw_audit_options options = asking(NULL);
@@ -108,7 +109,7 @@ static void counts_under_way_are_no_difference(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "busy", TW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "busy", TW_WINDOW_ALIGNED, TW_DAY);
     tw_audit_options options = asking(NULL);
     tw_audit_report report;
     char key[16];
@@ -131,7 +132,7 @@ static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
     char ledger[128], name[128];
     redis_server_start(&server, debug);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "wrong", TW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "wrong", TW_WINDOW_ALIGNED, TW_DAY);
     assert_status(tw_add(family, tw_str("k*[?"), 5, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     snprintf(ledger, sizeof ledger, "%s", redis_server_ask(&server, "KEYS", "tw:ledger:*", NULL));
@@ -239,12 +240,12 @@ static void what_cannot_be_audited_is_said(void **state) {
     assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_OPTIONS);
     assert_memory_equal(error, "totals_path", 11);
     options = asking("unix:///nonexistent/redis.sock");
-    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_STORE);
+    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_REDIS);
     tw_engine *engine = quick_engine(server.url, NULL);
     options = asking(server.url);
     assert_status(tw_audit(engine, &options, NULL, NULL, &report), TW_ERR_OPTIONS); /* it has its own */
     redis_server_ask(&server, "CONFIG", "SET", "requirepass", "secret", NULL);
-    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_STORE);
+    assert_status(tw_audit(NULL, &options, NULL, NULL, &report), TW_ERR_REDIS);
     assert_non_null(strstr(error, "NOAUTH"));
     redis_server_pause(&server);
     options.timeout_ms = 100;
@@ -288,7 +289,7 @@ static void an_engine_audits_itself_where_asked(void **state) {
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "self", TW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "self", TW_WINDOW_ALIGNED, TW_DAY);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     for (int i = 0; i < 500 && test_stat_of(engine, audits) < 1; i++) test_sleep_ms(10);
@@ -305,7 +306,7 @@ static void an_engine_audits_itself_where_asked(void **state) {
     assert_non_null(strstr(lines.text, "2/22 an audit found nothing wrong"));
     assert_non_null(strstr(lines.text, "1/22 an audit found 1 differences; the first: the key has no expiry self:k:"));
     redis_server_resume(&server);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     assert_status(tw_open(&options, &engine), TW_ERR_OPTIONS);
     redis_server_destroy(&server);
 }

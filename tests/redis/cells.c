@@ -58,10 +58,10 @@ static const struct row {
     const char *answers[STATES];
 } rows[] = {
     {TW_LIMIT_SOFT, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_LOCAL), {"exact", "shares", "shares", "here", "here", "here"}},
-    {TW_LIMIT_SOFT, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_OPEN), {"exact", "shares", "shares", "open", "here", "open"}},
+    {TW_LIMIT_SOFT, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_FAIL_OPEN), {"exact", "shares", "shares", "open", "here", "open"}},
     {TW_LIMIT_SOFT,
      IN(TW_SHAPE_FIXED),
-     IN(TW_OUTAGE_CLOSED),
+     IN(TW_OUTAGE_FAIL_CLOSED),
      {"exact", "shares", "shares", "closed", "here", "closed"}},
     {TW_LIMIT_SOFT, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_SHARE), {"exact", "shares", "shares", "share", "here", "here"}},
     {TW_LIMIT_SOFT,
@@ -70,11 +70,11 @@ static const struct row {
      {"exact", "shares of two", "shares of two", "here", "here", "here"}},
     {TW_LIMIT_SOFT,
      IN(TW_SHAPE_SLIDING),
-     IN(TW_OUTAGE_OPEN),
+     IN(TW_OUTAGE_FAIL_OPEN),
      {"exact", "shares of two", "shares of two", "open", "here", "open"}},
     {TW_LIMIT_SOFT,
      IN(TW_SHAPE_SLIDING),
-     IN(TW_OUTAGE_CLOSED),
+     IN(TW_OUTAGE_FAIL_CLOSED),
      {"exact", "shares of two", "shares of two", "closed", "here", "closed"}},
     {TW_LIMIT_SOFT,
      IN(TW_SHAPE_SLIDING),
@@ -83,12 +83,15 @@ static const struct row {
     {TW_LIMIT_SOFT, IN(TW_SHAPE_GCRA), IN(TW_OUTAGE_LOCAL), {"exact"}},
     {TW_LIMIT_SOFT, IN(TW_SHAPE_GCRA), ANY & ~IN(TW_OUTAGE_LOCAL), {NULL}},
     {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_LOCAL), {"exact", "lease", "lease", "in hand", "pending", "shut"}},
-    {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_CLOSED), {"exact", "lease", "lease", "shut", "pending", "shut"}},
-    {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_OPEN) | IN(TW_OUTAGE_SHARE), {NULL}},
+    {TW_LIMIT_HARD,
+     IN(TW_SHAPE_FIXED),
+     IN(TW_OUTAGE_FAIL_CLOSED),
+     {"exact", "lease", "lease", "shut", "pending", "shut"}},
+    {TW_LIMIT_HARD, IN(TW_SHAPE_FIXED), IN(TW_OUTAGE_FAIL_OPEN) | IN(TW_OUTAGE_SHARE), {NULL}},
     {TW_LIMIT_HARD, IN(TW_SHAPE_SLIDING) | IN(TW_SHAPE_GCRA), ANY, {NULL}},
     {TW_LIMIT_STRICT, SHAPES, IN(TW_OUTAGE_LOCAL), {"exact", "Redis", "here", "here", "here", "here"}},
-    {TW_LIMIT_STRICT, SHAPES, IN(TW_OUTAGE_OPEN), {"exact", "Redis", "here", "open", "here", "open"}},
-    {TW_LIMIT_STRICT, SHAPES, IN(TW_OUTAGE_CLOSED), {"exact", "Redis", "here", "closed", "here", "closed"}},
+    {TW_LIMIT_STRICT, SHAPES, IN(TW_OUTAGE_FAIL_OPEN), {"exact", "Redis", "here", "open", "here", "open"}},
+    {TW_LIMIT_STRICT, SHAPES, IN(TW_OUTAGE_FAIL_CLOSED), {"exact", "Redis", "here", "closed", "here", "closed"}},
     {TW_LIMIT_STRICT, COUNTING, IN(TW_OUTAGE_SHARE), {"exact", "Redis", "share?", "share?", "here", "here"}},
     {TW_LIMIT_STRICT, IN(TW_SHAPE_GCRA), IN(TW_OUTAGE_SHARE), {NULL}},
 };
@@ -170,8 +173,8 @@ static tw_engine *open_engine(const char *url, uint32_t threads) {
 }
 
 static void open_engines(struct scene *scene, const char *url) {
-    scene->driven = open_engine(url, TW_HOST_DRIVEN);
-    scene->waits = open_engine(url, TW_OWN_THREAD);
+    scene->driven = open_engine(url, TW_THREADS_HOST);
+    scene->waits = open_engine(url, TW_THREADS_OWN);
 }
 
 static tw_engine *decider(const struct scene *scene, const struct cell *cell) {
@@ -237,7 +240,7 @@ static bool is_told_that_units_are_spent(void *ctx) {
 
 /* Of a bucket only engines that ask Redis have a part. */
 static void share_a_bucket(struct scene *scene, const struct cell *cell) {
-    tw_engine *other = open_engine(scene->server.url, TW_OWN_THREAD);
+    tw_engine *other = open_engine(scene->server.url, TW_THREADS_OWN);
     tw_family *others;
     assert_status(open_cell(other, cell, &others), TW_OK);
     assert_status(tw_acquire(others, tw_str("k"), OTHERS, LIMIT, NULL), TW_OK);
@@ -364,7 +367,7 @@ static void while_redis_is_up(void **state) {
 static bool is_seen_away(void *ctx) {
     struct scene *scene = ctx;
     if (test_stat_of(scene->driven, outage_ms) < 1100) return false;
-    struct cell cell = {TW_LIMIT_SOFT, TW_SHAPE_FIXED, TW_OUTAGE_CLOSED, AWAY};
+    struct cell cell = {TW_LIMIT_SOFT, TW_SHAPE_FIXED, TW_OUTAGE_FAIL_CLOSED, AWAY};
     if (scene->server.folder[0] == '\0') cell.state = NEVER;
     return tw_acquire(family_in(scene->driven, &cell), tw_str("another key"), 0, LIMIT, NULL) == TW_DENIED;
 }
@@ -416,7 +419,7 @@ static void put_set(char *out, uint32_t set, const char *const *names, uint32_t 
 static void print_cells(char *out) {
     static const char *const modes[] = {"soft", "hard", "strict"};
     static const char *const shapes[] = {"fixed", "sliding", "GCRA"};
-    static const char *const policies[] = {"LOCAL", "OPEN", "CLOSED", "SHARE"};
+    static const char *const policies[] = {"LOCAL", "FAIL_OPEN", "FAIL_CLOSED", "SHARE"};
     put(out,
         "| mode | shape | `on_outage` | no `redis_url` | up | away, in grace | away | never reached, in grace | never "
         "reached |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");

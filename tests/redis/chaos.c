@@ -66,7 +66,7 @@ static int live(struct page *page, int index) {
     options.redis_timeout_ms = 200;
     tw_family_options_init(&family_options);
     family_options.name = "chaos";
-    family_options.window = TW_FOREVER;
+    family_options.window = TW_WINDOW_FOREVER;
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &family) != TW_OK) return 2;
     for (uint64_t i = 1; !atomic_load(&page->stop); i++) {
         if (!add_once(family, life, own, test_prng_between(&prng, 1, 100))) return 3;

@@ -34,10 +34,10 @@ static void the_expiry_is_set_once_and_healed(void **state) {
     redis_server_start(&server, NULL);
     fake_clock_init(&clock, WALL_MS + 1000);
     quick_options(&options, server.url);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     fake_clock_install(&clock, &options);
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "hour", TW_ALIGNED, TW_HOUR);
+    tw_family *family = family_of(engine, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t want = WALL_MS + TW_HOUR + TW_DAY; /* the end, and the default retention */
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
@@ -75,14 +75,14 @@ static void a_delta_too_late_by_redis_clock_is_reported_not_written(void **state
     redis_server_start(&server, NULL);
     fake_clock_init(&clock, INT64_C(1000000000000));
     quick_options(&options, server.url);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.on_lost = on_lost;
     options.lost_ctx = &lost;
     fake_clock_install(&clock, &options);
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "late", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = family_of(engine, "late", TW_WINDOW_ALIGNED, TW_MINUTE);
     assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
     assert_i64_equal(lost.by_reason[TW_LOST_LATE], 7);
     assert_string_equal(lost.key, "k");
     assert_i64_equal(test_stat_of(engine, late_deltas), 7);
@@ -98,7 +98,8 @@ static void the_second_engine_adopts_the_life_the_first_one_began(void **state) 
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *first = family_of(a, "life", TW_FROM_FIRST, 3000), *second = family_of(b, "life", TW_FROM_FIRST, 3000);
+    tw_family *first = family_of(a, "life", TW_WINDOW_FROM_FIRST, 3000),
+              *second = family_of(b, "life", TW_WINDOW_FROM_FIRST, 3000);
     assert_status(tw_add(first, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(a, 5000), TW_OK);
     int64_t end_ms = expiry_of(&server, "life:k");
@@ -143,12 +144,12 @@ static void skewed_open(struct skewed *node, const char *url, int64_t skew_ms) {
     clock_gettime(CLOCK_REALTIME, &now);
     fake_clock_init(&node->clock, (int64_t)now.tv_sec * 1000 + skew_ms);
     quick_options(&options, url);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.on_lost = on_lost;
     options.lost_ctx = &node->lost;
     fake_clock_install(&node->clock, &options);
     assert_status(tw_open(&options, &node->engine), TW_OK);
-    node->minutes = family_of(node->engine, "m", TW_ALIGNED, TW_MINUTE);
+    node->minutes = family_of(node->engine, "m", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family_options_init(&family);
     family.name = "s";
     family.window_ms = TW_SECOND;
@@ -194,7 +195,7 @@ static void skewed_nodes_count_into_their_own_windows_or_are_late(void **state) 
     skewed_open(&nodes[1], server.url, -30000);
     for (int n = 0; n < 2; n++) {
         for (int i = 0; i < 5; i++) assert_status(tw_add(nodes[n].seconds, tw_str("k"), 10, NULL), TW_OK);
-        assert_status(tw_flush(nodes[n].engine, 5000), n == 0 ? TW_OK : TW_ERR_STORE);
+        assert_status(tw_flush(nodes[n].engine, 5000), n == 0 ? TW_OK : TW_ERR_REDIS);
     }
     assert_i64_equal(test_stat_of(nodes[0].engine, late_deltas), 0);
     assert_i64_equal(test_stat_of(nodes[1].engine, late_deltas), 50);

@@ -74,8 +74,8 @@ static void stage_open(struct stage *stage, const char *const *of_other) {
         options.log_write = on_stage_line;
         options.log_ctx = node;
         assert_status(tw_open(&options, &node->engine), TW_OK);
-        node->forever = family_of(node->engine, "e", TW_FOREVER, 0);
-        node->hours = family_of(node->engine, "h", TW_ALIGNED, TW_HOUR);
+        node->forever = family_of(node->engine, "e", TW_WINDOW_FOREVER, 0);
+        node->hours = family_of(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
         add_round(node);
         assert_status(tw_flush(node->engine, 20000), TW_OK);
         assert_int_equal(pthread_create(&stage->threads[n], NULL, add_until_stopped, node), 0);

@@ -230,7 +230,7 @@ static void what_is_beyond_the_window_is_counted_to_the_unit(void **state) {
     quick_options(&options, server.url);
     options.memory_bytes_max = 2 << 20;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "f", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     for (int round = 0; round < 40; round++) {
         for (int i = 0; i < 1000; i++) {
             snprintf(name, sizeof name, "k%d", i);

@@ -21,8 +21,8 @@ static tw_family *gauge_of(tw_engine *engine) {
     tw_family *family = NULL;
     tw_family_options_init(&options);
     options.name = "online";
-    options.window = TW_FOREVER;
-    options.kind = TW_GAUGE;
+    options.window = TW_WINDOW_FOREVER;
+    options.kind = TW_KIND_GAUGE;
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     return family;
 }
@@ -64,7 +64,7 @@ static void the_sum_is_that_of_all_engines(void **state) {
     await_view(of_b, "room", 12, 2000);
     int64_t total;
     tw_key room = tw_str("room");
-    assert_status(tw_fetch(of_a, &room, 1, &total, 5000), TW_OK);
+    assert_status(tw_fetch(of_a, &room, 1, 5000, &total), TW_OK);
     assert_i64_equal(total, 12);
     assert_status(tw_add(of_a, tw_str("room"), -4, NULL), TW_OK);
     await_view(of_b, "room", 8, 2000);
@@ -237,9 +237,9 @@ static void a_key_of_another_kind_is_reported(void **state) {
     redis_server_ask(&server, "LPUSH", "online:list", "a stranger's", NULL);
     assert_status(tw_add(family, tw_str("list"), 2, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("well"), 3, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
     /* Refused by a turn of its own as well: what was said before a flush stays refused, and is one piece of news. */
-    for (int i = 0; i < 3; i++) assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    for (int i = 0; i < 3; i++) assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
     assert_i64_equal(test_stat_of(engine, poison_keys), 1);
     assert_i64_equal(redis_server_get(&server, "online:well"), 3);
     redis_server_ask(&server, "DEL", "online:list", NULL);

@@ -202,7 +202,7 @@ static void every_n_has_its_answer(void **state) {
     assert_status(tw_acquire(sale_a, KEY, TW_DELTA_MAX + 1, TW_DELTA_MAX, &verdict), TW_ERR_RANGE);
     assert_status(tw_acquire(sale_a, KEY, 0, 10, &verdict), TW_OK);
     assert_status(tw_acquire(sale_a, tw_bytes("", 0), 1, 10, &verdict), TW_ERR_KEY);
-    assert_status(tw_warm(sale_a, KEY, -1), TW_ERR_RANGE);
+    assert_status(tw_lease_warm(sale_a, KEY, -1), TW_ERR_RANGE);
     assert_i64_equal(sell_some(sale_b, KEY, 2, 1000, 5000), 2); /* a lot lies idle there */
     assert_status(buy(sale_a, KEY, 998, 1000, 5000, &verdict), TW_OK);
     assert_status(buy(sale_b, KEY, 1, 1000, 5000, &verdict), TW_DENIED);
@@ -221,10 +221,10 @@ static void a_warm_lease_sells_at_once_and_goes_home_at_close(void **state) {
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
-    tw_family *soft = family_of(a, "soft", TW_FOREVER, 0);
+    tw_family *soft = family_of(a, "soft", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
-    assert_status(tw_warm(soft, KEY, 10), TW_ERR_MODE);
-    assert_status(tw_warm(sale_a, KEY, 400), TW_OK);
+    assert_status(tw_lease_warm(soft, KEY, 10), TW_ERR_MODE);
+    assert_status(tw_lease_warm(sale_a, KEY, 400), TW_OK);
     test_sleep_ms(2000);
     assert_status(tw_acquire(sale_a, KEY, 1, 400, &verdict), TW_OK);
     assert_int_equal(verdict.decided_by, TW_BY_LEASE);
@@ -249,7 +249,7 @@ static void an_outage_is_answered_as_the_family_says(void **state) {
     struct proxy *proxy = proxy_start(&server, test_seed());
     tw_engine *engine = quick_engine(proxy_url(proxy), NULL);
     tw_family *local = hard_family(engine, "local"),
-              *closed = hard_family_of(engine, "closed", TW_FOREVER, 0, TW_OUTAGE_CLOSED);
+              *closed = hard_family_of(engine, "closed", TW_WINDOW_FOREVER, 0, TW_OUTAGE_FAIL_CLOSED);
     tw_verdict verdict;
     assert_i64_equal(sell_some(local, KEY, 5, 100, 5000), 5);
     assert_i64_equal(sell_some(closed, KEY, 5, 100, 5000), 5);
@@ -270,14 +270,14 @@ static void an_outage_is_answered_as_the_family_says(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_ALIGNED, 1 s). */
+/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_WINDOW_ALIGNED, 1 s). */
 static void windows_roll_over_while_units_are_leased(void **state) {
     (void)state;
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *sale[2] = {hard_family_of(a, "sale", TW_ALIGNED, 1000, TW_OUTAGE_LOCAL),
-                          hard_family_of(b, "sale", TW_ALIGNED, 1000, TW_OUTAGE_LOCAL)};
+    tw_family *sale[2] = {hard_family_of(a, "sale", TW_WINDOW_ALIGNED, 1000, TW_OUTAGE_LOCAL),
+                          hard_family_of(b, "sale", TW_WINDOW_ALIGNED, 1000, TW_OUTAGE_LOCAL)};
     tw_verdict verdict;
     int64_t sold[8] = {0}, first_ms = 0, until_ms = test_mono_ms() + 5000;
     for (int turn = 0; test_mono_ms() < until_ms; turn++) {
@@ -316,7 +316,7 @@ static void clock_steps_sell_nothing_twice(void **state) {
     quick_options(&options, server.url);
     options.clock_now_ns = stepped_clock;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = hard_family_of(engine, "sale", TW_CALENDAR_MONTH, 0, TW_OUTAGE_LOCAL);
+    tw_family *family = hard_family_of(engine, "sale", TW_WINDOW_MONTH, 0, TW_OUTAGE_LOCAL);
     tw_verdict verdict;
     int64_t sold = sell_some(family, KEY, 40, 120, 5000);
     atomic_store(&wall_step_ms, -90000);
@@ -365,16 +365,16 @@ static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **s
     assert_int_equal(verdict.final, 0);
     assert_status(tw_acquire(sale_a, KEY, 1, 100, &verdict), TW_DENIED);
     assert_i64_equal(test_stat_of(a, lease_stranded), 30);
-    assert_status(tw_reclaim(sale_a, "no instance", &units), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_lease_reclaim(sale_a, "no instance", &units), TW_ERR_UNKNOWN_TOKEN);
     redis_server_ask(
         &server, "EVAL", /* of more keys than one script frees, or a page has */
         "for i = 1, 200 do redis.call('HSET', 'tw:lease:sale:7:' .. i .. ' \\n', ARGV[1], '1 5 0 2 0', 't', 5) "
         "end",
         "0", dead, NULL);
-    assert_status(tw_reclaim(sale_a, dead, &units), TW_OK);
+    assert_status(tw_lease_reclaim(sale_a, dead, &units), TW_OK);
     assert_i64_equal(units, 30 + 200 * 3);
     assert_string_equal(redis_server_ask(&server, "HGET", "tw:lease:sale:7:200 \n", "t", NULL), "2");
-    assert_status(tw_reclaim(sale_a, dead, &units), TW_OK);
+    assert_status(tw_lease_reclaim(sale_a, dead, &units), TW_OK);
     assert_i64_equal(units, 0);
     assert_i64_equal(sell(sale_a, KEY, 1, 100, 5000, &verdict), 30);
     assert_int_equal(verdict.final, 1);
@@ -410,7 +410,7 @@ static void nobody_waits_for_what_is_sold_out(void **state) {
     redis_server_start(&server, NULL);
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
     tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
-    tw_family *short_a = hard_family_of(a, "short", TW_ALIGNED, 2000, TW_OUTAGE_LOCAL);
+    tw_family *short_a = hard_family_of(a, "short", TW_WINDOW_ALIGNED, 2000, TW_OUTAGE_LOCAL);
     assert_status(tw_acquire_wait(sale_a, KEY, 1, 100, LONG_MS, NULL), TW_OK);
     assert_i64_equal(sell(sale_a, KEY, 1, 100, 10000, &verdict), 99);
     wait_in_vain(sale_a);

@@ -26,7 +26,7 @@ static inline tw_family *hard_family_of(tw_engine *engine, const char *name, uin
 }
 
 static inline tw_family *hard_family(tw_engine *engine, const char *name) {
-    return hard_family_of(engine, name, TW_FOREVER, 0, TW_OUTAGE_LOCAL);
+    return hard_family_of(engine, name, TW_WINDOW_FOREVER, 0, TW_OUTAGE_LOCAL);
 }
 
 static inline bool is_over(tw_status status, const tw_verdict *verdict) {

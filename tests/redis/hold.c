@@ -53,13 +53,13 @@ static bool may_hold(void *ctx) {
 static void the_dead_make_room(void **state) {
     (void)state;
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "1", "dead:1", "2", "dead:2", NULL);
     assert_status(tw_hold(family, tw_str("a"), 0, NULL), TW_DENIED);
     redis_server_ask(&server, "ZADD", "tw:hold:jobs:a", "1", "dead:1", "2", "dead:2", NULL);
     assert_status(tw_hold(family, tw_str("a"), 2, NULL), TW_OK);
     await_in_flight(1);
-    assert_status(tw_release(family, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(family, tw_str("a")), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
@@ -67,7 +67,7 @@ static void the_dead_make_room(void **state) {
 static void the_limit_is_of_all_engines(void **state) {
     (void)state;
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *of_a = family_of(a, "jobs", TW_FOREVER, 0), *of_b = family_of(b, "jobs", TW_FOREVER, 0);
+    tw_family *of_a = family_of(a, "jobs", TW_WINDOW_FOREVER, 0), *of_b = family_of(b, "jobs", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
     assert_status(tw_hold(of_a, tw_str("a"), 3, &verdict), TW_OK);
     assert_i64_equal(verdict.used, 1);
@@ -77,21 +77,21 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_status(tw_hold(of_a, tw_str("a"), 3, &verdict), TW_DENIED);
     assert_i64_equal(verdict.used, 3);
     assert_i64_equal(verdict.allowed, 0);
-    assert_status(tw_release(of_b, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(of_b, tw_str("a")), TW_OK);
     assert_status(tw_hold(of_a, tw_str("a"), 3, NULL), TW_OK);
     test_sleep_ms(2 * LIFE_MS); /* said again all the time */
     await_in_flight(3);
     assert_status(tw_hold(of_b, tw_str("a"), 3, NULL), TW_DENIED);
-    assert_status(tw_release(of_a, tw_str("a")), TW_OK);
-    assert_status(tw_release(of_a, tw_str("a")), TW_OK);
-    assert_status(tw_release(of_a, tw_str("a")), TW_ERR_RANGE);
-    assert_status(tw_release(of_b, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(of_a, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(of_a, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(of_a, tw_str("a")), TW_ERR_RANGE);
+    assert_status(tw_hold_release(of_b, tw_str("a")), TW_OK);
     assert_i64_equal(in_flight(), 0);
     test_sleep_ms(LIFE_MS / 2); /* nothing that was under way brings it back */
     assert_i64_equal(in_flight(), 0);
     assert_status(tw_hold(of_a, tw_str("a"), 0, NULL), TW_DENIED);
     assert_status(tw_hold(of_a, tw_str("a"), -1, NULL), TW_ERR_RANGE);
-    assert_status(tw_hold(family_of(a, "hours", TW_ALIGNED, 0), tw_str("a"), 3, NULL), TW_ERR_MODE);
+    assert_status(tw_hold(family_of(a, "hours", TW_WINDOW_ALIGNED, 0), tw_str("a"), 3, NULL), TW_ERR_MODE);
     assert_status(tw_close(a, 5000), TW_OK);
     assert_status(tw_close(b, 5000), TW_OK);
 }
@@ -106,13 +106,13 @@ static void who_is_killed_is_free_soon(void **state) {
         if (pids[i] != 0) continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         tw_engine *engine = quick_engine(server.url, NULL);
-        tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+        tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
         if (tw_hold(jobs, tw_str("a"), 3, NULL) == TW_OK) atomic_fetch_add(ready, 1);
         for (;;) test_sleep_ms(1000);
     }
     for (int i = 0; i < 5000 && atomic_load(ready) < 2; i++) test_sleep_ms(1);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
     assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_DENIED);
     kill(pids[0], SIGKILL);
@@ -142,7 +142,7 @@ static void after_a_reconnect_all_is_said_again_at_once(void **state) {
     int64_t two = 2;
     atomic_store(&twi_part_life_ms, life_ms);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
     await_in_flight(2);
     struct reconnect reconnect = {.engine = engine};
@@ -153,7 +153,7 @@ static void after_a_reconnect_all_is_said_again_at_once(void **state) {
     assert_true(
         test_wait(has_connected, &reconnect, life_ms / 6)); /* what was under way may have been said before that */
     assert_true(test_wait(are_in_flight, &two, life_ms / 6));
-    for (int i = 0; i < 2; i++) assert_status(tw_release(jobs, tw_str("a")), TW_OK);
+    for (int i = 0; i < 2; i++) assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
     redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* who released may not have been heard */
     atomic_store(&twi_part_life_ms, LIFE_MS);
@@ -176,7 +176,7 @@ static void *hold_and_release(void *arg) {
         worker->held++;
         if (worker->naps) test_sleep_ms((int64_t)(i % 4) + 1);
         atomic_fetch_sub(worker->inside, 1);
-        worker->failed = worker->failed || tw_release(worker->jobs, tw_str("a")) != TW_OK;
+        worker->failed = worker->failed || tw_hold_release(worker->jobs, tw_str("a")) != TW_OK;
     }
     return NULL;
 }
@@ -195,10 +195,10 @@ static void lost_answers_admit_nobody_twice(void **state) {
     tw_family_options closed; /* out of reach nobody is admitted: a stranger's word would not count for the others */
     tw_family_options_init(&closed);
     closed.name = "jobs";
-    closed.window = TW_FOREVER;
+    closed.window = TW_WINDOW_FOREVER;
     closed.limit_mode = TW_LIMIT_STRICT;
-    closed.on_outage = TW_OUTAGE_CLOSED;
-    tw_family *families[2] = {family_of(engines[0], "jobs", TW_FOREVER, 0), NULL};
+    closed.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    tw_family *families[2] = {family_of(engines[0], "jobs", TW_WINDOW_FOREVER, 0), NULL};
     tw_status opened = tw_family_open(engines[1], &closed, &families[1]);
     assert_status(opened, TW_OK);
     proxy_chance(proxy, PROXY_DROP_REPLY, 700);
@@ -243,7 +243,7 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     (void)state;
     enum { WORKERS = 4 };
     struct sayer sayer = {.engine = quick_engine(server.url, NULL)};
-    tw_family *jobs = family_of(sayer.engine, "jobs", TW_FOREVER, 0);
+    tw_family *jobs = family_of(sayer.engine, "jobs", TW_WINDOW_FOREVER, 0);
     _Atomic int64_t inside = 0, most = 0;
     struct worker workers[WORKERS];
     pthread_t threads[WORKERS], again;
@@ -271,7 +271,7 @@ static void an_outage_is_decided_by_policy(void **state) {
     quick_options(&options, server.url);
     options.redis_timeout_ms = 300;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict;
     assert_status(tw_hold(jobs, tw_str("a"), 2, NULL), TW_OK);
     redis_server_kill(&server);

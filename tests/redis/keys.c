@@ -27,7 +27,7 @@ static const struct row {
     {"`tw:due:` + a counter's name", "tw:due:sale:", "zset", TW_HOUR + DAY_AND_MORE},
     {"`tw:token:<32 hex digits>`", "tw:token:", "hash", DAY_AND_MORE},
     {"`tw:hold:` + a counter's name", "tw:hold:jobs:", "zset", 15000},
-    {"a gauge's name (`TW_GAUGE`)", "online:", "string", 15000},
+    {"a gauge's name (`TW_KIND_GAUGE`)", "online:", "string", 15000},
     {"`tw:gauge:` + that name", "tw:gauge:online:", "hash", 15000},
     {"`tw:calls:` + a counter's name", "tw:calls:", "hash", 600000},
     {"`tw:log:` + a counter's name with a stamp of 0", "tw:log:slides:", "zset", TW_HOUR},
@@ -107,13 +107,13 @@ static void count_everywhere(tw_engine *engine) {
     assert_status(tw_family_open(engine, &options, &small), TW_OK);
     assert_status(tw_add(small, tw_str("a"), 1, NULL), TW_OK);
     assert_status(tw_add(small, tw_str("b"), 1, NULL), TW_OVERFLOWED);
-    assert_status(tw_add(family_of(engine, "aligned", TW_ALIGNED, TW_HOUR), tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_add(family_of(engine, "first", TW_FROM_FIRST, TW_MINUTE), tw_str("k"), 1, NULL), TW_OK);
-    assert_status(tw_add(family_of(engine, "endless", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_add(family_of(engine, "aligned", TW_WINDOW_ALIGNED, TW_HOUR), tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_add(family_of(engine, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE), tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_add(family_of(engine, "endless", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
     tw_family_options_init(&options);
     options.name = "online";
-    options.window = TW_FOREVER;
-    options.kind = TW_GAUGE;
+    options.window = TW_WINDOW_FOREVER;
+    options.kind = TW_KIND_GAUGE;
     tw_family *online;
     assert_status(tw_family_open(engine, &options, &online), TW_OK);
     assert_status(tw_add(online, tw_str("room"), 3, NULL), TW_OK);
@@ -132,8 +132,8 @@ static void ask_for_everything(tw_engine *engine) {
     tw_family *sale = family_with(engine, "sale", TW_LIMIT_SOFT, TW_SHAPE_FIXED);
     assert_status(tw_reserve(sale, key, 2, 10, 60000, tw_str("ann"), token, NULL), TW_OK);
     assert_status(tw_reserve(sale, key, 1, 10, 60000, tw_str("bob"), token, NULL), TW_OK);
-    assert_status(tw_confirm(engine, token), TW_OK);
-    assert_status(tw_hold(family_of(engine, "jobs", TW_FOREVER, 0), key, 3, NULL), TW_OK);
+    assert_status(tw_reserve_confirm(engine, token), TW_OK);
+    assert_status(tw_hold(family_of(engine, "jobs", TW_WINDOW_FOREVER, 0), key, 3, NULL), TW_OK);
     assert_status(tw_lock(tw_family_find(engine, "aligned"), key, 60000, token, NULL), TW_OK);
 }
 

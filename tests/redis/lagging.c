@@ -20,7 +20,7 @@ static tw_family *family_with(tw_engine *engine, const char *name, uint32_t shap
     tw_family *family = NULL;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = shape == TW_SHAPE_GCRA ? TW_ALIGNED : TW_FOREVER;
+    options.window = shape == TW_SHAPE_GCRA ? TW_WINDOW_ALIGNED : TW_WINDOW_FOREVER;
     options.window_ms = shape == TW_SHAPE_GCRA ? TW_DAY : 0;
     options.limit_mode = TW_LIMIT_STRICT;
     options.limit_shape = shape;
@@ -35,11 +35,11 @@ static struct store open_at(const char *at, uint32_t timeout_ms) {
     quick_options(&options, at);
     options.redis_timeout_ms = timeout_ms;
     assert_status(tw_open(&options, &store.engine), TW_OK);
-    store.stock = family_of(store.engine, "stock", TW_FOREVER, 0);
-    store.strict = family_with(store.engine, "strict", TW_SHAPE_FIXED, TW_OUTAGE_CLOSED);
-    store.open = family_with(store.engine, "open", TW_SHAPE_FIXED, TW_OUTAGE_OPEN);
-    store.paced = family_with(store.engine, "paced", TW_SHAPE_GCRA, TW_OUTAGE_OPEN);
-    store.jobs = family_with(store.engine, "jobs", TW_SHAPE_FIXED, TW_OUTAGE_CLOSED);
+    store.stock = family_of(store.engine, "stock", TW_WINDOW_FOREVER, 0);
+    store.strict = family_with(store.engine, "strict", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_CLOSED);
+    store.open = family_with(store.engine, "open", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_OPEN);
+    store.paced = family_with(store.engine, "paced", TW_SHAPE_GCRA, TW_OUTAGE_FAIL_OPEN);
+    store.jobs = family_with(store.engine, "jobs", TW_SHAPE_FIXED, TW_OUTAGE_FAIL_CLOSED);
     return store;
 }
 
@@ -67,10 +67,10 @@ static void go_on(const struct store *store) {
 /* ---- the calls. Each answers as the caller sees it ---- */
 
 static tw_status confirm(const struct store *store) {
-    return tw_confirm(store->engine, basket);
+    return tw_reserve_confirm(store->engine, basket);
 }
 static tw_status cancel(const struct store *store) {
-    return tw_cancel(store->engine, basket);
+    return tw_reserve_cancel(store->engine, basket);
 }
 static tw_status reserve(const struct store *store) {
     char token[TW_TOKEN_SIZE];
@@ -109,12 +109,12 @@ static tw_status extend(const struct store *store) {
     return tw_lock_extend(store->strict, tw_str("ours"), lock_token, 60000);
 }
 static tw_status unlock(const struct store *store) {
-    return tw_unlock(store->strict, tw_str("ours"), lock_token);
+    return tw_lock_release(store->strict, tw_str("ours"), lock_token);
 }
 static tw_status hold(const struct store *store) {
     tw_verdict verdict = {0};
     tw_status status = tw_hold(store->jobs, tw_str("k"), 1, &verdict);
-    return status == TW_OK || (status == TW_DENIED && verdict.decided_by != TW_BY_OUTAGE) ? TW_ERR_MODE : TW_ERR_STORE;
+    return status == TW_OK || (status == TW_DENIED && verdict.decided_by != TW_BY_OUTAGE) ? TW_ERR_MODE : TW_ERR_REDIS;
 }
 
 static const struct {
@@ -122,12 +122,18 @@ static const struct {
     tw_status (*call)(const struct store *store);
     tw_status says; /* at a replica */
 } rows[] = {
-    {"tw_confirm", confirm, TW_ERR_STORE},     {"tw_cancel", cancel, TW_ERR_STORE},
-    {"tw_reserve", reserve, TW_ERR_STORE},     {"tw_acquire, closed", acquire_closed, TW_DENIED},
-    {"tw_acquire, open", acquire_open, TW_OK}, {"tw_acquire, a rate", acquire_paced, TW_OK},
-    {"tw_acquire_some", acquire_some, TW_OK},  {"tw_once", once, TW_ERR_STORE},
-    {"tw_lock", lock, TW_ERR_STORE},           {"tw_lock_extend", extend, TW_ERR_STORE},
-    {"tw_unlock", unlock, TW_ERR_STORE},       {"tw_hold", hold, TW_ERR_STORE},
+    {"tw_reserve_confirm", confirm, TW_ERR_REDIS},
+    {"tw_reserve_cancel", cancel, TW_ERR_REDIS},
+    {"tw_reserve", reserve, TW_ERR_REDIS},
+    {"tw_acquire, closed", acquire_closed, TW_DENIED},
+    {"tw_acquire, open", acquire_open, TW_OK},
+    {"tw_acquire, a rate", acquire_paced, TW_OK},
+    {"tw_acquire_some", acquire_some, TW_OK},
+    {"tw_once", once, TW_ERR_REDIS},
+    {"tw_lock", lock, TW_ERR_REDIS},
+    {"tw_lock_extend", extend, TW_ERR_REDIS},
+    {"tw_lock_release", unlock, TW_ERR_REDIS},
+    {"tw_hold", hold, TW_ERR_REDIS},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
@@ -145,7 +151,7 @@ static bool follows(void *ctx) {
 /* Here all is as it should be: what was reserved is sold, what is locked can be locked longer. */
 static void check_master(void) {
     struct store store = open_at(master.url, 2000);
-    assert_status(tw_confirm(store.engine, basket), TW_OK);
+    assert_status(tw_reserve_confirm(store.engine, basket), TW_OK);
     assert_status(tw_lock_extend(store.strict, tw_str("ours"), lock_token, 60000), TW_OK);
     assert_i64_equal(redis_server_get(&master, "stock:sku"), 1);
     assert_status(tw_close(store.engine, 5000), TW_OK);
@@ -184,7 +190,7 @@ static void check_calls(bool at_replica) {
         }
         for (int times = 0; times < 2; times++) {
             tw_status status = rows[i].call(&store);
-            bool too_late = status == TW_ERR_TIMEOUT && rows[i].says == TW_ERR_STORE; /* nothing was said */
+            bool too_late = status == TW_ERR_TIMEOUT && rows[i].says == TW_ERR_REDIS; /* nothing was said */
             if (status != rows[i].says && !too_late)
                 fail_msg("%s says %s", rows[i].what,
                          status == TW_ERR_MODE ? "what the replica says" : tw_status_name(status));

@@ -75,7 +75,7 @@ static void a_registry_that_cannot_be_kept_harms_nothing(void **state) {
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "r", TW_ALIGNED, TW_DAY);
+    tw_family *family = family_of(engine, "r", TW_WINDOW_ALIGNED, TW_DAY);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
     for (int i = 0; i < 5; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);

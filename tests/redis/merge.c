@@ -20,7 +20,7 @@ static tw_engine *engine_by(const char *url, uint32_t merge, struct fake_clock *
     options.merge = merge;
     if (lost) options.on_lost = on_lost, options.lost_ctx = lost;
     if (clock) {
-        options.threads = TW_HOST_DRIVEN;
+        options.threads = TW_THREADS_HOST;
         fake_clock_install(clock, &options);
     }
     assert_status(tw_open(&options, &engine), TW_OK);
@@ -56,8 +56,9 @@ static void count_by(uint32_t merge, bool knows) {
     snprintf(url, sizeof url, "unix://%s%s", knows ? "" : "blind:pw@", server.socket);
     fake_clock_init(&clock, WALL_MS + 1000);
     tw_engine *a = engine_by(url, merge, &clock, NULL), *b = engine_by(url, merge, &clock, NULL);
-    tw_family *ours = family_of(a, "hour", TW_ALIGNED, TW_HOUR), *theirs = family_of(b, "hour", TW_ALIGNED, TW_HOUR);
-    tw_family *endless = family_of(a, "ever", TW_FOREVER, 0);
+    tw_family *ours = family_of(a, "hour", TW_WINDOW_ALIGNED, TW_HOUR),
+              *theirs = family_of(b, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
+    tw_family *endless = family_of(a, "ever", TW_WINDOW_FOREVER, 0);
     int64_t view = 0, off_ms = merge == TW_MERGE_SETNX && !knows ? 500 : 0;
     add_and_flush(a, ours, "k", 3);
     assert_dies_at(&server, "hour:k:2100010100", WANT_MS, off_ms);
@@ -108,8 +109,8 @@ static void each_way_adopts_the_life_another_began(void **state) {
         struct redis_server server;
         redis_server_start(&server, NULL);
         tw_engine *a = engine_by(server.url, all[i], NULL, NULL), *b = engine_by(server.url, all[i], NULL, NULL);
-        tw_family *first = family_of(a, "life", TW_FROM_FIRST, 2000),
-                  *second = family_of(b, "life", TW_FROM_FIRST, 2000);
+        tw_family *first = family_of(a, "life", TW_WINDOW_FROM_FIRST, 2000),
+                  *second = family_of(b, "life", TW_WINDOW_FROM_FIRST, 2000);
         int64_t view = 0;
         add_and_flush(a, first, "k", 1);
         int64_t end_ms = expiry_of(&server, "life:k");
@@ -138,9 +139,9 @@ static void each_way_reports_what_is_late(void **state) {
         redis_server_start(&server, NULL);
         fake_clock_init(&clock, INT64_C(1000000000000));
         tw_engine *engine = engine_by(server.url, all[i], &clock, &lost);
-        tw_family *family = family_of(engine, "late", TW_ALIGNED, TW_MINUTE);
+        tw_family *family = family_of(engine, "late", TW_WINDOW_ALIGNED, TW_MINUTE);
         assert_status(tw_add(family, tw_str("k"), 7, NULL), TW_OK);
-        assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+        assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
         assert_i64_equal(lost.by_reason[TW_LOST_LATE], 7);
         assert_string_equal(redis_server_ask(&server, "KEYS", "late:*", NULL), "");
         assert_status(tw_close(engine, 5000), TW_OK);
@@ -161,7 +162,7 @@ static void each_way_sends_more_than_a_socket_takes(void **state) {
         options.merge = all[i];
         options.redis_timeout_ms = 10000; /* no deadline is met here, however busy the machine */
         assert_status(tw_open(&options, &engine), TW_OK);
-        tw_family *family = family_of(engine, "many", TW_ALIGNED, TW_DAY);
+        tw_family *family = family_of(engine, "many", TW_WINDOW_ALIGNED, TW_DAY);
         for (int round = 0; round < 2; round++) {
             for (int n = 0; n < 6000; n++) {
                 snprintf(key, sizeof key, "%0*d", n % 2 ? 20 : 250, n);
@@ -199,9 +200,9 @@ static void each_way_lets_a_refused_key_wait_alone(void **state) {
         redis_server_ask(&server, "SET", "p:full", "9223372036854775807", NULL);
         snprintf(url, sizeof url, "unix://user:pw@%s", server.socket);
         tw_engine *engine = engine_by(url, all[i], NULL, NULL);
-        tw_family *family = family_of(engine, "p", TW_FOREVER, 0);
+        tw_family *family = family_of(engine, "p", TW_WINDOW_FOREVER, 0);
         for (size_t n = 0; n < 4; n++) assert_status(tw_add(family, tw_str(names[n]), 5, NULL), TW_OK);
-        assert_status(tw_flush(engine, 5000), all[i] == TW_MERGE_SCRIPT ? TW_ERR_TIMEOUT : TW_ERR_STORE);
+        assert_status(tw_flush(engine, 5000), all[i] == TW_MERGE_SCRIPT ? TW_ERR_TIMEOUT : TW_ERR_REDIS);
         if (all[i] != TW_MERGE_SCRIPT) { /* a script is refused as a whole for a key that is forbidden */
             assert_i64_equal(redis_server_get(&server, "p:good"), 5);
             assert_i64_equal(test_stat_of(engine, poison_keys), 3);
@@ -228,7 +229,7 @@ static void each_way_waits_while_the_server_refuses(void **state) {
         struct redis_server server;
         redis_server_start(&server, NULL);
         tw_engine *engine = engine_by(server.url, all[i], NULL, NULL);
-        tw_family *family = family_of(engine, "refused", TW_ALIGNED, TW_DAY);
+        tw_family *family = family_of(engine, "refused", TW_WINDOW_ALIGNED, TW_DAY);
         int64_t sum = 0, total = 0;
         for (size_t s = 0; s < 2; s++) {
             for (int n = 0; n < 1500; n++) {
@@ -256,7 +257,7 @@ static void each_way_waits_while_the_server_refuses(void **state) {
         tw_engine *reader = engine_by(server.url, TW_MERGE_SCRIPT, NULL, NULL); /* what Redis itself has */
         tw_key keys[] = {{"0", 1}, {"1499", 4}};
         int64_t totals[2];
-        assert_status(tw_fetch(family_of(reader, "refused", TW_ALIGNED, TW_DAY), keys, 2, totals, 5000), TW_OK);
+        assert_status(tw_fetch(family_of(reader, "refused", TW_WINDOW_ALIGNED, TW_DAY), keys, 2, 5000, totals), TW_OK);
         assert_i64_equal(totals[0] + totals[1], 4);
         assert_status(tw_close(reader, 5000), TW_OK);
         redis_server_destroy(&server);
@@ -278,7 +279,7 @@ static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
         options.merge = all[i];
         options.redis_timeout_ms = 200;
         assert_status(tw_open(&options, &engine), TW_OK);
-        tw_family *family = family_of(engine, "twice", TW_FOREVER, 0);
+        tw_family *family = family_of(engine, "twice", TW_WINDOW_FOREVER, 0);
         add_and_flush(engine, family, "k", 1);
         redis_server_pause(&server);
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
@@ -304,7 +305,7 @@ static void what_may_count_twice_is_counted_as_uncertain(void **state) {
         struct redis_server server;
         redis_server_start(&server, durable);
         tw_engine *engine = engine_by(server.url, plain[i], NULL, NULL);
-        tw_family *family = family_of(engine, "kill", TW_ALIGNED, TW_DAY);
+        tw_family *family = family_of(engine, "kill", TW_WINDOW_ALIGNED, TW_DAY);
         tw_key keys[64];
         char names[64][8];
         int64_t totals[64], added = 0, total = 0;
@@ -320,7 +321,7 @@ static void what_may_count_twice_is_counted_as_uncertain(void **state) {
         }
         assert_status(tw_flush(engine, 20000), TW_OK);
         int64_t uncertain = test_stat_of(engine, uncertain);
-        assert_status(tw_fetch(family, keys, 64, totals, 5000), TW_OK);
+        assert_status(tw_fetch(family, keys, 64, 5000, totals), TW_OK);
         for (int n = 0; n < 64; n++) total += totals[n];
         print_message("# added %lld, in Redis %lld, uncertain %lld\n", (long long)added, (long long)total,
                       (long long)uncertain);
@@ -339,7 +340,7 @@ static void a_close_on_a_hung_server_reports_each_unit_once(void **state) {
         struct lost lost = {0};
         redis_server_start(&server, NULL);
         tw_engine *engine = engine_by(server.url, plain[i], NULL, &lost);
-        tw_family *family = family_of(engine, "hung", TW_FOREVER, 0);
+        tw_family *family = family_of(engine, "hung", TW_WINDOW_FOREVER, 0);
         add_and_flush(engine, family, "k", 1);
         redis_server_pause(&server);
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
@@ -432,7 +433,7 @@ static void strangers_on_the_same_keys_change_nothing(void **state) {
         pid_t pid = -1;
         fake_clock_init(&clock, WALL_MS + 1000);
         tw_engine *engine = engine_by(server.url, all[i], &clock, NULL);
-        tw_family *family = family_of(engine, "hour", TW_ALIGNED, TW_HOUR);
+        tw_family *family = family_of(engine, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
         begin_together(&server, engine, family);
         pid = strangers_start(&server);
         int64_t ours = 1;

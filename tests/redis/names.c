@@ -10,7 +10,7 @@ static void keys_of_any_bytes_arrive_verbatim(void **state) {
     redis_server_start(&server, NULL);
     memset(longest, 'L', sizeof longest);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "odd", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "odd", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_bytes(odd, sizeof odd - 1), 3, NULL), TW_OK);
     assert_status(tw_add(family, tw_bytes(longest, sizeof longest), 4, NULL), TW_OK);
     assert_status(tw_add(family, tw_bytes("\0", 1), 5, NULL), TW_OK);
@@ -30,7 +30,7 @@ static void many_keys(size_t key_size, int count) {
     char key[TW_KEY_SIZE_MAX];
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "many", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "many", TW_WINDOW_FOREVER, 0);
     memset(key, 'k', sizeof key);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < count; i++) {

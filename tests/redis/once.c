@@ -26,7 +26,7 @@ static void one_caller_of_all_engines_is_first(void **state) {
     (void)state;
     struct strict strict;
     tw_engine *other;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
     assert_true(is_first(strict.family, "order"));
     assert_false(is_first(strict.family, "order"));
@@ -46,7 +46,7 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REPLY, PROXY_LOSE_REPLY, PROXY_LOSE_REQUEST, PROXY_RESET};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     for (size_t i = 0; i < 4; i++) {
         char key[16];
         snprintf(key, sizeof key, "order%zu", i);
@@ -62,7 +62,7 @@ static void the_first_stays_first_when_its_reply_is_lost(void **state) {
 static void a_late_copy_takes_nobodys_place(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     assert_true(is_first(strict.family, "other"));
     tw_engine *other;
     tw_family *there = neighbour(&strict, &other, TW_LIMIT_STRICT);
@@ -87,7 +87,7 @@ static void an_unknown_first_is_taken_back(void **state) {
     (void)state;
     struct strict strict;
     bool first = true;
-    strict_begin(&strict, 200, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
     assert_true(is_first(strict.family, "other"));
     strict_order(&strict, PROXY_LOSE_REPLY, 20);
     assert_status(tw_once(strict.family, tw_str("order"), &first), TW_ERR_TIMEOUT);
@@ -104,13 +104,13 @@ static void soft_families_hear_of_each_other(void **state) {
     (void)state;
     struct strict strict;
     tw_engine *one, *two;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *here = neighbour(&strict, &one, TW_LIMIT_SOFT), *there = neighbour(&strict, &two, TW_LIMIT_SOFT);
     int64_t totals[1];
     assert_true(is_first(here, "order"));
     assert_false(is_first(here, "order"));
     assert_status(tw_flush(one, 2000), TW_OK);
-    assert_status(tw_fetch(there, (tw_key[]){tw_str("order")}, 1, totals, 2000), TW_OK);
+    assert_status(tw_fetch(there, (tw_key[]){tw_str("order")}, 1, 2000, totals), TW_OK);
     assert_false(is_first(there, "order"));
     assert_false(is_first(strict.family, "order")); /* a strict one sees it, too */
     assert_status(tw_once_cancel(there, tw_str("order")), TW_OK);
@@ -130,17 +130,17 @@ static void a_lock_has_one_holder(void **state) {
     struct strict strict;
     char mine[TW_TOKEN_SIZE], theirs[TW_TOKEN_SIZE] = "x";
     uint64_t fence = 0, next = 0;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, mine, &fence), TW_OK);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, theirs, NULL), TW_DENIED);
     assert_string_equal(theirs, "");
-    assert_status(tw_unlock(strict.family, tw_str("job"), theirs), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_lock_release(strict.family, tw_str("job"), theirs), TW_ERR_UNKNOWN_TOKEN);
     assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 90000), TW_OK);
     assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
     assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 5), TW_OK); /* never less than it did */
     assert_true(atoi(redis_server_ask(&strict.server, "PTTL", "tw:lock:s:job", NULL)) > 80000);
-    assert_status(tw_unlock(strict.family, tw_str("job"), mine), TW_OK);
-    assert_status(tw_unlock(strict.family, tw_str("job"), mine), TW_ERR_LATE);
+    assert_status(tw_lock_release(strict.family, tw_str("job"), mine), TW_OK);
+    assert_status(tw_lock_release(strict.family, tw_str("job"), mine), TW_ERR_LATE);
     assert_status(tw_lock_extend(strict.family, tw_str("job"), mine, 10), TW_ERR_LATE);
     assert_status(tw_lock(strict.family, tw_str("job"), 20, theirs, &next), TW_OK);
     assert_true(next > fence);
@@ -149,7 +149,7 @@ static void a_lock_has_one_holder(void **state) {
                      NULL); /* Redis's clock was ahead once */
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, mine, &next), TW_OK);
     assert_i64_equal(next, INT64_C(8000000000000001));
-    assert_status(tw_unlock(strict.family, tw_str("job"), theirs), TW_ERR_LATE);
+    assert_status(tw_lock_release(strict.family, tw_str("job"), theirs), TW_ERR_LATE);
     assert_status(tw_lock(strict.family, tw_str("job"), 0, mine, NULL), TW_ERR_RANGE);
     strict_end(&strict);
 }
@@ -160,14 +160,14 @@ static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
     struct strict strict;
     char token[TW_TOKEN_SIZE];
     uint64_t fence;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     strict_order(&strict, PROXY_DROP_REPLY, 1);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, &fence), TW_OK);
     assert_i64_equal(strtoll(redis_server_ask(&strict.server, "GET", "tw:fence:s:job", NULL), NULL, 10), fence);
     strict_order(&strict, PROXY_DROP_REPLY, 1);
     assert_status(tw_lock_extend(strict.family, tw_str("job"), token, 90000), TW_OK);
     strict_order(&strict, PROXY_DROP_REPLY, 1);
-    assert_status(tw_unlock(strict.family, tw_str("job"), token), TW_OK);
+    assert_status(tw_lock_release(strict.family, tw_str("job"), token), TW_OK);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, NULL), TW_OK);
     strict_end(&strict);
 }
@@ -177,14 +177,14 @@ static void nobody_holds_a_lock_without_knowing(void **state) {
     (void)state;
     struct strict strict;
     char token[TW_TOKEN_SIZE];
-    strict_begin(&strict, 200, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
     assert_status(tw_lock(strict.family, tw_str("warm"), 60000, token, NULL), TW_OK);
     strict_order(&strict, PROXY_LOSE_REPLY, 20);
     assert_status(tw_lock(strict.family, tw_str("job"), 60000, token, NULL), TW_ERR_TIMEOUT);
     assert_string_equal(token, "");
     strict_order(&strict, PROXY_PASS, 1);
     assert_string_not_equal(redis_server_ask(&strict.server, "GET", "tw:lock:s:job", NULL), "");
-    tw_status status = TW_ERR_STORE;
+    tw_status status = TW_ERR_REDIS;
     for (int i = 0; i < 200 && status != TW_OK; i++) {
         status = tw_lock(strict.family, tw_str("job"), 60000, token, NULL);
         test_sleep_ms(5);
@@ -211,7 +211,7 @@ static void *contend(void *argument) {
             atomic_fetch_add(&contest->broken, 1);
         contest->fence = fence;
         atomic_fetch_sub(&contest->inside, 1);
-        if (tw_unlock(contest->family, tw_str("job"), token) != TW_OK) atomic_fetch_add(&contest->broken, 1);
+        if (tw_lock_release(contest->family, tw_str("job"), token) != TW_OK) atomic_fetch_add(&contest->broken, 1);
         won++;
     }
     return NULL;
@@ -221,7 +221,7 @@ static void *contend(void *argument) {
 static void contenders_are_never_inside_together(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 5000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
     struct contest contest = {.family = strict.family};
     proxy_chance(strict.proxy, PROXY_DROP_REPLY, 300);
     pthread_t threads[4];

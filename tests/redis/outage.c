@@ -56,7 +56,7 @@ static void killing_redis_while_counting_loses_nothing(void **state) {
     struct redis_server server;
     redis_server_start(&server, durable);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "kill", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "kill", TW_WINDOW_FOREVER, 0);
     struct adder adders[2] = {{.family = family}, {.family = family}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, add_until_stopped, &adders[i]), 0);
@@ -93,7 +93,7 @@ static void closing_without_redis_keeps_its_time_and_names_what_is_lost(void **s
     (void)state;
     struct lost lost = {0};
     tw_engine *engine = quick_engine("unix:///nowhere/redis.sock", &lost);
-    tw_family *family = family_of(engine, "away", TW_ALIGNED, TW_HOUR);
+    tw_family *family = family_of(engine, "away", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_add(family, tw_str("k"), 41, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     wait_for_more((struct growth){engine, offsetof(tw_stats, breaker_state), 0});
@@ -116,7 +116,7 @@ static void nothing_waits_for_a_black_hole(void **state) {
     for (size_t i = 0; i < 2; i++) {
         int64_t began_ms = test_mono_ms();
         tw_engine *engine = quick_engine(urls[i], NULL);
-        assert_status(tw_add(family_of(engine, "hole", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_add(family_of(engine, "hole", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
         test_sleep_ms(50);
         (void)tw_close(engine, 100);
         assert_true(test_mono_ms() - began_ms < 3000);
@@ -131,7 +131,7 @@ static void a_hung_server_leaves_what_was_sent_uncertain(void **state) {
     struct lost lost = {0};
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, &lost);
-    tw_family *family = family_of(engine, "hung", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "hung", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_pause(&server);
@@ -160,7 +160,7 @@ static struct log_lines run_with(const char *url, const char *password, bool may
     options.log_ctx = &lines;
     if (password) options.redis_password = secret, options.redis_password_ctx = (void *)(uintptr_t)password;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_status status = tw_add(family_of(engine, "auth", TW_FOREVER, 0), tw_str("k"), 1, NULL);
+    tw_status status = tw_add(family_of(engine, "auth", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL);
     assert_status(status, TW_OK);
     status = tw_flush(engine, 100);
     for (int i = 0; i < 200 && status != TW_OK && (may || atomic_load(&lines.count) == 0); i++)
@@ -208,7 +208,7 @@ static void a_refusing_server_delays_and_doubles_nothing(void **state) {
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "refused", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "refused", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
@@ -235,10 +235,10 @@ static void a_poisoned_key_waits_alone_and_lands_once(void **state) {
     redis_server_ask(&server, "RPUSH", "poison:list", "x", NULL);
     redis_server_ask(&server, "SET", "poison:full", "9223372036854775807", NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "poison", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "poison", TW_WINDOW_FOREVER, 0);
     static const char *const names[] = {"list", "full", "good"};
     for (size_t i = 0; i < 3; i++) assert_status(tw_add(family, tw_str(names[i]), 5, NULL), TW_OK);
-    assert_status(tw_flush(engine, 5000), TW_ERR_STORE);
+    assert_status(tw_flush(engine, 5000), TW_ERR_REDIS);
     assert_i64_equal(redis_server_get(&server, "poison:good"), 5);
     assert_i64_equal(test_stat_of(engine, poison_keys), 2);
     redis_server_ask(&server, "DEL", "poison:list", "poison:full", NULL);
@@ -262,7 +262,7 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "wiped", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "wiped", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 5; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         assert_status(tw_flush(engine, 5000), TW_OK);
@@ -290,11 +290,11 @@ static void a_redis_from_before_the_ledger_is_given_everything_again(void **stat
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *old = quick_engine(server.url, NULL);
-    assert_status(tw_add(family_of(old, "young", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+    assert_status(tw_add(family_of(old, "young", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(old, 5000), TW_OK);
     redis_server_ask(&server, "SAVE", NULL);
     tw_engine *young = quick_engine(server.url, NULL);
-    tw_family *family = family_of(young, "young", TW_FOREVER, 0);
+    tw_family *family = family_of(young, "young", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
         assert_status(tw_flush(young, 5000), TW_OK);
@@ -323,7 +323,7 @@ static void what_is_older_than_replay_ms_is_counted_as_lost(void **state) {
     quick_options(&options, server.url);
     options.replay_ms = 3000;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "replay", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "replay", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_ask(&server, "SAVE", NULL);
@@ -358,7 +358,7 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "back", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "back", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) {
         assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
         assert_status(tw_flush(engine, 5000), TW_OK);
@@ -409,8 +409,9 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     quick_options(&options, url);
     options.redis_prefix = "acl:";
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *families[] = {family_of(engine, "e", TW_FOREVER, 0), family_of(engine, "h", TW_ALIGNED, TW_HOUR),
-                             family_of(engine, "f", TW_FROM_FIRST, TW_HOUR)};
+    tw_family *families[] = {family_of(engine, "e", TW_WINDOW_FOREVER, 0),
+                             family_of(engine, "h", TW_WINDOW_ALIGNED, TW_HOUR),
+                             family_of(engine, "f", TW_WINDOW_FROM_FIRST, TW_HOUR)};
     for (int i = 0; i < 6; i++) {
         assert_status(tw_add(families[i % 3], tw_str("k"), TW_DELTA_MAX, NULL),
                       TW_OK); /* totals beyond 2^53 are fetched */
@@ -432,7 +433,7 @@ static void engines_come_and_go_without_a_trace(void **state) {
     int64_t descriptors = test_fd_count(), threads = test_thread_count();
     for (int i = 0; i < 20; i++) {
         engine = quick_engine(i % 2 ? server.url : "redis://localhost:1", NULL);
-        assert_status(tw_add(family_of(engine, "go", TW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
+        assert_status(tw_add(family_of(engine, "go", TW_WINDOW_FOREVER, 0), tw_str("k"), 1, NULL), TW_OK);
         (void)tw_close(engine, 100);
     }
     for (int i = 0; i < 100 && test_thread_count() > threads; i++) test_sleep_ms(20); /* a look-up may still end */

@@ -74,13 +74,14 @@ static void check_one(struct redis_server *server, const struct permission *perm
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *families[] = {family_of(engine, "e", TW_FOREVER, 0), family_of(engine, "h", TW_ALIGNED, TW_DAY),
-                             family_of(engine, "f", TW_FROM_FIRST, TW_HOUR)};
+    tw_family *families[] = {family_of(engine, "e", TW_WINDOW_FOREVER, 0),
+                             family_of(engine, "h", TW_WINDOW_ALIGNED, TW_DAY),
+                             family_of(engine, "f", TW_WINDOW_FROM_FIRST, TW_HOUR)};
     for (int i = 0; i < 3; i++) {
         add_round(families);
         tw_status status = tw_flush(engine, permission->counts ? 5000 : 150);
         if (permission->counts) assert_status(status, TW_OK);
-        if (!permission->counts) assert_true(status == TW_ERR_TIMEOUT || status == TW_ERR_STORE);
+        if (!permission->counts) assert_true(status == TW_ERR_TIMEOUT || status == TW_ERR_REDIS);
     }
     if (permission->counts) assert_i64_equal(redis_server_get(server, "acl:e:k"), 3 * TW_DELTA_MAX);
     permit(server, permission, true);
@@ -128,7 +129,7 @@ static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
     options.redis_prefix = "acl:";
     options.redis_timeout_ms = 300;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "e", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_pause(&server);
@@ -156,16 +157,16 @@ struct feature {
 
 /* Reserved, bought once, confirmed, cancelled, returned by itself, all of it sold. */
 static bool stock_works(tw_engine *engine, int64_t within_ms) {
-    tw_family *family = family_of(engine, "st", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "st", TW_WINDOW_FOREVER, 0);
     char token[TW_TOKEN_SIZE];
     tw_key key = tw_str("k"), buyer = tw_str("b"), anybody = tw_str("");
     (void)within_ms;
     bool works = tw_reserve(family, key, 3, 10, 60000, buyer, token, NULL) == TW_OK;
     works = works && tw_reserve(family, key, 1, 10, 60000, buyer, token, NULL) == TW_DENIED;
     works = works && tw_reserve(family, key, 1, 10, 60000, tw_str("c"), token, NULL) == TW_OK;
-    works = works && tw_confirm(engine, token) == TW_OK;
+    works = works && tw_reserve_confirm(engine, token) == TW_OK;
     works = works && tw_reserve(family, key, 5, 10, 60000, tw_str("d"), token, NULL) == TW_OK;
-    works = works && tw_cancel(engine, token) == TW_OK;
+    works = works && tw_reserve_cancel(engine, token) == TW_OK;
     works = works && tw_reserve(family, key, 6, 10, 1, anybody, token, NULL) == TW_OK;
     test_sleep_ms(10);
     works = works && tw_reserve(family, key, 6, 10, 60000, anybody, token, NULL) == TW_OK;
@@ -178,15 +179,15 @@ static bool holds_work(tw_engine *engine, int64_t within_ms) {
     (void)within_ms;
     tw_family_options_init(&options);
     options.name = "jobs";
-    options.window = TW_FOREVER;
+    options.window = TW_WINDOW_FOREVER;
     options.limit_mode = TW_LIMIT_STRICT;
-    options.on_outage = TW_OUTAGE_CLOSED; /* nothing is decided here */
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED; /* nothing is decided here */
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     tw_key key = tw_str("k");
     bool works = tw_hold(family, key, 2, NULL) == TW_OK && tw_hold(family, key, 2, NULL) == TW_OK;
     works = works && tw_hold(family, key, 2, NULL) == TW_DENIED;
-    works = works && tw_release(family, key) == TW_OK && tw_hold(family, key, 2, NULL) == TW_OK;
-    return tw_release(family, key) == TW_OK && tw_release(family, key) == TW_OK && works;
+    works = works && tw_hold_release(family, key) == TW_OK && tw_hold(family, key, 2, NULL) == TW_OK;
+    return tw_hold_release(family, key) == TW_OK && tw_hold_release(family, key) == TW_OK && works;
 }
 
 static bool hard_limits_work(tw_engine *engine, int64_t within_ms) {
@@ -195,7 +196,7 @@ static bool hard_limits_work(tw_engine *engine, int64_t within_ms) {
     tw_verdict verdict = {0};
     tw_family_options_init(&options);
     options.name = "sale";
-    options.window = TW_FOREVER;
+    options.window = TW_WINDOW_FOREVER;
     options.limit_mode = TW_LIMIT_HARD;
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     int64_t until_ms = test_mono_ms() + within_ms, sold = 0;
@@ -215,7 +216,7 @@ static bool strict_limits_work(tw_engine *engine, int64_t within_ms) {
     (void)within_ms;
     tw_family_options_init(&options);
     options.name = "strict";
-    options.window = TW_FOREVER;
+    options.window = TW_WINDOW_FOREVER;
     options.limit_mode = TW_LIMIT_STRICT;
     assert_status(tw_family_open(engine, &options, &family), TW_OK);
     bool works = tw_acquire(family, tw_str("k"), 1, 1, &verdict) == TW_OK && verdict.decided_by == TW_BY_REDIS;

@@ -27,7 +27,7 @@ static inline void rig_options(struct rig *rig, tw_options *options, const char 
 
 static inline void rig_start(struct rig *rig, const tw_options *options) {
     assert_status(tw_open(options, &rig->engine), TW_OK);
-    rig->family = family_of(rig->engine, "f", TW_FOREVER, 0);
+    rig->family = family_of(rig->engine, "f", TW_WINDOW_FOREVER, 0);
 }
 
 static inline void rig_add(struct rig *rig, int64_t delta) {

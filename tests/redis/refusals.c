@@ -180,7 +180,7 @@ static void keys_of_every_wrong_kind_wait_alone(void **state) {
     for (size_t i = 0; i < 6; i++) redis_server_ask(&rig.server, make[i][0], make[i][1], make[i][2], make[i][3], NULL);
     for (size_t i = 0; i < 6; i++) assert_status(tw_add(rig.family, tw_str(keys[i]), 7, NULL), TW_OK);
     rig_add(&rig, 1000);
-    assert_status(tw_flush(rig.engine, 10000), TW_ERR_STORE);
+    assert_status(tw_flush(rig.engine, 10000), TW_ERR_REDIS);
     assert_i64_equal(redis_server_get(&rig.server, "f:k"), rig.added);
     assert_i64_equal(test_stat_of(rig.engine, poison_keys), 6);
     for (size_t i = 0; i < 6; i++) redis_server_ask(&rig.server, "DEL", make[i][1], NULL);
@@ -252,10 +252,10 @@ static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
     options.on_lost = on_lost;
     options.lost_ctx = &lost;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "f", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "f", TW_WINDOW_FOREVER, 0);
     redis_server_ask(&server, "LPUSH", "f:k", "x", NULL);
     assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);
-    assert_status(tw_flush(engine, 10000), TW_ERR_STORE);
+    assert_status(tw_flush(engine, 10000), TW_ERR_REDIS);
     assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
     assert_status(tw_close(engine, 400), TW_ERR_TIMEOUT); /* tried once more there, and not again for a second */
     assert_i64_equal(lost.by_reason[TW_LOST_POISON], 15);

@@ -19,8 +19,8 @@ struct node {
 
 static void node_open(struct node *node, const char *url) {
     *node = (struct node){.engine = quick_engine(url, NULL)};
-    node->forever = family_of(node->engine, "e", TW_FOREVER, 0);
-    node->hours = family_of(node->engine, "h", TW_ALIGNED, TW_HOUR);
+    node->forever = family_of(node->engine, "e", TW_WINDOW_FOREVER, 0);
+    node->hours = family_of(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
 }
 
 static void add_round(struct node *node, int64_t delta) {
@@ -116,8 +116,8 @@ static void killed_without_persistence_it_is_told_all_again(void **state) {
         options.replay_ms = 1;
         nodes[n] = (struct node){0};
         assert_status(tw_open(&options, &nodes[n].engine), TW_OK);
-        nodes[n].forever = family_of(nodes[n].engine, "e", TW_FOREVER, 0);
-        nodes[n].hours = family_of(nodes[n].engine, "h", TW_ALIGNED, TW_HOUR);
+        nodes[n].forever = family_of(nodes[n].engine, "e", TW_WINDOW_FOREVER, 0);
+        nodes[n].hours = family_of(nodes[n].engine, "h", TW_WINDOW_ALIGNED, TW_HOUR);
     }
     for (int round = 0; round < 3; round++) {
         for (int n = 0; n < ENGINES; n++) add_round(&nodes[n], 10 + n);
@@ -182,7 +182,7 @@ static void a_refused_key_waits_alone_while_the_rest_is_restored(void **state) {
     redis_server_ask(&server, "EVAL", "redis.call('FLUSHALL') redis.call('RPUSH', 'e:k0', 'x') return 1", "0", NULL);
     for (int n = 0; n < ENGINES; n++) {
         add_round(&nodes[n], 1);
-        assert_status(tw_flush(nodes[n].engine, 20000), TW_ERR_STORE);
+        assert_status(tw_flush(nodes[n].engine, 20000), TW_ERR_REDIS);
     }
     redis_server_ask(&server, "DEL", "e:k0", NULL);
     for (int n = 0; n < ENGINES; n++) (void)tw_flush(nodes[n].engine, 20000); /* tries it once more */
@@ -199,7 +199,7 @@ static void a_store_from_before_the_wipe_is_not_doubled(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "e", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("k"), 100, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     redis_server_ask(&server, "SAVE", NULL);
@@ -227,7 +227,8 @@ static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "e", TW_ALIGNED, TW_SECOND), *day = family_of(engine, "h", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "e", TW_WINDOW_ALIGNED, TW_SECOND),
+              *day = family_of(engine, "h", TW_WINDOW_FOREVER, 0);
     int64_t added = 0;
     for (int i = 0; i < 45; i++, test_sleep_ms(100), added += 7) {
         assert_status(tw_add(family, tw_str("k"), 5, NULL), TW_OK);
@@ -259,7 +260,8 @@ static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "e", TW_FOREVER, 0), *stock = family_of(engine, "s", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "e", TW_WINDOW_FOREVER, 0),
+              *stock = family_of(engine, "s", TW_WINDOW_FOREVER, 0);
     for (int64_t i = 0; i < 4; i++) {
         for (int batch = 0; batch < 3; batch++, test_sleep_ms(2)) {
             assert_status(tw_add(family, tw_str("k"), 10, NULL), TW_OK);

@@ -95,7 +95,7 @@ static void a_rogue_server_costs_its_connection_and_no_more(void **state) {
         options.on_lost = on_lost;
         options.lost_ctx = &lost;
         assert_status(tw_open(&options, &engine), TW_OK);
-        tw_family *family = family_of(engine, "rogue", TW_FOREVER, 0);
+        tw_family *family = family_of(engine, "rogue", TW_WINDOW_FOREVER, 0);
         int64_t added = 0;
         for (; atomic_load(&rogue.accepted) < 3 && added < 60000; test_sleep_ms(1), added++)
             assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);

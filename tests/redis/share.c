@@ -16,7 +16,7 @@ static tw_key key_number(char *text, int number) {
 static int add_process(const char *url, int rounds, int64_t step_ms) {
     char text[24];
     tw_engine *engine = quick_engine(url, NULL);
-    tw_family *family = family_of(engine, "shared", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "shared", TW_WINDOW_FOREVER, 0);
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < KEYS; i++)
             if (tw_add(family, key_number(text, i), 1, NULL) != TW_OK) return 2;
@@ -87,7 +87,8 @@ static void a_key_that_is_only_read_here_gets_its_total(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *writer = quick_engine(server.url, NULL), *reader = quick_engine(server.url, NULL);
-    tw_family *written = family_of(writer, "reads", TW_FOREVER, 0), *read = family_of(reader, "reads", TW_FOREVER, 0);
+    tw_family *written = family_of(writer, "reads", TW_WINDOW_FOREVER, 0),
+              *read = family_of(reader, "reads", TW_WINDOW_FOREVER, 0);
     struct wanted wanted = {read, tw_str("a"), 5}, nothing = {read, tw_str("never written"), 0};
     assert_true(view_is(&nothing));
     assert_status(tw_add(written, tw_str("a"), 5, NULL), TW_OK);
@@ -108,7 +109,7 @@ static void sums_beyond_2_to_the_53_are_exact(void **state) {
     redis_server_start(&server, NULL);
     redis_server_ask(&server, "SET", "big:a", "1152921504606846977", NULL); /* 2^60 + 1 */
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "big", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "big", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 3, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("b"), -TW_DELTA_MAX, NULL), TW_OK);
     assert_status(tw_add(family, tw_str("b"), -TW_DELTA_MAX, NULL), TW_OK);
@@ -135,7 +136,7 @@ static void a_forked_child_is_an_engine_of_its_own(void **state) {
     struct redis_server server;
     redis_server_start(&server, NULL);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *family = family_of(engine, "forked", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "forked", TW_WINDOW_FOREVER, 0);
     assert_status(tw_add(family, tw_str("a"), 1, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
     assert_status(tw_add(family, tw_str("a"), 10, NULL), TW_OK);
@@ -162,8 +163,8 @@ static void two_engines_of_one_process_add_up(void **state) {
     char url[64];
     snprintf(url, sizeof url, "redis://localhost:%d/3", server.port); /* a name: looked up by the helper thread */
     tw_engine *a = quick_engine(url, NULL), *b = quick_engine(url, NULL);
-    assert_status(tw_add(family_of(a, "two", TW_FOREVER, 0), tw_str("k"), 3, NULL), TW_OK);
-    assert_status(tw_add(family_of(b, "two", TW_FOREVER, 0), tw_str("k"), 4, NULL), TW_OK);
+    assert_status(tw_add(family_of(a, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 3, NULL), TW_OK);
+    assert_status(tw_add(family_of(b, "two", TW_WINDOW_FOREVER, 0), tw_str("k"), 4, NULL), TW_OK);
     assert_status(tw_flush(a, 5000), TW_OK);
     assert_status(tw_flush(b, 5000), TW_OK);
     assert_i64_equal(redis_server_get(&server, "two:k"), 0); /* it went to database 3 */

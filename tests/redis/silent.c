@@ -87,8 +87,8 @@ static void be_silent(const char *url) {
     quick_options(&options, url);
     options.memory_bytes_max = UINT64_C(512) << 20;
     if (tw_open(&options, &engine) != TW_OK) _exit(1);
-    endless = family_of(engine, "endless", TW_FOREVER, 0);
-    by_second = family_of(engine, "second", TW_ALIGNED, TW_SECOND);
+    endless = family_of(engine, "endless", TW_WINDOW_FOREVER, 0);
+    by_second = family_of(engine, "second", TW_WINDOW_ALIGNED, TW_SECOND);
     if (pthread_create(&adder, NULL, count_in_silence, NULL) != 0) _exit(1);
     while (atomic_load(&page->warm) == 0) test_sleep_ms(1);
     int64_t before = faults_of(atomic_load(&page->thread));

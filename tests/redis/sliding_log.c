@@ -9,10 +9,10 @@
 
 static tw_family *sliding_family(struct strict *strict, const char *name, int64_t window_ms) {
     tw_family_options options = strict_options(name);
-    options.window = TW_ALIGNED;
+    options.window = TW_WINDOW_ALIGNED;
     options.window_ms = window_ms;
     options.limit_shape = TW_SHAPE_SLIDING;
-    options.on_outage = TW_OUTAGE_CLOSED;
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     return strict_family(strict->engine, &options);
 }
 
@@ -68,7 +68,7 @@ static void the_log_agrees_with_a_slow_reference(void **state) {
     struct test_prng prng;
     size_t count = 0;
     uint64_t seed = test_seed(), denied = 0;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     test_prng_seed(&prng, seed);
     tw_family *family = sliding_family(&strict, "log", 1000);
     int64_t calls = (int64_t)test_scale(600);
@@ -111,7 +111,7 @@ static void calls_in_one_millisecond_are_as_many(void **state) {
     (void)state;
     struct strict strict;
     pthread_t threads[8];
-    strict_begin(&strict, 5000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = sliding_family(&strict, "log", TW_MINUTE);
     for (int i = 0; i < 8; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_some, family), 0);
     for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
@@ -124,7 +124,7 @@ static void calls_in_one_millisecond_are_as_many(void **state) {
 static void the_log_knows_no_turn_of_the_window(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = sliding_family(&strict, "log", 1000);
     strict_order(&strict, PROXY_DROP_REPLY, 1);
     assert_i64_equal(strict_take(family, "k", 6, 10, TW_OK).used, 6);

@@ -102,7 +102,7 @@ static struct outcome run(int64_t limit, bool alone) {
         options.sync_interval_ms = INTERVAL_MS;
         callers[i] = (struct caller){.load = &load};
         assert_status(tw_open(&options, &callers[i].engine), TW_OK);
-        callers[i].family = family_of(callers[i].engine, "soft", TW_ALIGNED, TW_DAY);
+        callers[i].family = family_of(callers[i].engine, "soft", TW_WINDOW_ALIGNED, TW_DAY);
         callers[i].errors = malloc(SAMPLES_MAX * sizeof(int64_t));
         callers[i].bounds = malloc(SAMPLES_MAX * sizeof(int64_t));
         assert_true(callers[i].errors != NULL && callers[i].bounds != NULL);
@@ -202,8 +202,8 @@ static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
     redis_server_start(&server, NULL);
     near.engine = quick_engine(server.url, NULL);
     other.engine = quick_engine(server.url, NULL);
-    near.family = family_of(near.engine, "f", TW_ALIGNED, 2 * TW_SECOND);
-    other.family = family_of(other.engine, "f", TW_ALIGNED, 2 * TW_SECOND);
+    near.family = family_of(near.engine, "f", TW_WINDOW_ALIGNED, 2 * TW_SECOND);
+    other.family = family_of(other.engine, "f", TW_WINDOW_ALIGNED, 2 * TW_SECOND);
     bool passed = false;
     for (int attempt = 0; attempt < 20 && !passed; attempt++) {
         snprintf(key, sizeof key, "k%d", attempt);

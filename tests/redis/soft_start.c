@@ -78,7 +78,7 @@ static void live(struct run *run) {
         await(&run->shared->go);
     }
     assert_status(tw_open(&options, &engine), TW_OK);
-    run->family = family_of(engine, "s", TW_ALIGNED, TW_DAY);
+    run->family = family_of(engine, "s", TW_WINDOW_ALIGNED, TW_DAY);
     if (run->start == READY) assert_status(tw_ready(engine, 20000), TW_OK);
     if (run->start >= RUSH) {
         while (test_stat_of(engine, live_engines) < run->processes) usleep(5000);

@@ -22,7 +22,7 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "start", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "start", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 3; i++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         assert_status(tw_flush(engine, takes_writes ? 10000 : 300), takes_writes ? TW_OK : TW_ERR_TIMEOUT);
@@ -89,7 +89,7 @@ static void what_is_refused_is_one_line_an_outage(void **state) {
     options.log_write = on_log;
     options.log_ctx = &lines;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = family_of(engine, "start", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "start", TW_WINDOW_FOREVER, 0);
     for (int outage = 1; outage <= 2; outage++) {
         assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_OK);
         for (int i = 0; i < 5; i++) assert_status(tw_flush(engine, 300), TW_ERR_TIMEOUT);

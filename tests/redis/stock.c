@@ -14,8 +14,8 @@
 static struct redis_server server;
 static const tw_key nobody = {NULL, 0};
 
-static tw_status reserve(tw_family *family, const char *key, int64_t n, int64_t limit, uint32_t hold_ms, char *token) {
-    return tw_reserve(family, tw_str(key), n, limit, hold_ms, nobody, token, NULL);
+static tw_status reserve(tw_family *family, const char *key, int64_t n, int64_t limit, uint32_t ttl_ms, char *token) {
+    return tw_reserve(family, tw_str(key), n, limit, ttl_ms, nobody, token, NULL);
 }
 
 struct want {
@@ -36,7 +36,7 @@ static void await_redis(const char *name, int64_t value, int64_t within_ms) {
 static void reservations_are_settled_from_anywhere(void **state) {
     (void)state;
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *of_a = family_of(a, "sale", TW_FOREVER, 0), *of_b = family_of(b, "sale", TW_FOREVER, 0);
+    tw_family *of_a = family_of(a, "sale", TW_WINDOW_FOREVER, 0), *of_b = family_of(b, "sale", TW_WINDOW_FOREVER, 0);
     char sold[TW_TOKEN_SIZE], cancelled[TW_TOKEN_SIZE], over[TW_TOKEN_SIZE], none[TW_TOKEN_SIZE];
     tw_verdict verdict;
     assert_status(tw_reserve(of_a, tw_str("x"), 3, 10, 60000, nobody, sold, &verdict), TW_OK);
@@ -53,23 +53,23 @@ static void reservations_are_settled_from_anywhere(void **state) {
     assert_i64_equal(verdict.final, 0);
     assert_true(verdict.retry_after_ms >= 0 && verdict.retry_after_ms <= 300);
     for (int again = 0; again < 2; again++) {
-        assert_status(tw_confirm(b, sold), TW_OK);
-        assert_status(tw_confirm(a, sold), TW_OK);
-        assert_status(tw_cancel(b, sold), TW_ERR_LATE);
-        assert_status(tw_cancel(a, cancelled), TW_OK);
-        assert_status(tw_confirm(b, cancelled), TW_ERR_LATE);
+        assert_status(tw_reserve_confirm(b, sold), TW_OK);
+        assert_status(tw_reserve_confirm(a, sold), TW_OK);
+        assert_status(tw_reserve_cancel(b, sold), TW_ERR_LATE);
+        assert_status(tw_reserve_cancel(a, cancelled), TW_OK);
+        assert_status(tw_reserve_confirm(b, cancelled), TW_ERR_LATE);
     }
     await_redis("sale:x", 3, 2000); /* the third one: nobody called */
     assert_string_equal(redis_server_ask(&server, "EXISTS", "tw:due:sale:x", NULL), "0");
-    assert_status(tw_confirm(b, over), TW_ERR_LATE);
-    assert_status(tw_cancel(b, over), TW_OK);
+    assert_status(tw_reserve_confirm(b, over), TW_ERR_LATE);
+    assert_status(tw_reserve_cancel(b, over), TW_OK);
     assert_status(reserve(of_a, "x", 7, 10, 60000, sold), TW_OK);
-    assert_status(tw_confirm(a, sold), TW_OK);
+    assert_status(tw_reserve_confirm(a, sold), TW_OK);
     assert_status(tw_reserve(of_b, tw_str("x"), 1, 10, 60000, nobody, none, &verdict), TW_DENIED);
     assert_i64_equal(verdict.final, 1);
     int64_t total;
     tw_key key = tw_str("x");
-    assert_status(tw_fetch(of_b, &key, 1, &total, 5000), TW_OK);
+    assert_status(tw_fetch(of_b, &key, 1, 5000, &total), TW_OK);
     assert_i64_equal(total, 10);
     assert_status(tw_close(a, 5000), TW_OK);
     assert_status(tw_close(b, 5000), TW_OK);
@@ -79,7 +79,8 @@ static void reservations_are_settled_from_anywhere(void **state) {
 static void a_buyer_buys_once_anywhere(void **state) {
     (void)state;
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
-    tw_family *of_a = family_of(a, "sale", TW_ALIGNED, TW_DAY), *of_b = family_of(b, "sale", TW_ALIGNED, TW_DAY);
+    tw_family *of_a = family_of(a, "sale", TW_WINDOW_ALIGNED, TW_DAY),
+              *of_b = family_of(b, "sale", TW_WINDOW_ALIGNED, TW_DAY);
     tw_key ann = tw_bytes("an\0n\r\n", 6), bob = tw_bytes("an\0n", 4);
     char token[TW_TOKEN_SIZE], none[TW_TOKEN_SIZE];
     tw_verdict verdict;
@@ -89,9 +90,9 @@ static void a_buyer_buys_once_anywhere(void **state) {
     assert_i64_equal(verdict.used, 1);
     assert_true(verdict.retry_after_ms > 50000 && verdict.retry_after_ms <= 60000);
     assert_status(tw_reserve(of_b, tw_str("y"), 1, 10, 60000, bob, none, NULL), TW_OK);
-    assert_status(tw_cancel(b, token), TW_OK);
+    assert_status(tw_reserve_cancel(b, token), TW_OK);
     assert_status(tw_reserve(of_b, tw_str("y"), 1, 10, 60000, ann, token, NULL), TW_OK);
-    assert_status(tw_confirm(a, token), TW_OK);
+    assert_status(tw_reserve_confirm(a, token), TW_OK);
     assert_status(tw_reserve(of_a, tw_str("y"), 1, 10, 60000, ann, none, &verdict), TW_DENIED);
     assert_i64_equal(verdict.retry_after_ms, -1);
     assert_i64_equal(verdict.final, 0);
@@ -104,15 +105,16 @@ static void what_cannot_be_is_refused(void **state) {
     tw_options options;
     tw_engine *hosted, *engine = quick_engine(server.url, NULL), *local;
     quick_options(&options, server.url);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     assert_status(tw_open(&options, &hosted), TW_OK);
     char token[TW_TOKEN_SIZE], here[TW_TOKEN_SIZE];
-    tw_family *family = family_of(engine, "sale", TW_FOREVER, 0), *in_hosted = family_of(hosted, "sale", TW_FOREVER, 0);
+    tw_family *family = family_of(engine, "sale", TW_WINDOW_FOREVER, 0),
+              *in_hosted = family_of(hosted, "sale", TW_WINDOW_FOREVER, 0);
     assert_status(reserve(family, "z", 1, 10, 60000, token), TW_OK);
     assert_status(reserve(in_hosted, "z", 1, 10, 60000, here), TW_ERR_MODE);
-    assert_status(tw_confirm(hosted, token), TW_ERR_MODE);
+    assert_status(tw_reserve_confirm(hosted, token), TW_ERR_MODE);
     assert_status(tw_hold(in_hosted, tw_str("z"), 1, NULL), TW_ERR_MODE);
-    assert_status(tw_release(in_hosted, tw_str("z")), TW_ERR_MODE);
+    assert_status(tw_hold_release(in_hosted, tw_str("z")), TW_ERR_MODE);
     tw_enter(engine);
     assert_status(reserve(family, "z", 1, 10, 60000, here), TW_ERR_MODE);
     tw_leave(engine);
@@ -124,26 +126,26 @@ static void what_cannot_be_is_refused(void **state) {
     tw_family *leased;
     assert_status(tw_family_open(engine, &hard, &leased), TW_OK);
     assert_status(reserve(leased, "z", 1, 10, 60000, here), TW_ERR_MODE);
-    assert_status(reserve(family_of(engine, "lives", TW_FROM_FIRST, 0), "z", 1, 10, 60000, here), TW_ERR_MODE);
+    assert_status(reserve(family_of(engine, "lives", TW_WINDOW_FROM_FIRST, 0), "z", 1, 10, 60000, here), TW_ERR_MODE);
     assert_status(reserve(family, "z", 0, 10, 60000, here), TW_ERR_RANGE);
     assert_status(reserve(family, "", 1, 10, 60000, here), TW_ERR_KEY);
     /* A token of this form that never was; one of an engine without Redis. */
     struct twi_token made = {.id = "0123456789abcdef0123456789abcdef"};
     twi_token_write(&made, here);
-    assert_status(tw_confirm(engine, here), TW_ERR_UNKNOWN_TOKEN);
-    assert_status(tw_cancel(engine, here), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(engine, here), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_cancel(engine, here), TW_ERR_UNKNOWN_TOKEN);
     tw_options_init(&options);
     assert_status(tw_open(&options, &local), TW_OK);
-    assert_status(reserve(family_of(local, "sale", TW_FOREVER, 0), "z", 1, 10, 60000, here), TW_OK);
-    assert_status(tw_confirm(engine, here), TW_ERR_UNKNOWN_TOKEN);
-    assert_status(tw_confirm(local, token), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(reserve(family_of(local, "sale", TW_WINDOW_FOREVER, 0), "z", 1, 10, 60000, here), TW_OK);
+    assert_status(tw_reserve_confirm(engine, here), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(local, token), TW_ERR_UNKNOWN_TOKEN);
     assert_status(tw_close(local, 0), TW_OK);
     redis_server_pause(&server);
     int64_t began_ms = test_mono_ms();
     tw_verdict verdict;
     memset(&verdict, 0x55, sizeof verdict);
     tw_status status = tw_reserve(family, tw_str("z"), 1, 10, 60000, nobody, here, &verdict);
-    assert_true(status == TW_ERR_TIMEOUT || status == TW_ERR_STORE);
+    assert_true(status == TW_ERR_TIMEOUT || status == TW_ERR_REDIS);
     assert_true(test_mono_ms() - began_ms < 5000);
     assert_i64_equal(verdict.allowed, 0);
     assert_i64_equal(strlen(here) != 0, status == TW_ERR_TIMEOUT);
@@ -162,12 +164,12 @@ static void the_prefix_is_before_every_name(void **state) {
     redis_server_ask(&server, "FLUSHALL", NULL);
     assert_status(tw_open(&options, &engine), TW_OK);
     char token[TW_TOKEN_SIZE];
-    assert_status(tw_reserve(family_of(engine, "sale", TW_ALIGNED, TW_DAY), tw_str("x"), 2, 10, 60000, tw_str("ann"),
-                             token, NULL),
+    assert_status(tw_reserve(family_of(engine, "sale", TW_WINDOW_ALIGNED, TW_DAY), tw_str("x"), 2, 10, 60000,
+                             tw_str("ann"), token, NULL),
                   TW_OK);
-    assert_status(tw_confirm(engine, token), TW_OK);
-    assert_status(tw_cancel(engine, token), TW_ERR_LATE);
-    assert_status(tw_add(family_of(engine, "views", TW_ALIGNED, TW_DAY), tw_str("x"), 1, NULL), TW_OK);
+    assert_status(tw_reserve_confirm(engine, token), TW_OK);
+    assert_status(tw_reserve_cancel(engine, token), TW_ERR_LATE);
+    assert_status(tw_add(family_of(engine, "views", TW_WINDOW_ALIGNED, TW_DAY), tw_str("x"), 1, NULL), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK); /* by now the engine has written all that it writes */
     const char *keys = redis_server_ask(&server, "KEYS", "*", NULL);
     for (const char *line = keys; line != NULL; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
@@ -194,7 +196,7 @@ static void strict_calls_and_reservations_share_a_stock(void **state) {
     assert_status(reserve(sale, "x", 7, 10, 60000, token), TW_DENIED);
     assert_status(reserve(sale, "x", 6, 10, 60000, token), TW_OK);
     assert_status(tw_acquire(sale, tw_str("x"), 1, 10, NULL), TW_DENIED);
-    assert_status(tw_cancel(engine, token), TW_OK);
+    assert_status(tw_reserve_cancel(engine, token), TW_OK);
     assert_status(tw_acquire(sale, tw_str("x"), 6, 10, NULL), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
 }
@@ -226,22 +228,23 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     quick_options(&options, url);
     options.redis_prefix = "acl:";
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *sale = family_of(engine, "sale", TW_ALIGNED, TW_DAY), *jobs = family_of(engine, "jobs", TW_FOREVER, 0);
+    tw_family *sale = family_of(engine, "sale", TW_WINDOW_ALIGNED, TW_DAY),
+              *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     assert_status(tw_reserve(sale, tw_str("x"), 1, 2, 60000, tw_str("ann"), token, NULL), TW_OK);
-    assert_status(tw_confirm(engine, token), TW_OK);
+    assert_status(tw_reserve_confirm(engine, token), TW_OK);
     assert_status(reserve(sale, "x", 1, 2, 1, token), TW_OK);
     test_sleep_ms(5);
     assert_status(reserve(sale, "x", 1, 2, 60000, token), TW_OK);
-    assert_status(tw_cancel(engine, token), TW_OK);
+    assert_status(tw_reserve_cancel(engine, token), TW_OK);
     assert_status(tw_hold(jobs, tw_str("a"), 1, NULL), TW_OK);
     assert_status(tw_hold(jobs, tw_str("a"), 1, NULL), TW_DENIED);
-    assert_status(tw_release(jobs, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
     tw_family_options gauge;
     tw_family *online;
     tw_family_options_init(&gauge);
     gauge.name = "online";
-    gauge.window = TW_FOREVER;
-    gauge.kind = TW_GAUGE;
+    gauge.window = TW_WINDOW_FOREVER;
+    gauge.kind = TW_KIND_GAUGE;
     assert_status(tw_family_open(engine, &gauge, &online), TW_OK);
     assert_status(tw_add(online, tw_str("a"), 2, NULL), TW_OK);
     assert_status(tw_flush(engine, 5000), TW_OK);
@@ -252,7 +255,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     assert_i64_equal(test_stat_of(engine, poison_keys), 0);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-zadd",
                      NULL); /* and without one of them nothing is half done */
-    tw_family *endless = family_of(engine, "endless", TW_FOREVER, 0);
+    tw_family *endless = family_of(engine, "endless", TW_WINDOW_FOREVER, 0);
     assert_true(reserve(endless, "y", 1, 2, 60000, token) != TW_OK);
     assert_i64_equal(redis_server_get(&server, "acl:endless:y"), 0);
     assert_status(tw_close(engine, 5000), TW_OK);
@@ -264,7 +267,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
 static tw_status until_known(tw_status (*call)(tw_engine *, const char *), tw_engine *engine, const char *token) {
     for (;;) {
         tw_status status = call(engine, token);
-        if (status != TW_ERR_TIMEOUT && status != TW_ERR_STORE) return status;
+        if (status != TW_ERR_TIMEOUT && status != TW_ERR_REDIS) return status;
     }
 }
 
@@ -280,7 +283,7 @@ static void lost_answers_neither_double_nor_lose(void **state) {
     options.redis_timeout_ms = 200;
     redis_server_ask(&server, "FLUSHALL", NULL);
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *sale = family_of(engine, "sale", TW_FOREVER, 0);
+    tw_family *sale = family_of(engine, "sale", TW_WINDOW_FOREVER, 0);
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     proxy_chance(proxy, PROXY_DROP_REPLY, 800);
@@ -293,13 +296,13 @@ static void lost_answers_neither_double_nor_lose(void **state) {
         int64_t n = test_prng_between(&prng, 1, 3);
         tw_status status = reserve(sale, "x", n, LIMIT, 400, token);
         calls[status == TW_OK ? 0 : status == TW_DENIED ? 1 : 2]++;
-        if (status == TW_ERR_STORE || status == TW_DENIED) continue;
+        if (status == TW_ERR_REDIS || status == TW_DENIED) continue;
         if (test_prng_chance(&prng, 1, 5)) {
-            tw_status confirmed = until_known(tw_confirm, engine, token);
+            tw_status confirmed = until_known(tw_reserve_confirm, engine, token);
             if (confirmed == TW_OK) sold += n;
             if (status == TW_OK) assert_true(confirmed == TW_OK || confirmed == TW_ERR_LATE);
         } else if (test_prng_chance(&prng, 3, 4)) {
-            tw_status cancelled = until_known(tw_cancel, engine, token);
+            tw_status cancelled = until_known(tw_reserve_cancel, engine, token);
             if (status == TW_OK) assert_status(cancelled, TW_OK);
         }
         assert_true(redis_server_get(&server, "sale:x") <= LIMIT);
@@ -317,7 +320,7 @@ static void lost_answers_neither_double_nor_lose(void **state) {
 
 #define LIVES 12
 struct page {
-    _Atomic int64_t begun[LIVES], sold[LIVES]; /* units: before tw_confirm(), and after it answered TW_OK */
+    _Atomic int64_t begun[LIVES], sold[LIVES]; /* units: before tw_reserve_confirm(), and after it answered TW_OK */
     _Atomic bool stop;
 };
 
@@ -325,7 +328,7 @@ static int sell(struct page *page, int index) {
     struct test_prng prng;
     test_prng_seed(&prng, test_seed() ^ (uint64_t)index);
     tw_engine *engine = quick_engine(server.url, NULL);
-    tw_family *sale = family_of(engine, "sale", TW_FOREVER, 0);
+    tw_family *sale = family_of(engine, "sale", TW_WINDOW_FOREVER, 0);
     while (!atomic_load(&page->stop)) {
         char token[TW_TOKEN_SIZE], buyer[32];
         int64_t n = test_prng_between(&prng, 1, 3);
@@ -337,11 +340,11 @@ static int sell(struct page *page, int index) {
         uint64_t what = test_prng_below(&prng, 10);
         if (what == 0) continue; /* forgotten */
         if (what < 8) {
-            if (tw_cancel(engine, token) != TW_OK) return 2;
+            if (tw_reserve_cancel(engine, token) != TW_OK) return 2;
             continue;
         }
         atomic_fetch_add(&page->begun[index], n);
-        tw_status status = tw_confirm(engine, token);
+        tw_status status = tw_reserve_confirm(engine, token);
         if (status == TW_OK) atomic_fetch_add(&page->sold[index], n);
         if (status == TW_ERR_LATE) atomic_fetch_sub(&page->begun[index], n);
         if (status != TW_OK && status != TW_ERR_LATE) return 3;
@@ -385,8 +388,8 @@ static void killed_processes_lose_and_double_nothing(void **state) {
     test_sleep_ms(350); /* the holds of all are over; whoever looks takes them back */
     tw_engine *engine = quick_engine(server.url, NULL);
     char token[TW_TOKEN_SIZE];
-    assert_status(reserve(family_of(engine, "sale", TW_FOREVER, 0), "hot", 1, 501, 60000, token), TW_OK);
-    assert_status(tw_cancel(engine, token), TW_OK);
+    assert_status(reserve(family_of(engine, "sale", TW_WINDOW_FOREVER, 0), "hot", 1, 501, 60000, token), TW_OK);
+    assert_status(tw_reserve_cancel(engine, token), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
     int64_t sold = 0, begun = 0, now = redis_server_get(&server, "sale:hot");
     for (int i = 0; i < LIVES; i++) sold += atomic_load(&page->sold[i]), begun += atomic_load(&page->begun[i]);

@@ -11,7 +11,7 @@
 static void redis_admits_exactly_the_limit(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_verdict verdict = strict_take(strict.family, "k", 7, 10, TW_OK);
     assert_i64_equal(verdict.used, 7);
     assert_i64_equal(verdict.remaining, 3);
@@ -38,12 +38,12 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
     struct strict strict;
     strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("day");
-    options.window = TW_CALENDAR_DAY;
+    options.window = TW_WINDOW_DAY;
     options.redis_key = "day:%k:%Y%m%d";
     options.retention_ms = 2 * TW_DAY;
     tw_family *day = strict_family(strict.engine, &options);
     options = strict_options("life");
-    options.window = TW_FROM_FIRST;
+    options.window = TW_WINDOW_FROM_FIRST;
     options.window_ms = TW_MINUTE;
     tw_family *life = strict_family(strict.engine, &options);
     tw_verdict verdict = strict_take(day, "k", 1, 1, TW_OK);
@@ -73,9 +73,9 @@ static void a_key_ends_in_redis_as_others_do(void **state) {
 static void some_that_are_taken_are_counted(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options log = strict_options("log"), bucket = strict_options("bucket");
-    log.window = bucket.window = TW_ALIGNED;
+    log.window = bucket.window = TW_WINDOW_ALIGNED;
     log.window_ms = bucket.window_ms = TW_DAY;
     log.limit_shape = TW_SHAPE_SLIDING;
     bucket.limit_shape = TW_SHAPE_GCRA;
@@ -99,7 +99,7 @@ static void some_are_taken_and_some_given_back(void **state) {
     int64_t taken = -1;
     strict_begin(&strict, 1000, TW_OUTAGE_LOCAL);
     tw_family_options options = strict_options("log");
-    options.window = TW_ALIGNED;
+    options.window = TW_WINDOW_ALIGNED;
     options.limit_shape = TW_SHAPE_SLIDING;
     tw_family *families[] = {strict.family, strict_family(strict.engine, &options)};
     for (int i = 0; i < 2; i++) {
@@ -135,9 +135,9 @@ static void nobody_waits_for_what_is_used_up(void **state) {
     (void)state;
     struct strict strict;
     tw_verdict verdict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options options = strict_options("life");
-    options.window = TW_FROM_FIRST;
+    options.window = TW_WINDOW_FROM_FIRST;
     options.window_ms = TW_SECOND;
     tw_family *life = strict_family(strict.engine, &options);
     (void)strict_take(strict.family, "k", 10, 10, TW_OK);
@@ -170,7 +170,7 @@ static void *take_one_by_one(void *argument) {
 static void threads_together_admit_exactly_the_limit(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 5000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 5000, TW_OUTAGE_FAIL_CLOSED);
     struct crowd crowd = {.family = strict.family, .limit = (int64_t)test_scale(2000)};
     pthread_t threads[16];
     for (int i = 0; i < 16; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_one_by_one, &crowd), 0);
@@ -191,7 +191,7 @@ static void a_lost_reply_is_charged_once(void **state) {
                                               PROXY_RESET,        PROXY_GARBAGE,     PROXY_TWICE,
                                               PROXY_DROP_REQUEST, PROXY_LOSE_REQUEST};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         struct proxy_order order = {.fault = faults[i], .times = 1, .at = 5, .text = "*2\r\n$1\r\n9\r\n+OK\r\n"};
@@ -210,7 +210,7 @@ static void a_lost_reply_is_charged_once(void **state) {
 static void a_late_copy_charges_nothing(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     strict_order(&strict, PROXY_HOLD, 1);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
@@ -232,7 +232,7 @@ static const char *say_again(struct strict *strict, const struct strict_call *ca
 static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 5, 5, TW_OK);
     strict_order(&strict, PROXY_DROP_REQUEST, 1);
     (void)strict_take(strict.family, "k", 1, 5, TW_DENIED);
@@ -252,10 +252,10 @@ static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
  * what was counted here arrives. And one that was denied is not charged at all. */
 static void a_call_of_unknown_outcome_is_settled(void **state) {
     (void)state;
-    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED};
+    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
-        bool closed = policies[i] == TW_OUTAGE_CLOSED;
+        bool closed = policies[i] == TW_OUTAGE_FAIL_CLOSED;
         strict_begin(&strict, 200, policies[i]);
         (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
         strict_order(&strict, PROXY_LOSE_REPLY, 20); /* executed, and nobody hears of it until the deadline */
@@ -315,7 +315,7 @@ static void what_was_admitted_is_what_is_charged(void **state) {
         pthread_t threads[4];
         struct hammer hammers[4];
         _Atomic int64_t admitted = 0;
-        strict_begin(&strict, 40, round == 0 ? TW_OUTAGE_CLOSED : TW_OUTAGE_LOCAL);
+        strict_begin(&strict, 40, round == 0 ? TW_OUTAGE_FAIL_CLOSED : TW_OUTAGE_LOCAL);
         for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 150);
         for (int i = 0; i < 4; i++) {
             hammers[i] = (struct hammer){.family = strict.family,

@@ -10,7 +10,7 @@
 
 #define SLACK_MS 1000 /* of a machine that is busy */
 
-static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED};
+static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
 
 /* Calls until Redis decides again. */
 static void await_redis(tw_family *family, const char *key) {
@@ -51,7 +51,7 @@ static void a_dead_redis_is_an_outage(void **state) {
             admitted += status == TW_OK;
         }
         assert_true(test_mono_ms() - began_ms < 2000 + SLACK_MS);
-        assert_i64_equal(admitted, policies[i] == TW_OUTAGE_LOCAL ? 6 : policies[i] == TW_OUTAGE_OPEN ? 40 : 0);
+        assert_i64_equal(admitted, policies[i] == TW_OUTAGE_LOCAL ? 6 : policies[i] == TW_OUTAGE_FAIL_OPEN ? 40 : 0);
         assert_true(test_stat_of(engine, ask_away) > 0);
         redis_server_restart(&server);
         await_redis(family, "other");
@@ -87,11 +87,11 @@ static void assert_grace(tw_engine *engine, tw_family *family, const char *key, 
     char once[32];
     snprintf(once, sizeof once, "once-%s", key);
     tw_status status = tw_once(family, tw_str(once), &first);
-    assert_true(over ? status == TW_ERR_STORE || status == TW_ERR_TIMEOUT : status == TW_OK && first);
+    assert_true(over ? status == TW_ERR_REDIS || status == TW_ERR_TIMEOUT : status == TW_OK && first);
     tw_verdict verdict;
     assert_status(tw_hold(family, tw_str(key), 1, &verdict), over ? TW_DENIED : TW_OK);
     assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
-    if (!over) assert_status(tw_release(family, tw_str(key)), TW_OK);
+    if (!over) assert_status(tw_hold_release(family, tw_str(key)), TW_OK);
     assert_true(test_stat_of(engine, strict_fallbacks) > 0);
 }
 
@@ -110,7 +110,7 @@ static void within_the_grace_what_is_known_here_decides(void **state) {
     options.clock_ctx = &ahead_ns;
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_family_options family_options = strict_options("s"), late_options = strict_options("late");
-    family_options.on_outage = late_options.on_outage = TW_OUTAGE_CLOSED;
+    family_options.on_outage = late_options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     family_options.outage_grace_ms = late_options.outage_grace_ms = TW_HOUR;
     tw_family *family = strict_family(engine, &family_options), *late = strict_family(engine, &late_options);
     await_redis(family, "other");
@@ -152,7 +152,7 @@ static void a_black_hole_is_answered_in_time(void **state) {
     struct strict strict;
     struct caller callers[24];
     pthread_t threads[24];
-    strict_begin(&strict, 250, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 250, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     for (int round = 0; round < 2; round++) {
         if (round == 0) redis_server_pause(&strict.server);
@@ -182,7 +182,7 @@ static void one_caller_tries_for_all(void **state) {
     struct caller callers[8];
     pthread_t threads[8];
     int waited = 0;
-    strict_begin(&strict, 200, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     redis_server_pause(&strict.server);
     (void)strict_take(strict.family, "k", 1, 1000, TW_DENIED); /* opens it, for 60 ms at most */
@@ -229,7 +229,7 @@ static void a_hostile_answer_admits_nobody(void **state) {
         "hello\r\n",
     };
     struct strict strict;
-    strict_begin(&strict, 40, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 40, TW_OUTAGE_FAIL_CLOSED);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct proxy_order order = {.fault = PROXY_ANSWER, .times = 1000, .text = texts[i]};
         int64_t began_ms = test_mono_ms();
@@ -250,7 +250,7 @@ static void a_hostile_answer_admits_nobody(void **state) {
 static void a_key_of_another_kind_is_refused_alone(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     redis_server_ask(&strict.server, "RPUSH", "s:list", "x", NULL);
     redis_server_ask(&strict.server, "SET", "s:text", "many", NULL);
     redis_server_ask(&strict.server, "SET", "s:full", "9223372036854775800", NULL);
@@ -267,13 +267,13 @@ static void forgotten_scripts_are_sent_again(void **state) {
     (void)state;
     struct strict strict;
     char token[TW_TOKEN_SIZE];
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     for (int i = 0; i < 3; i++) {
         redis_server_ask(&strict.server, "SCRIPT", "FLUSH", NULL);
         assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, i + 1);
         redis_server_ask(&strict.server, "SCRIPT", "FLUSH", NULL);
         assert_status(tw_lock(strict.family, tw_str("k"), 1000, token, NULL), TW_OK);
-        assert_status(tw_unlock(strict.family, tw_str("k"), token), TW_OK);
+        assert_status(tw_lock_release(strict.family, tw_str("k"), token), TW_OK);
     }
     assert_i64_equal(test_stat_of(strict.engine, asked_again), 0);
     strict_end(&strict);
@@ -300,7 +300,7 @@ static void a_refused_login_is_an_outage(void **state) {
     for (int i = 0; i < 20; i++)
         assert_int_equal(strict_take(family, "k", 1, 20, TW_OK).decided_by, TW_BY_OUTAGE); /* locally */
     assert_int_equal(strict_take(family, "k", 1, 20, TW_DENIED).decided_by, TW_BY_OUTAGE);
-    assert_status(tw_lock(family, tw_str("k"), 1000, token, NULL), TW_ERR_STORE);
+    assert_status(tw_lock(family, tw_str("k"), 1000, token, NULL), TW_ERR_REDIS);
     assert_i64_equal(test_stat_of(engine, ask_refused), 1);
     assert_status(tw_stats_read(engine, &stats), TW_OK);
     assert_null(strstr(stats.last_error, "wrong-secret"));
@@ -327,8 +327,8 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     options.redis_prefix = "acl:";
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_family_options family_options = strict_options("s"), log_options = strict_options("log");
-    family_options.on_outage = log_options.on_outage = TW_OUTAGE_CLOSED;
-    log_options.window = TW_ALIGNED;
+    family_options.on_outage = log_options.on_outage = TW_OUTAGE_FAIL_CLOSED;
+    log_options.window = TW_WINDOW_ALIGNED;
     log_options.window_ms = TW_SECOND;
     log_options.limit_shape = TW_SHAPE_SLIDING;
     tw_family *family = strict_family(engine, &family_options), *log = strict_family(engine, &log_options);
@@ -343,7 +343,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     assert_status(tw_once_cancel(family, tw_str("once")), TW_OK);
     assert_status(tw_lock(family, tw_str("l"), 1000, token, NULL), TW_OK);
     assert_status(tw_lock_extend(family, tw_str("l"), token, 2000), TW_OK);
-    assert_status(tw_unlock(family, tw_str("l"), token), TW_OK);
+    assert_status(tw_lock_release(family, tw_str("l"), token), TW_OK);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-hget", NULL);
     assert_int_equal(strict_take(family, "k", 1, 9, TW_DENIED).decided_by, TW_BY_OUTAGE);
     assert_i64_equal(redis_server_get(&server, "acl:s:k"), 2);
@@ -357,7 +357,7 @@ static void stopping_ends_calls_that_wait(void **state) {
     struct strict strict;
     struct caller callers[12];
     pthread_t threads[12];
-    strict_begin(&strict, 30000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 30000, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 1000, TW_OK);
     redis_server_pause(&strict.server);
     for (int i = 0; i < 12; i++) {
@@ -393,7 +393,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     tw_verdict verdict;
     bool first;
     char token[TW_TOKEN_SIZE];
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_enter(strict.engine);
     assert_status(tw_acquire(strict.family, tw_str("k"), 1, 10, &verdict), TW_ERR_MODE);
     assert_int_equal(verdict.allowed, 0);
@@ -401,7 +401,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     assert_status(tw_once(strict.family, tw_str("k"), &first), TW_ERR_MODE);
     tw_leave(strict.engine);
     quick_options(&options, strict.server.url);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     assert_status(tw_open(&options, &driven), TW_OK);
     tw_family_options family_options = strict_options("s");
     tw_family *family = strict_family(driven, &family_options);
@@ -409,7 +409,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     assert_status(tw_lock(family, tw_str("k"), 10, token, NULL), TW_ERR_MODE);
     (void)tw_close(driven, 100);
     family_options.name = "hooked";
-    family_options.window = TW_ALIGNED;
+    family_options.window = TW_WINDOW_ALIGNED;
     family_options.window_ms = TW_HOUR;
     family_options.on_window_closed = on_closed;
     family = strict_family(strict.engine, &family_options);
@@ -422,7 +422,7 @@ static void nobody_waits_where_one_may_not(void **state) {
 static void a_forked_child_asks_for_itself(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(strict.family, "k", 1, 10, TW_OK);
     fflush(NULL);
     pid_t child = fork();
@@ -444,7 +444,7 @@ static void a_forked_child_asks_for_itself(void **state) {
 static void an_idle_connection_may_be_closed(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     for (int i = 0; i < 3; i++) {
         assert_i64_equal(strict_take(strict.family, "k", 1, 10, TW_OK).used, i + 1);
         proxy_cut_all(strict.proxy);

@@ -14,7 +14,7 @@ __extension__ typedef __int128 wide;
 
 static tw_family_options paced_options(const char *name, int64_t window_ms, uint32_t on_outage) {
     tw_family_options options = strict_options(name);
-    options.window = TW_ALIGNED;
+    options.window = TW_WINDOW_ALIGNED;
     options.window_ms = window_ms;
     options.limit_shape = TW_SHAPE_GCRA;
     options.on_outage = on_outage;
@@ -54,7 +54,7 @@ static wide moment_of(struct redis_server *server, int64_t limit) {
 static void a_rate_and_a_burst_are_decided_by_redis(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = paced_family(strict.engine, YEAR, 10, TW_OUTAGE_LOCAL);
     tw_verdict verdict = strict_take(family, "k", 7, 73, TW_OK);
     assert_i64_equal(verdict.used, 7);
@@ -85,7 +85,7 @@ static void odd_calls_have_an_answer(void **state) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
     assert_i64_equal(strict_take(family, "k", 11, 10, TW_DENIED).retry_after_ms, -1);
     assert_i64_equal(strict_take(family, "k", 1, 0, TW_DENIED).retry_after_ms, -1);
@@ -107,7 +107,7 @@ static void odd_calls_have_an_answer(void **state) {
     assert_status(tw_add(family, tw_str("k"), 1, NULL), TW_ERR_MODE);
     assert_status(tw_get(family, tw_str("k"), NULL), TW_ERR_MODE);
     assert_status(tw_once(family, tw_str("k"), NULL), TW_ERR_MODE);
-    assert_status(tw_fetch(family, &claim.key, 1, NULL, 1000), TW_ERR_MODE);
+    assert_status(tw_fetch(family, &claim.key, 1, 1000, NULL), TW_ERR_MODE);
     assert_status(tw_flush(strict.engine, 2000), TW_OK);
     strict_end(&strict);
 }
@@ -116,7 +116,7 @@ static void odd_calls_have_an_answer(void **state) {
 static void another_limit_finds_the_same_part_full(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_LOCAL);
     (void)strict_take(family, "k", 5, 10, TW_OK);
     assert_i64_equal(strict_take(family, "k", 0, 20, TW_OK).used, 10);
@@ -140,7 +140,7 @@ static void some_are_taken_and_the_rest_comes_back(void **state) {
     struct strict strict;
     tw_verdict verdict;
     int64_t taken = -1;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = paced_family(strict.engine, YEAR, 10, TW_OUTAGE_LOCAL);
     assert_status(tw_acquire_some(family, tw_str("k"), 7, 50, &taken, &verdict), TW_OK);
     assert_i64_equal(taken, 7);
@@ -151,7 +151,7 @@ static void some_are_taken_and_the_rest_comes_back(void **state) {
     assert_status(tw_acquire_some(family, tw_str("k"), 20, 50, &taken, &verdict), TW_DENIED);
     assert_i64_equal(taken, 0);
     assert_true(verdict.retry_after_ms > YEAR / 50 - TW_MINUTE && verdict.retry_after_ms <= YEAR / 50);
-    tw_family_options options = paced_options("quick", TW_SECOND, TW_OUTAGE_CLOSED);
+    tw_family_options options = paced_options("quick", TW_SECOND, TW_OUTAGE_FAIL_CLOSED);
     options.burst = 1;
     tw_family *quick = strict_family(strict.engine, &options);
     (void)strict_take(quick, "k", 1, 10, TW_OK);
@@ -170,7 +170,7 @@ static void a_shadow_lets_all_through(void **state) {
     (void)state;
     struct strict strict;
     tw_verdict verdict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family_options options = paced_options("p", YEAR, TW_OUTAGE_LOCAL);
     options.shadow = true;
     tw_family *family = strict_family(strict.engine, &options);
@@ -220,7 +220,7 @@ static int64_t take_in_a_process(const char *url, uint64_t seed, int64_t limit, 
     quick_options(&options, url);
     options.redis_timeout_ms = 60000;
     if (tw_open(&options, &engine) != TW_OK) return INT64_MIN;
-    tw_family_options wanted = paced_options("p", TW_HOUR, TW_OUTAGE_CLOSED);
+    tw_family_options wanted = paced_options("p", TW_HOUR, TW_OUTAGE_FAIL_CLOSED);
     wanted.redis_key = "p:%k:%Y%m%d%H%M%S";
     wanted.burst = burst;
     tw_family *family = NULL; /* no assertion in a child: it would go on with the parent's tests */
@@ -264,7 +264,7 @@ static void processes_together_get_the_burst_and_the_rate(void **state) {
     quick_options(&options, server.url);
     options.redis_timeout_ms = 60000;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = paced_family(engine, TW_HOUR, burst, TW_OUTAGE_CLOSED);
+    tw_family *family = paced_family(engine, TW_HOUR, burst, TW_OUTAGE_FAIL_CLOSED);
     int64_t begin_us = redis_us(&server), total = first;
     (void)strict_take(family, "k", first, limit,
                       TW_OK); /* so that it never runs out meanwhile, for a hundred seconds */
@@ -300,8 +300,8 @@ static void a_lost_reply_is_charged_once(void **state) {
                                               PROXY_RESET,        PROXY_GARBAGE,      PROXY_TWICE,
                                               PROXY_DROP_REQUEST, PROXY_LOSE_REQUEST, PROXY_HOLD};
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
-    tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
     (void)strict_take(family, "k", 1, 1000, TW_OK);
     wide first = moment_of(&strict.server, 1000);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -328,11 +328,11 @@ static bool is_settled(void *ctx) {
 /* Goal: a call of unknown outcome is charged once in the end where it was admitted here, and not at all where it was denied. */
 static void a_call_of_unknown_outcome_is_settled(void **state) {
     (void)state;
-    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED};
+    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
     for (size_t i = 0; i < 3; i++) {
         struct strict strict;
-        bool closed = policies[i] == TW_OUTAGE_CLOSED;
-        strict_begin(&strict, 200, TW_OUTAGE_CLOSED);
+        bool closed = policies[i] == TW_OUTAGE_FAIL_CLOSED;
+        strict_begin(&strict, 200, TW_OUTAGE_FAIL_CLOSED);
         tw_family *family = paced_family(strict.engine, YEAR, 0, policies[i]);
         (void)strict_take(family, "k", 1, 1000, TW_OK);
         strict_order(&strict, PROXY_LOSE_REPLY, 20); /* executed, and nobody hears of it until the deadline */
@@ -378,8 +378,8 @@ static void what_was_admitted_is_what_is_charged(void **state) {
     pthread_t threads[4];
     struct hammer hammers[4];
     _Atomic int64_t admitted = 0;
-    strict_begin(&strict, 40, TW_OUTAGE_CLOSED);
-    tw_family *family = paced_family(strict.engine, YEAR, 500, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 40, TW_OUTAGE_FAIL_CLOSED);
+    tw_family *family = paced_family(strict.engine, YEAR, 500, TW_OUTAGE_FAIL_CLOSED);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) proxy_chance(strict.proxy, faults[i], 400);
     for (int i = 0; i < 4; i++) {
         hammers[i] = (struct hammer){.family = family,
@@ -437,7 +437,8 @@ static int64_t call_without_redis(tw_family *family) {
 static void a_dead_redis_is_an_outage(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
-    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_OPEN, TW_OUTAGE_CLOSED, TW_OUTAGE_CLOSED};
+    static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED,
+                                        TW_OUTAGE_FAIL_CLOSED};
     static const uint32_t graces_ms[] = {0, 0, 0, 86400000}; /* within it: as LOCAL */
     static const int64_t admitted[] = {6, 40, 0, 6}, some[] = {10, 25, 0, 10}, used[] = {10, 10, 4, 10};
     for (size_t i = 0; i < 4; i++) {
@@ -458,8 +459,8 @@ static void a_dead_redis_is_an_outage(void **state) {
         assert_i64_equal(call_without_redis(family), admitted[i]);
         (void)tw_acquire_some(family, tw_str("new"), 25, 10, &taken, NULL);
         assert_i64_equal(taken, some[i]);
-        tw_verdict verdict = strict_take(family, "k", 11, 10, policies[i] == TW_OUTAGE_OPEN ? TW_OK : TW_DENIED);
-        assert_i64_equal(verdict.retry_after_ms, policies[i] == TW_OUTAGE_OPEN ? 0 : -1);
+        tw_verdict verdict = strict_take(family, "k", 11, 10, policies[i] == TW_OUTAGE_FAIL_OPEN ? TW_OK : TW_DENIED);
+        assert_i64_equal(verdict.retry_after_ms, policies[i] == TW_OUTAGE_FAIL_OPEN ? 0 : -1);
         redis_server_restart(&server);
         await_redis(family);
         verdict = strict_take(family, "k", 0, 10, TW_OK);
@@ -482,7 +483,7 @@ static void a_dead_redis_is_an_outage(void **state) {
 static void what_is_told_after_an_outage_counts_once(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
     tw_family *family = paced_family(strict.engine, TW_HOUR, 0, TW_OUTAGE_LOCAL);
     redis_server_ask(&strict.server, "SET", CALLS, "x", NULL); /* so Redis refuses the question */
     assert_int_equal(strict_take(family, "k", 500, 1000, TW_OK).decided_by, TW_BY_OUTAGE);
@@ -507,8 +508,8 @@ static void what_is_told_after_an_outage_counts_once(void **state) {
 static void a_key_of_another_kind_is_refused_alone(void **state) {
     (void)state;
     struct strict strict;
-    strict_begin(&strict, 1000, TW_OUTAGE_CLOSED);
-    tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_CLOSED);
+    strict_begin(&strict, 1000, TW_OUTAGE_FAIL_CLOSED);
+    tw_family *family = paced_family(strict.engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
     redis_server_ask(&strict.server, "SET", BUCKET, "often", NULL);
     tw_verdict verdict = strict_take(family, "k", 1, 10, TW_DENIED);
     assert_int_equal(verdict.decided_by, TW_BY_OUTAGE);
@@ -545,7 +546,7 @@ static void the_permissions_of_the_manual_suffice(void **state) {
     quick_options(&options, url);
     options.redis_prefix = "acl:";
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family *family = paced_family(engine, YEAR, 0, TW_OUTAGE_CLOSED);
+    tw_family *family = paced_family(engine, YEAR, 0, TW_OUTAGE_FAIL_CLOSED);
     assert_int_equal(strict_take(family, "k", 1, 2, TW_OK).decided_by, TW_BY_REDIS);
     redis_server_ask(&server, "ACL", "SETUSER", "tally", "-set", NULL);
     assert_int_equal(strict_take(family, "k", 1, 2, TW_DENIED).decided_by, TW_BY_OUTAGE);
@@ -570,11 +571,12 @@ static void what_it_does_not_go_with_is_refused(void **state) {
             uint32_t mode, window, on_outage;
             const char *field; /* NULL: it is taken */
         } cases[] = {
-            {TW_LIMIT_STRICT, TW_ALIGNED, TW_OUTAGE_OPEN, merge == TW_MERGE_SCRIPT ? NULL : "limit_mode:"},
-            {TW_LIMIT_SOFT, TW_ALIGNED, TW_OUTAGE_LOCAL, "limit_shape:"},
-            {TW_LIMIT_HARD, TW_ALIGNED, TW_OUTAGE_LOCAL, "limit_shape:"},
-            {TW_LIMIT_STRICT, TW_CALENDAR_DAY, TW_OUTAGE_LOCAL, "limit_"},
-            {TW_LIMIT_STRICT, TW_ALIGNED, TW_OUTAGE_SHARE, merge == TW_MERGE_SCRIPT ? "on_outage:" : "limit_mode:"},
+            {TW_LIMIT_STRICT, TW_WINDOW_ALIGNED, TW_OUTAGE_FAIL_OPEN, merge == TW_MERGE_SCRIPT ? NULL : "limit_mode:"},
+            {TW_LIMIT_SOFT, TW_WINDOW_ALIGNED, TW_OUTAGE_LOCAL, "limit_shape:"},
+            {TW_LIMIT_HARD, TW_WINDOW_ALIGNED, TW_OUTAGE_LOCAL, "limit_shape:"},
+            {TW_LIMIT_STRICT, TW_WINDOW_DAY, TW_OUTAGE_LOCAL, "limit_"},
+            {TW_LIMIT_STRICT, TW_WINDOW_ALIGNED, TW_OUTAGE_SHARE,
+             merge == TW_MERGE_SCRIPT ? "on_outage:" : "limit_mode:"},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             char error[200] = "";

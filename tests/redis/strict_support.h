@@ -17,7 +17,7 @@ static inline tw_family_options strict_options(const char *name) {
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = TW_FOREVER;
+    options.window = TW_WINDOW_FOREVER;
     options.limit_mode = TW_LIMIT_STRICT;
     return options;
 }

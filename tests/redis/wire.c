@@ -86,7 +86,7 @@ static void cut_at_every_byte(enum proxy_fault fault) {
     for (int i = 0; i < LANES; i++) {
         lanes[i].proxy = proxy_start(&server, test_seed() + (uint64_t)i);
         lanes[i].engine = quick_engine(proxy_url(lanes[i].proxy), NULL);
-        lanes[i].family = family_of(lanes[i].engine, "f", TW_FOREVER, 0);
+        lanes[i].family = family_of(lanes[i].engine, "f", TW_WINDOW_FOREVER, 0);
     }
     lanes_add(lanes, "k");
     lanes_add(lanes, "k"); /* known to both by now: such a batch is what is cut */

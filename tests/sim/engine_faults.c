@@ -72,7 +72,7 @@ static void node_make(int index) {
     tw_options_init(&options);
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 20;
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.memory_bytes_max = 8 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &sim.world;
@@ -81,9 +81,9 @@ static void node_make(int index) {
     assert_status(twi_open_with(&options, &world_transport, &sim.world.nodes[index],
                                 sim.seed * 31 + (uint64_t)index + 1, &node->engine),
                   TW_OK);
-    node->forever = open_family(node->engine, "e", TW_FOREVER, 0, 0);
-    node->hours = open_family(node->engine, "h", TW_ALIGNED, TW_HOUR, 0);
-    node->seconds = open_family(node->engine, "s", TW_ALIGNED, TW_SECOND, 4000); /* an outage may outlast it */
+    node->forever = open_family(node->engine, "e", TW_WINDOW_FOREVER, 0, 0);
+    node->hours = open_family(node->engine, "h", TW_WINDOW_ALIGNED, TW_HOUR, 0);
+    node->seconds = open_family(node->engine, "s", TW_WINDOW_ALIGNED, TW_SECOND, 4000); /* an outage may outlast it */
 }
 
 static void check_node(int index) {

@@ -25,14 +25,14 @@ static void rig_open(struct rig *rig) {
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 100;
     options.redis_timeout_ms = 1000;
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.memory_bytes_max = 8 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &world;
     assert_status(twi_open_with(&options, &world_transport, &world.nodes[0], seed + 1, &rig->engine), TW_OK);
     tw_family_options_init(&family);
     family.name = "r";
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     assert_status(tw_family_open(rig->engine, &family, &rig->family), TW_OK);
 }
 

@@ -36,8 +36,8 @@ static void field_open(uint64_t keys_max) {
     tw_family_options family;
     tw_family_options_init(&family);
     family.name = "aged";
-    family.window = TW_FOREVER;
-    family.on_full = TW_FULL_EVICT_IDLE;
+    family.window = TW_WINDOW_FOREVER;
+    family.on_full = TW_ON_FULL_EVICT_IDLE;
     family.idle_ms = IDLE_MS;
     family.keys_max = field.keys_max = keys_max;
     field.family = stress_family(field.engine, &family);

@@ -20,7 +20,7 @@ static void field_open(struct field *field, const tw_family_options *given, uint
     tw_family_options_init(&family);
     if (given != NULL) family = *given;
     family.name = "field";
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     family.window_ms = 0;
     family.keys_expected = test_seed() % 2 == 0 ? 0 : 5000;
     field->engine = stress_open(&options);
@@ -183,7 +183,7 @@ static void check_bound(uint32_t on_full, uint64_t keys_max, uint64_t memory_byt
     assert_status(tw_each(field.family, TW_NOW, tally_count, &tally), TW_OK);
     assert_i64_equal(tally.sum, added);
     assert_i64_equal(tally.overflow, over);
-    assert_true(over == 0 || on_full == TW_FULL_OVERFLOW);
+    assert_true(over == 0 || on_full == TW_ON_FULL_OVERFLOW);
     if (keys_max != 0) assert_i64_equal(tally.counters, keys_max);
     tw_stats stats;
     assert_status(tw_stats_read(field.engine, &stats), TW_OK);
@@ -197,10 +197,10 @@ static void check_bound(uint32_t on_full, uint64_t keys_max, uint64_t memory_byt
 /* Goal: a full family answers by its policy, keeps to its bound and the books stay right (P6). */
 static void full_families_keep_their_books(void **state) {
     (void)state;
-    check_bound(TW_FULL_OVERFLOW, 1000, UINT64_C(64) << 20);
-    check_bound(TW_FULL_REJECT, 1000, UINT64_C(64) << 20);
-    check_bound(TW_FULL_OVERFLOW, 0, UINT64_C(1) << 20);
-    check_bound(TW_FULL_REJECT, 0, UINT64_C(1) << 20);
+    check_bound(TW_ON_FULL_OVERFLOW, 1000, UINT64_C(64) << 20);
+    check_bound(TW_ON_FULL_REJECT, 1000, UINT64_C(64) << 20);
+    check_bound(TW_ON_FULL_OVERFLOW, 0, UINT64_C(1) << 20);
+    check_bound(TW_ON_FULL_REJECT, 0, UINT64_C(1) << 20);
 }
 
 /* ---- (e) readers ------------------------------------------------------------------------------------------------------ */

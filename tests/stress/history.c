@@ -119,7 +119,7 @@ static void add_some(struct member *member, tw_pin *pin) {
     case 2:
         for (uint32_t i = 0; i < MANY; i++)
             moments[i] = fake_clock_wall_ms(&field.clock) - (int64_t)test_prng_below(&member->prng, 9000);
-        (void)tw_add_many_at(field.family, keys, NULL, moments, MANY, each);
+        (void)tw_add_many_at(field.family, keys, NULL, MANY, moments, NULL, each);
         for (uint32_t i = 0; i < MANY; i++) {
             expect(each[i] == TW_OK || each[i] == TW_ERR_LATE);
             if (each[i] == TW_OK) member->sum++;

@@ -174,7 +174,7 @@ static int64_t fetch_striped(void) {
         for (int round = 0; round < 3; round++) {
             tw_reading reading;
             fake_clock_advance_ms(&field.clock, 10);
-            assert_status(tw_fetch(field.family, &key, 1, &total, 100000), TW_OK);
+            assert_status(tw_fetch(field.family, &key, 1, 100000, &total), TW_OK);
             assert_status(tw_get(field.family, key, &view), TW_OK);
             assert_i64_equal(total, view);
             assert_status(tw_read(field.family, key, &reading), TW_OK);
@@ -282,7 +282,7 @@ static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) 
         assert_status(tw_open(&options, &engine), TW_OK);
         tw_family_options_init(&family_options);
         family_options.name = "sale";
-        family_options.window = TW_FOREVER;
+        family_options.window = TW_WINDOW_FOREVER;
         tw_family *family;
         assert_status(tw_family_open(engine, &family_options, &family), TW_OK);
         for (int t = 0; t < 8; t++) {

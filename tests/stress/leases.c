@@ -51,7 +51,7 @@ static void rig_open(struct rig *rig) {
     fake_driver_reset(INT64_C(1700000000000), TW_HOUR);
     tw_options options;
     tw_options_init(&options);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     options.memory_bytes_max = 16 << 20;
     fake_clock_install(&rig->clock, &options);
     fake_driver_install(&options);
@@ -59,7 +59,7 @@ static void rig_open(struct rig *rig) {
     tw_family_options family;
     tw_family_options_init(&family);
     family.name = "sale";
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     family.limit_mode = TW_LIMIT_HARD;
     assert_status(tw_family_open(rig->engine, &family, &rig->family), TW_OK);
 }

@@ -72,7 +72,7 @@ static void field_open(void) {
     field.synced = stress_family(field.synced_engine, &family);
     tw_family_options_init(&family);
     family.name = "limits";
-    family.window = TW_FOREVER;
+    family.window = TW_WINDOW_FOREVER;
     field.limits = stress_family(field.local_engine, &family);
     fake_driver.return_percent = 15;
     fake_driver.hold_percent = 25;
@@ -121,7 +121,7 @@ static void count_events(struct member *member) {
         if (count == 1)
             each[0] = tw_add_at(field.synced, keys[0], deltas[0], at_ms[0], NULL);
         else
-            (void)tw_add_many_at(field.synced, keys, deltas, at_ms, count, each);
+            (void)tw_add_many_at(field.synced, keys, deltas, count, at_ms, NULL, each);
         for (size_t i = 0; i < count; i++) note_event(at_ms[i], numbers[i], deltas[i], each[i]);
         if (round % 32 == 0) test_sleep_ms(1); /* so that the driver keeps up and windows drain */
     }

@@ -52,8 +52,8 @@ static const char *name_of(uint32_t number) {
 }
 
 static tw_family_options ageing_options(uint64_t keys_max) {
-    tw_family_options options = rig_options("aged", TW_FOREVER, 0);
-    options.on_full = TW_FULL_EVICT_IDLE;
+    tw_family_options options = rig_options("aged", TW_WINDOW_FOREVER, 0);
+    options.on_full = TW_ON_FULL_EVICT_IDLE;
     options.idle_ms = IDLE_MS;
     options.keys_max = keys_max;
     return options;
@@ -97,14 +97,14 @@ static void what_cannot_age_is_refused_by_name(void **state) {
         uint64_t keys_max;
         const char *field;
     } cases[] = {
-        {TW_ALIGNED, TW_FULL_EVICT_IDLE, 0, 0, 0, "on_full: "},
-        {TW_FROM_FIRST, TW_FULL_EVICT_IDLE, 0, 0, 0, "on_full: "},
-        {TW_FOREVER, 3, 0, 0, 0, "on_full: "},
-        {TW_FOREVER, TW_FULL_OVERFLOW, 0, 500, 0, "idle_ms: "},
-        {TW_FOREVER, TW_FULL_EVICT_IDLE, 0, 99, 0, "idle_ms: "},
-        {TW_FOREVER, TW_FULL_EVICT_IDLE, 0, -5, 0, "idle_ms: "},
-        {TW_FOREVER, TW_FULL_EVICT_IDLE, 0, INT64_MAX, 0, "idle_ms: "},
-        {TW_FOREVER, TW_FULL_EVICT_IDLE, 0, 0, 1, "keys_max: "},
+        {TW_WINDOW_ALIGNED, TW_ON_FULL_EVICT_IDLE, 0, 0, 0, "on_full: "},
+        {TW_WINDOW_FROM_FIRST, TW_ON_FULL_EVICT_IDLE, 0, 0, 0, "on_full: "},
+        {TW_WINDOW_FOREVER, 3, 0, 0, 0, "on_full: "},
+        {TW_WINDOW_FOREVER, TW_ON_FULL_OVERFLOW, 0, 500, 0, "idle_ms: "},
+        {TW_WINDOW_FOREVER, TW_ON_FULL_EVICT_IDLE, 0, 99, 0, "idle_ms: "},
+        {TW_WINDOW_FOREVER, TW_ON_FULL_EVICT_IDLE, 0, -5, 0, "idle_ms: "},
+        {TW_WINDOW_FOREVER, TW_ON_FULL_EVICT_IDLE, 0, INT64_MAX, 0, "idle_ms: "},
+        {TW_WINDOW_FOREVER, TW_ON_FULL_EVICT_IDLE, 0, 0, 1, "keys_max: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char error[256] = "";
@@ -140,12 +140,12 @@ static void a_family_neither_begins_nor_ends_to_age(void **state) {
     assert_status(tw_family_set(family, &options), TW_OK);
     assert_i64_equal(twi_load_relaxed(&family->quota.keys_max), 10);
     assert_i64_equal(twi_load_relaxed(&family->idle_ms), 5000);
-    options.on_full = TW_FULL_REJECT;
+    options.on_full = TW_ON_FULL_REJECT;
     options.idle_ms = 0;
     assert_status(tw_family_set(family, &options), TW_ERR_OPTIONS);
-    options = rig_options("plain", TW_FOREVER, 0);
+    options = rig_options("plain", TW_WINDOW_FOREVER, 0);
     tw_family *plain = rig_family_of(&rig, &options);
-    options.on_full = TW_FULL_EVICT_IDLE;
+    options.on_full = TW_ON_FULL_EVICT_IDLE;
     assert_status(tw_family_set(plain, &options), TW_ERR_OPTIONS);
     hand_close(&rig);
 }

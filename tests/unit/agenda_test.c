@@ -12,7 +12,7 @@ static struct rig rig;
 static tw_family *family_number(int number) {
     char name[16];
     (void)snprintf(name, sizeof name, "f%d", number);
-    return rig_family(&rig, name, TW_ALIGNED, TW_MINUTE);
+    return rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_MINUTE);
 }
 
 /* What is due now, entered again at once. */
@@ -127,7 +127,7 @@ static void families_beyond_the_bound_are_refused(void **state) {
     for (; status == TW_OK && opened < 2000; opened += status == TW_OK) {
         char name[16];
         (void)snprintf(name, sizeof name, "f%d", opened);
-        tw_family_options options = rig_options(name, TW_ALIGNED, TW_MINUTE);
+        tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_MINUTE);
         tw_family *family;
         status = tw_family_open(small.engine, &options, &family);
     }

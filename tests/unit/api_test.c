@@ -19,7 +19,7 @@ static void keys_of_every_size_are_kept_whole(void **state) {
     (void)state;
     const size_t sizes[] = {1,  7,  8,  9,  15,  16,  17,  31,  32,   33,   63,  64,
                             65, 95, 96, 97, 224, 225, 480, 481, 1022, 1023, 1024};
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     unsigned char key[TW_KEY_SIZE_MAX];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(key, 'x', sizeof key);
@@ -41,7 +41,7 @@ static void keys_of_every_size_are_kept_whole(void **state) {
 
 static void keys_are_bytes_of_any_value(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     const tw_key keys[] = {tw_bytes("", 1),     tw_bytes("\0", 2),   tw_bytes("\r\n", 2),    tw_bytes("\xff\xff", 2),
                            tw_bytes("a\0b", 3), tw_bytes("a\0c", 3), tw_bytes("\xc3\x28", 2)};
     size_t count = sizeof keys / sizeof *keys;
@@ -56,7 +56,7 @@ static void keys_are_bytes_of_any_value(void **state) {
 
 static void keys_that_are_none_are_refused_by_every_call(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     static unsigned char longest[TW_KEY_SIZE_MAX + 1];
     const tw_key keys[] = {tw_bytes("", 0), tw_bytes(NULL, 0), tw_bytes(NULL, 5), tw_bytes(longest, sizeof longest),
                            tw_bytes(longest, SIZE_MAX)};
@@ -87,7 +87,7 @@ static void keys_that_are_none_are_refused_by_every_call(void **state) {
 
 static void deltas_reach_two_to_the_53_and_no_further(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_i64_equal(rig_add(family, "a", TW_DELTA_MAX), TW_DELTA_MAX);
     assert_i64_equal(rig_add(family, "b", -TW_DELTA_MAX), -TW_DELTA_MAX);
     const int64_t wrong[] = {TW_DELTA_MAX + 1, -TW_DELTA_MAX - 1, INT64_MAX, INT64_MIN};
@@ -104,7 +104,7 @@ static void deltas_reach_two_to_the_53_and_no_further(void **state) {
  * Method: 256 of the largest deltas, then what is left, unit by unit. */
 static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     for (int64_t sign = -1; sign <= 1; sign += 2) {
         const char *key = sign < 0 ? "least" : "most";
         int64_t value = 0;
@@ -128,7 +128,7 @@ static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
 
 static void trap_e3_negative_counts_are_counts(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t sum = 0;
     for (int i = 0; i < 1000; i++) {
         int64_t delta = i % 2 == 0 ? -1 : -i;
@@ -142,7 +142,7 @@ static void trap_e3_negative_counts_are_counts(void **state) {
 
 static void counts_belong_to_the_window_of_the_clock(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     rig_add(family, "a", 1);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE - 1);
     assert_i64_equal(rig_add(family, "a", 1), 2);
@@ -158,7 +158,7 @@ static void counts_belong_to_the_window_of_the_clock(void **state) {
 
 static void event_times_land_in_their_own_window_or_are_refused(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = 30000;
     options.earliness_ms = 2 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
@@ -180,7 +180,7 @@ static void event_times_land_in_their_own_window_or_are_refused(void **state) {
 /* Goal: E29. A time far ahead or outside of all calendars rolls nothing over. */
 static void trap_e29_a_time_far_ahead_moves_nothing(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 1);
     assert_status(tw_add_at(family, tw_str("a"), 1, INT64_C(4070908800000), NULL), TW_ERR_EARLY); /* 2099 */
     const int64_t none[] = {INT64_MIN, INT64_MIN + 1, INT64_MAX, INT64_MAX - 1, INT64_C(253402300800000)};
@@ -195,8 +195,8 @@ static void trap_e29_a_time_far_ahead_moves_nothing(void **state) {
 
 static void windows_without_starts_know_no_event_times(void **state) {
     (void)state;
-    tw_family *families[] = {rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE),
-                             rig_family(&rig, "ever", TW_FOREVER, 0)};
+    tw_family *families[] = {rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE),
+                             rig_family(&rig, "ever", TW_WINDOW_FOREVER, 0)};
     for (size_t i = 0; i < 2; i++) {
         int64_t value = 77;
         tw_key key = tw_str("a");
@@ -204,7 +204,7 @@ static void windows_without_starts_know_no_event_times(void **state) {
         int64_t at = RIG_START_MS;
         assert_status(tw_add_at(families[i], key, 1, at, &value), TW_ERR_MODE);
         assert_status(tw_get_at(families[i], key, at, &value), TW_ERR_MODE);
-        assert_status(tw_add_many_at(families[i], &key, NULL, &at, 1, &each), TW_ERR_MODE);
+        assert_status(tw_add_many_at(families[i], &key, NULL, 1, &at, NULL, &each), TW_ERR_MODE);
         assert_status(each, TW_ERR_MODE);
         assert_i64_equal(value, 77);
     }
@@ -215,7 +215,7 @@ static void windows_without_starts_know_no_event_times(void **state) {
 
 static void a_key_of_a_from_first_family_lives_its_length_to_the_millisecond(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     for (int64_t at = 0; at < 3 * TW_MINUTE; at += 7777) {
         int64_t born = rig_now(&rig);
         assert_i64_equal(rig_add(family, "a", 1), 1);
@@ -233,7 +233,7 @@ static void a_key_of_a_from_first_family_lives_its_length_to_the_millisecond(voi
 
 static void an_endless_family_forgets_nothing(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     rig_add(family, "a", 1);
     for (int i = 0; i < 100; i++) rig_pass(&rig, 30 * TW_DAY);
     assert_i64_equal(rig_add(family, "a", 1), 2);
@@ -245,7 +245,7 @@ static void an_endless_family_forgets_nothing(void **state) {
 
 static void many_adds_are_answered_each_by_itself(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 2;
     tw_family *family = rig_family_of(&rig, &options);
     const tw_key keys[] = {tw_str("a"), tw_str(""), tw_str("b"), tw_str("a"), tw_str("c"), tw_str("b")};
@@ -266,7 +266,7 @@ static void many_adds_are_answered_each_by_itself(void **state) {
     assert_status(tw_add_many(family, again, NULL, 0, NULL, NULL), TW_OK);
     assert_status(tw_add_many(family, NULL, NULL, 0, NULL, NULL), TW_OK);
     const int64_t times[] = {RIG_START_MS, RIG_START_MS - TW_HOUR, RIG_START_MS + 5 * TW_MINUTE};
-    assert_status(tw_add_many_at(family, again, NULL, times, 3, each), TW_ERR_EARLY);
+    assert_status(tw_add_many_at(family, again, NULL, 3, times, NULL, each), TW_ERR_EARLY);
     assert_status(each[0], TW_OK);
     assert_status(each[1], TW_ERR_LATE);
     assert_status(each[2], TW_ERR_EARLY);
@@ -275,7 +275,7 @@ static void many_adds_are_answered_each_by_itself(void **state) {
 
 static void a_batch_of_any_length_counts_as_single_adds_do(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     enum { COUNT = 1000 };
     static char text[COUNT][16];
     static tw_key keys[COUNT];
@@ -290,17 +290,41 @@ static void a_batch_of_any_length_counts_as_single_adds_do(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), COUNT);
 }
 
+static void a_batch_by_event_time_answers_views_too(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    enum { COUNT = 100 };
+    tw_key keys[COUNT];
+    int64_t views[COUNT], times[COUNT], deltas[COUNT];
+    tw_status each[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        keys[i] = tw_str(i % 3 == 0 ? "a" : "b");
+        times[i] = RIG_START_MS + (i % 2 == 0 ? 0 : TW_MINUTE);
+        deltas[i] = (int64_t)i + 1;
+        views[i] = -77;
+    }
+    times[50] = RIG_START_MS - TW_HOUR; /* too late: its view stays as it is */
+    assert_status(tw_add_many_at(family, keys, deltas, COUNT, times, views, each), TW_ERR_LATE);
+    for (size_t i = 0; i < COUNT; i++) {
+        int64_t sum = 0;
+        for (size_t j = 0; j <= i; j++)
+            if (j != 50 && (j % 3 == 0) == (i % 3 == 0) && times[j] == times[i]) sum += deltas[j];
+        assert_status(each[i], i == 50 ? TW_ERR_LATE : TW_OK);
+        assert_i64_equal(views[i], i == 50 ? -77 : sum);
+    }
+}
+
 /* ---- out-parameters ------------------------------------------------------------------------------------------------------------ */
 
 static void every_out_parameter_may_be_missing(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_key key = tw_str("a");
     int64_t at = RIG_START_MS;
     assert_status(tw_add(family, key, 1, NULL), TW_OK);
     assert_status(tw_add_at(family, key, 1, at, NULL), TW_OK);
     assert_status(tw_add_many(family, &key, NULL, 1, NULL, NULL), TW_OK);
-    assert_status(tw_add_many_at(family, &key, NULL, &at, 1, NULL), TW_OK);
+    assert_status(tw_add_many_at(family, &key, NULL, 1, &at, NULL, NULL), TW_OK);
     assert_status(tw_get(family, key, NULL), TW_OK);
     assert_status(tw_get_at(family, key, at, NULL), TW_OK);
     assert_status(tw_read(family, key, NULL), TW_OK);
@@ -314,7 +338,7 @@ static void every_out_parameter_may_be_missing(void **state) {
 
 static void reset_takes_away_what_it_answers(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t last = 77;
     assert_status(tw_reset(family, tw_str("a"), &last), TW_OK);
     assert_i64_equal(last, 0);
@@ -327,7 +351,7 @@ static void reset_takes_away_what_it_answers(void **state) {
 
 static void a_reading_without_redis_is_exact_and_known(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", -3);
     tw_reading reading;
     memset(&reading, 0x55, sizeof reading);
@@ -373,7 +397,7 @@ static void trap_e33_a_walk_sees_each_key_once_while_the_table_grows(void **stat
     static struct adding_visit visit;
     memset(&visit, 0, sizeof visit);
     visit.limit = 1000000;
-    visit.family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    visit.family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int i = 0; i < 1000; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -388,7 +412,7 @@ static void a_walk_stops_when_the_visitor_says_so(void **state) {
     (void)state;
     static struct adding_visit visit;
     memset(&visit, 0, sizeof visit);
-    visit.family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    visit.family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int i = 0; i < 1000; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -414,8 +438,9 @@ static bool check_fields(void *ctx, const tw_count *count) {
 
 static void a_count_names_its_window(void **state) {
     (void)state;
-    tw_family *hour = rig_family(&rig, "hour", TW_ALIGNED, TW_HOUR), *ever = rig_family(&rig, "ever", TW_FOREVER, 0);
-    tw_family *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *hour = rig_family(&rig, "hour", TW_WINDOW_ALIGNED, TW_HOUR),
+              *ever = rig_family(&rig, "ever", TW_WINDOW_FOREVER, 0);
+    tw_family *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 1234);
     rig_add(hour, "a", 3);
     rig_add(ever, "a", 3);
@@ -431,7 +456,7 @@ static void a_count_names_its_window(void **state) {
 
 static void a_walk_over_keys_of_the_longest_kind_sees_all(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     unsigned char key[TW_KEY_SIZE_MAX] = {0};
     for (int i = 0; i < 100; i++) {
         key[1000] = (unsigned char)i;
@@ -442,7 +467,7 @@ static void a_walk_over_keys_of_the_longest_kind_sees_all(void **state) {
 
 static void a_window_that_is_over_is_late_for_readers(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = 3 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
@@ -478,7 +503,7 @@ static bool check_spill(void *ctx, const tw_count *count) {
 /* Goal: without Redis, view and local of the overflow counter are one number, while others add to it. */
 static void the_overflow_counter_is_shown_as_it_was_at_one_moment(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 1;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "known", 1);
@@ -494,9 +519,9 @@ static void the_overflow_counter_is_shown_as_it_was_at_one_moment(void **state) 
 
 static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void **state) {
     (void)state;
-    for (uint32_t on_full = TW_FULL_OVERFLOW; on_full <= TW_FULL_REJECT; on_full++) {
+    for (uint32_t on_full = TW_ON_FULL_OVERFLOW; on_full <= TW_ON_FULL_REJECT; on_full++) {
         tw_family_options options =
-            rig_options(on_full == TW_FULL_REJECT ? "reject" : "overflow", TW_ALIGNED, TW_MINUTE);
+            rig_options(on_full == TW_ON_FULL_REJECT ? "reject" : "overflow", TW_WINDOW_ALIGNED, TW_MINUTE);
         options.keys_max = 50;
         options.on_full = on_full;
         tw_family *family = rig_family_of(&rig, &options);
@@ -507,7 +532,7 @@ static void a_full_family_overflows_or_rejects_and_known_keys_still_count(void *
             tw_status status = tw_add(family, tw_str(key), i, &view);
             if (i < 50) {
                 assert_status(status, TW_OK);
-            } else if (on_full == TW_FULL_REJECT) {
+            } else if (on_full == TW_ON_FULL_REJECT) {
                 assert_status(status, TW_ERR_FULL);
                 assert_i64_equal(view, 49);
             } else {
@@ -537,8 +562,8 @@ static void an_engine_without_memory_counts_on_and_loses_nothing(void **state) {
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
     rig_start(&rig);
-    tw_family *one = rig_family(&rig, "one", TW_ALIGNED, TW_MINUTE),
-              *two = rig_family(&rig, "two", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *one = rig_family(&rig, "one", TW_WINDOW_ALIGNED, TW_MINUTE),
+              *two = rig_family(&rig, "two", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     char key[100];
     int64_t sum = 0, overflowed = 0;
     for (int i = 0; i < 30000; i++) {
@@ -565,9 +590,9 @@ static void an_engine_without_memory_counts_on_and_loses_nothing(void **state) {
 
 static void a_family_keeps_to_its_share_of_memory(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.memory_share = 100000;
-    tw_family *family = rig_family_of(&rig, &options), *other = rig_family(&rig, "other", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family_of(&rig, &options), *other = rig_family(&rig, "other", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t before = test_memory_bytes(rig.engine);
     char key[16];
     int64_t overflowed = 0;
@@ -590,7 +615,7 @@ static void a_family_keeps_to_its_share_of_memory(void **state) {
 
 static void a_stopped_engine_refuses_every_call(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 1);
     assert_status(tw_stop(rig.engine), TW_OK);
     assert_status(tw_stop(rig.engine), TW_OK);
@@ -604,7 +629,7 @@ static void a_stopped_engine_refuses_every_call(void **state) {
     assert_status(tw_add(family, tw_str("new"), 1, &value), TW_ERR_CLOSED);
     assert_status(tw_add_at(family, key, 1, at, &value), TW_ERR_CLOSED);
     assert_status(tw_add_many(family, &key, NULL, 1, &value, NULL), TW_ERR_CLOSED);
-    assert_status(tw_add_many_at(family, &key, NULL, &at, 1, NULL), TW_ERR_CLOSED);
+    assert_status(tw_add_many_at(family, &key, NULL, 1, &at, NULL, NULL), TW_ERR_CLOSED);
     assert_status(tw_get(family, key, &value), TW_ERR_CLOSED);
     assert_status(tw_get_at(family, key, at, &value), TW_ERR_CLOSED);
     assert_status(tw_read(family, key, &reading), TW_ERR_CLOSED);
@@ -614,7 +639,7 @@ static void a_stopped_engine_refuses_every_call(void **state) {
     assert_i64_equal(verdict.allowed, 0);
     assert_status(tw_once(family, key, &first), TW_ERR_CLOSED);
     assert_status(tw_flush(rig.engine, 0), TW_ERR_CLOSED);
-    tw_family_options options = rig_options("g", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("g", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_family *other;
     assert_status(tw_family_open(rig.engine, &options, &other), TW_ERR_CLOSED);
     assert_i64_equal(value, 77);
@@ -624,17 +649,17 @@ static void a_stopped_engine_refuses_every_call(void **state) {
 
 static void waiting_calls_without_redis_say_so(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_key key = tw_str("a");
     int64_t total;
     assert_status(tw_flush(rig.engine, 0), TW_OK);
-    assert_status(tw_fetch(family, &key, 1, &total, 0), TW_ERR_MODE); /* host-driven */
+    assert_status(tw_fetch(family, &key, 1, 0, &total), TW_ERR_MODE); /* host-driven */
     rig_close(&rig);
     rig_init(&rig);
-    rig.options.threads = TW_OWN_THREAD;
+    rig.options.threads = TW_THREADS_OWN;
     rig_start(&rig);
-    family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
-    assert_status(tw_fetch(family, &key, 1, &total, 0), TW_ERR_STORE);
+    family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
+    assert_status(tw_fetch(family, &key, 1, 0, &total), TW_ERR_REDIS);
     assert_status(tw_turn(rig.engine), TW_ERR_MODE);
 }
 
@@ -661,7 +686,7 @@ static void trap_e12_two_threads_that_insert_the_same_keys_share_their_counters(
     for (int round = 0; round < 20; round++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", round);
-        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
         struct adder adders[3];
         for (int i = 0; i < 3; i++) {
             adders[i] = (struct adder){.family = family, .count = 3500};
@@ -692,6 +717,7 @@ int main(void) {
         RIG_TEST(an_endless_family_forgets_nothing),
         RIG_TEST(many_adds_are_answered_each_by_itself),
         RIG_TEST(a_batch_of_any_length_counts_as_single_adds_do),
+        RIG_TEST(a_batch_by_event_time_answers_views_too),
         RIG_TEST(every_out_parameter_may_be_missing),
         RIG_TEST(reset_takes_away_what_it_answers),
         RIG_TEST(a_reading_without_redis_is_exact_and_known),

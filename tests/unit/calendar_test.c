@@ -72,19 +72,19 @@ static struct twi_span twin_span(const struct twi_window_rule *rule, int64_t uni
     struct tm civil = twin_civil(unix_ms, rule->utc_offset_ms);
     int64_t offset = rule->utc_offset_ms, start;
     switch (rule->window) {
-    case TW_CALENDAR_DAY:
+    case TW_WINDOW_DAY:
         return (struct twi_span){twin_day_start(unix_ms, offset, 0, 0), twin_day_start(unix_ms, offset, 1, 0)};
-    case TW_CALENDAR_WEEK: {
+    case TW_WINDOW_WEEK: {
         int since = (civil.tm_wday + 6 - (int)rule->week_start + 7) % 7; /* tm_wday: 0 is Sunday */
         return (struct twi_span){twin_day_start(unix_ms, offset, -since, 0),
                                  twin_day_start(unix_ms, offset, 7 - since, 0)};
     }
-    case TW_CALENDAR_MONTH:
+    case TW_WINDOW_MONTH:
         start = twin_day_start(unix_ms, offset, 0, 1);
         civil.tm_mon++, civil.tm_mday = 1, civil.tm_hour = civil.tm_min = civil.tm_sec = 0;
         return (struct twi_span){start, (int64_t)timegm(&civil) * 1000 - offset};
     default:
-        offset = rule->window == TW_FROM_FIRST ? 0 : offset;
+        offset = rule->window == TW_WINDOW_FROM_FIRST ? 0 : offset;
         start = unix_ms - ((unix_ms + offset) % rule->window_ms + rule->window_ms) % rule->window_ms;
         return (struct twi_span){start, start + rule->window_ms};
     }
@@ -94,7 +94,7 @@ static struct twi_window_rule rule_draw(struct test_prng *prng) {
     const int64_t windows_ms[] = {1000,        7000,   TW_MINUTE,   90000,        TW_HOUR,
                                   6 * TW_HOUR, TW_DAY, 30 * TW_DAY, 3660 * TW_DAY};
     struct twi_window_rule rule = {.window = (uint32_t)test_prng_below(prng, 6)};
-    rule.window = rule.window == TW_FOREVER ? TW_ALIGNED : rule.window;
+    rule.window = rule.window == TW_WINDOW_FOREVER ? TW_WINDOW_ALIGNED : rule.window;
     rule.window_ms = windows_ms[test_prng_below(prng, sizeof windows_ms / sizeof *windows_ms)];
     rule.utc_offset_ms = offsets_ms[test_prng_below(prng, OFFSETS)];
     rule.week_start = (uint32_t)test_prng_below(prng, 7);
@@ -144,19 +144,19 @@ static void windows_follow_each_other_without_a_gap(void **state) {
 
 static void known_windows(void **state) {
     (void)state;
-    struct twi_window_rule day = {.window = TW_CALENDAR_DAY, .utc_offset_ms = 8 * TW_HOUR};
+    struct twi_window_rule day = {.window = TW_WINDOW_DAY, .utc_offset_ms = 8 * TW_HOUR};
     int64_t midnight = INT64_C(1690992000000); /* 2023-08-03 00:00 in Shanghai */
     assert_i64_equal(twi_calendar_span(&day, midnight).start_ms, midnight);
     assert_i64_equal(twi_calendar_span(&day, midnight - 1).end_ms, midnight);
-    struct twi_window_rule month = {.window = TW_CALENDAR_MONTH};
+    struct twi_window_rule month = {.window = TW_WINDOW_MONTH};
     struct twi_span february = twi_calendar_span(&month, INT64_C(1709164800000)); /* 2024-02-29 */
     assert_i64_equal(february.start_ms, INT64_C(1706745600000));
     assert_i64_equal(february.end_ms, INT64_C(1709251200000));
-    struct twi_window_rule week = {.window = TW_CALENDAR_WEEK};
+    struct twi_window_rule week = {.window = TW_WINDOW_WEEK};
     assert_i64_equal(twi_calendar_span(&week, 0).start_ms, -3 * TW_DAY); /* Monday, 1969-12-29 */
     week.week_start = 6;
     assert_i64_equal(twi_calendar_span(&week, 0).start_ms, -4 * TW_DAY); /* Sunday */
-    struct twi_window_rule forever = {.window = TW_FOREVER};
+    struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
     assert_i64_equal(twi_calendar_span(&forever, 5).start_ms, 0);
     assert_i64_equal(twi_calendar_span(&forever, -5).end_ms, INT64_MAX);
     assert_i64_equal(twi_calendar_previous_start(&forever, 5), 0);

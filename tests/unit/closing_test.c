@@ -39,7 +39,7 @@ static struct rig rig;
 static struct twi_closing_say say;
 
 static tw_family_options options_of(void) {
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.closed_by = TW_CLOSED_BY_ONE;
     options.on_window_closed = on_closed;
     options.closed_ctx = &told;

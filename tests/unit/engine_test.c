@@ -39,12 +39,12 @@ static void an_engine_leaves_nothing_behind(void **state) {
     for (int i = 0; i < 20; i++) {
         tw_options options;
         tw_options_init(&options);
-        options.threads = i % 2 == 0 ? TW_OWN_THREAD : TW_HOST_DRIVEN;
+        options.threads = i % 2 == 0 ? TW_THREADS_OWN : TW_THREADS_HOST;
         tw_engine *engine;
         assert_status(tw_open(&options, &engine), TW_OK);
         if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads + (i % 2 == 0));
         struct rig rig = {.engine = engine};
-        rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), "a", 1);
+        rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), "a", 1);
         assert_status(tw_close(engine, 100), TW_OK);
         assert_i64_equal(test_fd_count(), fds);
         if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads);
@@ -57,7 +57,8 @@ static void two_engines_know_nothing_of_each_other(void **state) {
     struct rig one, two;
     rig_open(&one);
     rig_open(&two);
-    tw_family *a = rig_family(&one, "f", TW_ALIGNED, TW_MINUTE), *b = rig_family(&two, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *a = rig_family(&one, "f", TW_WINDOW_ALIGNED, TW_MINUTE),
+              *b = rig_family(&two, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     assert_i64_equal(rig_add(a, "k", 1), 1);
     assert_i64_equal(rig_add(b, "k", 2), 2);
     fake_clock_advance_ms(&one.clock, TW_MINUTE);
@@ -95,7 +96,7 @@ static void a_second_turn_at_once_is_pending(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct turning_hook hook = {.engine = rig.engine, .beside = 77};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook_with_a_turn_beside;
     options.closed_ctx = &hook;
     rig_add(rig_family_of(&rig, &options), "a", 1);
@@ -110,7 +111,7 @@ static void a_host_without_sync_has_no_socket(void **state) {
     rig_open(&rig);
     assert_int_equal(tw_fd(rig.engine), -1);
     assert_true(tw_timeout_ms(rig.engine) > 0);
-    rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), "a", 1);
+    rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), "a", 1);
     rig_settle(&rig);
     assert_true(tw_timeout_ms(rig.engine) <= 1000);
     rig_close(&rig);
@@ -132,9 +133,9 @@ static void the_background_thread_closes_windows_by_itself(void **state) {
     _Atomic int calls = 0;
     struct rig rig;
     rig_init(&rig);
-    rig.options.threads = TW_OWN_THREAD;
+    rig.options.threads = TW_THREADS_OWN;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook_counts;
     options.closed_ctx = (void *)&calls;
     rig_add(rig_family_of(&rig, &options), "a", 3);
@@ -160,7 +161,7 @@ static void a_close_gives_a_hook_that_will_not_have_it_its_time_and_ends(void **
     rig_init(&rig);
     rig.options.clock_now_ns = NULL;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.on_window_closed = never_true;
     options.closed_ctx = &calls;
     rig_add(rig_family_of(&rig, &options), "a", 3);
@@ -190,13 +191,13 @@ static void trap_e44_threads_may_outlive_the_engine(void **state) {
     pthread_barrier_t barriers[2];
     pthread_barrier_init(&barriers[0], NULL, 2);
     pthread_barrier_init(&barriers[1], NULL, 2);
-    void *arguments[2] = {barriers, rig_family(&rig, "f", TW_ALIGNED, TW_HOUR)};
+    void *arguments[2] = {barriers, rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR)};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, live_and_exit_late, arguments), 0);
     pthread_barrier_wait(&barriers[0]);
     rig_close(&rig);
     rig_open(&rig);
-    rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), "a", 1);
+    rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), "a", 1);
     pthread_barrier_wait(&barriers[1]);
     pthread_join(thread, NULL);
     rig_close(&rig);
@@ -227,13 +228,13 @@ static int exit_status_of(pid_t pid) {
  * Method: fork inside a section, with a window to be told of; the child counts, turns, closes. */
 static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
     (void)state;
-    for (uint32_t threads = UNDER_TSAN ? TW_HOST_DRIVEN : TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
+    for (uint32_t threads = UNDER_TSAN ? TW_THREADS_HOST : TW_THREADS_OWN; threads <= TW_THREADS_HOST; threads++) {
         struct rig rig;
         rig_init(&rig);
         rig.options.threads = threads;
         rig_start(&rig);
         int told = 0;
-        tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+        tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
         options.on_window_closed = never_true;
         options.closed_ctx = &told;
         tw_family *family = rig_family_of(&rig, &options);
@@ -245,7 +246,7 @@ static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
         if (pid == 0) {
             child_counts(rig.engine, family);
             tw_leave(rig.engine); /* the parent's section: harmless */
-            for (int i = 0; i < 3 && threads == TW_HOST_DRIVEN; i++) child_check(tw_turn(rig.engine) == TW_OK);
+            for (int i = 0; i < 3 && threads == TW_THREADS_HOST; i++) child_check(tw_turn(rig.engine) == TW_OK);
             options.on_window_closed = NULL;
             child_check(tw_family_set(family, &options) == TW_OK);
             child_check(tw_close(rig.engine, 0) == TW_OK);
@@ -266,7 +267,7 @@ static void a_grandchild_is_a_new_instance_too(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_HOUR);
     rig_add(family, "a", 1);
     fflush(NULL);
     pid_t pid = fork();
@@ -295,11 +296,11 @@ static void statistics_say_what_happened(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 2;
     tw_family *family = rig_family_of(&rig, &options);
     options.name = "g";
-    options.on_full = TW_FULL_REJECT;
+    options.on_full = TW_ON_FULL_REJECT;
     tw_family *rejecting = rig_family_of(&rig, &options);
     tw_stats stats;
     memset(&stats, 0x55, sizeof stats);
@@ -353,7 +354,7 @@ static void metrics_are_the_statistics_as_text(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    rig_add(rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE), "a", 5);
+    rig_add(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE), "a", 5);
     static struct text text;
     memset(&text, 0, sizeof text);
     assert_status(tw_metrics_write(rig.engine, TW_METRICS_OPENMETRICS, write_text, &text), TW_OK);
@@ -393,7 +394,7 @@ static void the_log_tells_of_memory_and_clock_and_not_too_often(void **state) {
     rig.options.log_write = write_log;
     rig.options.log_ctx = &log;
     rig_start(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int i = 0; i < 200000; i++) {
         snprintf(key, sizeof key, "%d", i);

@@ -24,7 +24,7 @@ static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
 
 static void the_same_name_with_the_same_options_is_the_same_family(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     char name[] = "f", key[] = "%n:%k:%Y%m%d%H%M";
     options.name = name;
     options.redis_key = key;
@@ -50,10 +50,10 @@ static void the_same_name_with_the_same_options_is_the_same_family(void **state)
 
 static void the_same_name_with_another_option_names_the_field(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE), other = options;
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE), other = options;
     tw_family *family = rig_family_of(&rig, &options);
 #define REFUSED(field, value) (other = options, other.field = (value), refused(&other, #field))
-    REFUSED(window, TW_FROM_FIRST);
+    REFUSED(window, TW_WINDOW_FROM_FIRST);
     REFUSED(window_ms, TW_HOUR);
     REFUSED(utc_offset_ms, TW_HOUR);
     REFUSED(week_start, 3);
@@ -64,8 +64,8 @@ static void the_same_name_with_another_option_names_the_field(void **state) {
     REFUSED(redis_key, "%n:%k:%Y%m%d%H%M");
     REFUSED(keys_max, 5);
     REFUSED(memory_share, 500000);
-    REFUSED(on_full, TW_FULL_REJECT);
-    REFUSED(on_full_limit, TW_DENY);
+    REFUSED(on_full, TW_ON_FULL_REJECT);
+    REFUSED(on_full_limit, TW_FULL_LIMIT_DENY);
     REFUSED(on_window_closed, hook);
     REFUSED(closed_ctx, error);
     REFUSED(closed_by, TW_CLOSED_BY_ONE);
@@ -74,7 +74,7 @@ static void the_same_name_with_another_option_names_the_field(void **state) {
 
 static void wrong_options_are_named_and_change_nothing(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE), other;
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE), other;
     int64_t before = test_memory_bytes(rig.engine);
     REFUSED(name, NULL);
     REFUSED(name, "");
@@ -99,11 +99,11 @@ static void wrong_options_are_named_and_change_nothing(void **state) {
 
 static void policies_can_be_set_and_identity_cannot(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
     options.keys_max = 1;
-    options.on_full = TW_FULL_REJECT;
+    options.on_full = TW_ON_FULL_REJECT;
     options.lateness_ms = TW_MINUTE;
     assert_status(tw_family_set(family, &options), TW_OK);
     assert_status(tw_add(family, tw_str("b"), 1, NULL), TW_ERR_FULL);
@@ -113,7 +113,7 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
     for (int i = 0; i < 6; i++) {
         tw_family_options other = options;
         if (i == 0) other.name = "g";
-        if (i == 1) other.window = TW_FROM_FIRST, other.lateness_ms = 0;
+        if (i == 1) other.window = TW_WINDOW_FROM_FIRST, other.lateness_ms = 0;
         if (i == 2) other.window_ms = TW_HOUR;
         if (i == 3) other.utc_offset_ms = TW_HOUR;
         if (i == 4) other.week_start = 1;
@@ -128,7 +128,7 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
     assert_status(tw_add(family, tw_str("b"), 1, NULL), TW_ERR_FULL); /* nothing was set */
     options.on_full = 9;
     assert_status(tw_family_set(family, &options), TW_ERR_OPTIONS);
-    options.on_full = TW_FULL_OVERFLOW;
+    options.on_full = TW_ON_FULL_OVERFLOW;
     options.keys_max = 0;
     assert_status(tw_family_set(family, &options), TW_OK);
     rig_add(family, "b", 1);
@@ -137,11 +137,11 @@ static void policies_can_be_set_and_identity_cannot(void **state) {
 
 static void a_closed_family_may_be_opened_anew_and_begins_at_nothing(void **state) {
     (void)state;
-    for (uint32_t window = TW_ALIGNED; window <= TW_FOREVER; window++) {
-        tw_family *family = rig_family(&rig, "f", window, window == TW_FOREVER ? 0 : TW_MINUTE);
+    for (uint32_t window = TW_WINDOW_ALIGNED; window <= TW_WINDOW_FOREVER; window++) {
+        tw_family *family = rig_family(&rig, "f", window, window == TW_WINDOW_FOREVER ? 0 : TW_MINUTE);
         rig_add(family, "a", 1);
         assert_status(tw_family_close(family), TW_OK);
-        family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR); /* other options: the old one is on its way out */
+        family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR); /* other options: the old one is on its way out */
         assert_i64_equal(rig_get(family, "a"), 0);
         assert_i64_equal(rig_add(family, "a", 5), 5);
         rig_settle(&rig);
@@ -153,7 +153,7 @@ static void a_closed_family_may_be_opened_anew_and_begins_at_nothing(void **stat
 
 static void a_hook_is_not_called_for_a_family_that_was_closed(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
@@ -185,7 +185,7 @@ static void statistics_may_be_read_while_families_come_and_go(void **state) {
     for (int i = 0; i < 300; i++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", i % 7);
-        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_MINUTE);
+        tw_family *family = rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_MINUTE);
         rig_add(family, "a", 1);
         assert_status(tw_family_close(family), TW_OK);
         fake_clock_advance_ms(&rig.clock, 5);
@@ -203,7 +203,7 @@ static void many_families_live_side_by_side(void **state) {
     for (int i = 0; i < 200; i++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", i);
-        families[i] = rig_family(&rig, name, i % 2 == 0 ? TW_ALIGNED : TW_FROM_FIRST, TW_MINUTE);
+        families[i] = rig_family(&rig, name, i % 2 == 0 ? TW_WINDOW_ALIGNED : TW_WINDOW_FROM_FIRST, TW_MINUTE);
     }
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 200; i++) assert_i64_equal(rig_add(families[i], "a", i), i);
@@ -221,7 +221,7 @@ static void policies_may_be_set_before_1970(void **state) {
     rig_init(&early);
     fake_clock_init(&early.clock, -10 * TW_MINUTE);
     rig_start(&early);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_UNBOUNDED;
     tw_family *family = rig_family_of(&early, &options);
     assert_status(tw_add_at(family, tw_str("a"), 1, -TW_DAY, NULL), TW_OK);

@@ -43,14 +43,14 @@ static void each_family_has_figures_of_its_own(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *plain = rig_family(&rig, "plain", TW_ALIGNED, TW_HOUR);
-    tw_family_options options = rig_options("a.shadow", TW_ALIGNED, TW_HOUR);
+    tw_family *plain = rig_family(&rig, "plain", TW_WINDOW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("a.shadow", TW_WINDOW_ALIGNED, TW_HOUR);
     options.shadow = true;
     tw_family *shadow = rig_family_of(&rig, &options);
-    options = rig_options("paced", TW_ALIGNED, TW_HOUR);
+    options = rig_options("paced", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_shape = TW_SHAPE_GCRA;
     tw_family *paced = rig_family_of(&rig, &options);
-    rig_add(rig_family(&rig, "counts-only", TW_ALIGNED, TW_HOUR), "k", 1);
+    rig_add(rig_family(&rig, "counts-only", TW_WINDOW_ALIGNED, TW_HOUR), "k", 1);
     take(plain, 12, 10, TW_DENIED);
     take(shadow, 13, 10, TW_OK);
     take(paced, 7, 5, TW_DENIED);
@@ -81,13 +81,13 @@ static void the_engine_keeps_the_figures_of_a_family_that_was_closed(void **stat
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     take(family, 12, 10, TW_DENIED);
     int64_t increments = test_stat_of(rig.engine, increments);
     assert_i64_equal(increments, 10);
     assert_status(tw_family_close(family), TW_OK);
     assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 10); /* the turn has not yet seen it */
-    family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     take(family, 1, 10, TW_OK);
     assert_status(scrape(&rig, 0), TW_OK);
     assert_true(has("tallywheel_family_limit_admitted_total{family=\"f\"} 1"));
@@ -114,10 +114,10 @@ static void a_claim_that_is_put_back_was_not_admitted(void **state) {
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
         struct rig rig;
         rig_open(&rig);
-        tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+        tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
         options.limit_shape = shape;
         tw_family *family = rig_family_of(&rig, &options);
-        options = rig_options("s", TW_ALIGNED, TW_HOUR);
+        options = rig_options("s", TW_WINDOW_ALIGNED, TW_HOUR);
         options.shadow = true;
         tw_family *shadow = rig_family_of(&rig, &options);
         const tw_claim twice[] = {{family, tw_str("a"), 6, 10}, {family, tw_str("a"), 6, 10}};
@@ -143,8 +143,8 @@ static void a_writer_may_end_the_text_at_any_piece(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    take(rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), 1, 10, TW_OK);
-    take(rig_family(&rig, "g", TW_ALIGNED, TW_HOUR), 1, 10, TW_OK);
+    take(rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), 1, 10, TW_OK);
+    take(rig_family(&rig, "g", TW_WINDOW_ALIGNED, TW_HOUR), 1, 10, TW_OK);
     assert_status(scrape(&rig, 0), TW_OK);
     size_t pieces = text.pieces;
     for (size_t stop = 1; stop <= pieces; stop++) {
@@ -172,7 +172,7 @@ static size_t hand_collect_near(void) {
 static tw_family *open_minutes(struct rig *rig) {
     hand_open(rig);
     hand_live(rig, 1);
-    return rig_family(rig, "f", TW_ALIGNED, TW_MINUTE);
+    return rig_family(rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
 }
 
 /* What was counted is told to be Redis's, and the window is over. */
@@ -398,7 +398,7 @@ static void figures_are_exact_while_lines_are_made(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     pthread_t buyers[BUYERS];
     uint32_t first = 0;
     for (int round = 0; round < 2; round++) {

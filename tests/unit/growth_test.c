@@ -68,7 +68,7 @@ static void new_keys_at_a_steady_pace_touch_no_fresh_page(void **state) {
     for (int synced = 0; synced < 2; synced++) {
         struct rig rig;
         open_rig(&rig, synced != 0);
-        tw_family *family = rig_family(&rig, "steady", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "steady", TW_WINDOW_ALIGNED, TW_HOUR);
         uint64_t next = 0;
         for (int turn = 0; turn < (int)test_scale(400); turn++) {
             int late = turn > 40 && turn % 40 == 0 ? 13 : 1;
@@ -90,8 +90,8 @@ static void crossing_a_boundary_touches_no_fresh_page(void **state) {
     for (int synced = 0; synced < 2; synced++) {
         struct rig rig;
         open_rig(&rig, synced != 0);
-        tw_family *same = rig_family(&rig, "same", TW_ALIGNED, TW_MINUTE);
-        tw_family *fresh = rig_family(&rig, "fresh", TW_ALIGNED, TW_MINUTE);
+        tw_family *same = rig_family(&rig, "same", TW_WINDOW_ALIGNED, TW_MINUTE);
+        tw_family *fresh = rig_family(&rig, "fresh", TW_WINDOW_ALIGNED, TW_MINUTE);
         for (uint64_t window = 0; window < 4; window++) {
             for (uint64_t turn = 0; turn < 600; turn++) {
                 int64_t faults = add_keys(same, turn * 100, 100);
@@ -115,7 +115,7 @@ static void an_engine_that_was_just_opened_is_ready(void **state) {
     tw_options_init(&options);
     options.memory_bytes_max = 64 * MIB;
     assert_status(tw_open(&options, &engine), TW_OK);
-    tw_family_options family_options = rig_options("first", TW_ALIGNED, TW_HOUR);
+    tw_family_options family_options = rig_options("first", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_family *family;
     assert_status(tw_family_open(engine, &family_options, &family), TW_OK);
     assert_i64_equal(add_keys(family, 0, 2000), 0);
@@ -141,7 +141,7 @@ static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void 
     (void)state;
     struct rig rig;
     open_rig(&rig, false);
-    tw_family *family = rig_family(&rig, "small", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "small", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)add_keys(family, 0, 100);
     pass_turns(&rig, 200);
     assert_true(resident(&rig.engine->arena) <= 2 * MIB + TABLE_BYTES);
@@ -192,7 +192,7 @@ static int touch_all_else(void **state) {
     (void)state;
     struct rig rig;
     open_rig(&rig, false);
-    tw_family *family = rig_family(&rig, "warm", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "warm", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)add_keys(family, 0, 5000);
     pass_turns(&rig, 3);
     close_rig(&rig);

@@ -268,7 +268,7 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
 static void check_windows(uint64_t expected) {
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("homes", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("homes", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_expected = expected;
     options.history_ms = 10 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
@@ -327,7 +327,7 @@ static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
         struct rig rig;
         rig_init(&rig);
         rig_start(&rig);
-        tw_family *family = rig_family(&rig, "mixed", TW_ALIGNED, TW_MINUTE);
+        tw_family *family = rig_family(&rig, "mixed", TW_WINDOW_ALIGNED, TW_MINUTE);
         char key[64];
         for (uint32_t i = 0; i < cases[c].count_short + cases[c].count_long; i++) {
             const char *form = i < cases[c].count_short ? "key:%07u" : "a key of more than thirty-two bytes, no. %07u";

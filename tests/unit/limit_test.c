@@ -19,7 +19,7 @@ static void a_verdict_has_its_promised_size(void **state) {
 
 static void every_field_of_a_verdict_is_filled(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 10000);
     tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
     assert_i64_equal(verdict.limit, 10);
@@ -49,7 +49,7 @@ static void every_field_of_a_verdict_is_filled(void **state) {
 
 static void nothing_may_be_looked_at_without_taking(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 0, 10, TW_OK);
     assert_i64_equal(verdict.used, 0);
     assert_i64_equal(verdict.remaining, 10);
@@ -65,7 +65,7 @@ static void nothing_may_be_looked_at_without_taking(void **state) {
 /* A limit may change from call to call. */
 static void the_limit_of_the_call_decides(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     (void)acquire(family, "a", 5, 10, TW_OK);
     tw_verdict verdict = acquire(family, "a", 1, 3, TW_DENIED);
     assert_i64_equal(verdict.used, 5);
@@ -79,7 +79,7 @@ static void the_limit_of_the_call_decides(void **state) {
 
 static void limits_reach_two_to_the_53_and_no_further(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     (void)acquire(family, "a", TW_DELTA_MAX, TW_DELTA_MAX, TW_OK);
     (void)acquire(family, "a", 1, TW_DELTA_MAX, TW_DENIED);
     const int64_t wrong[] = {-1, TW_DELTA_MAX + 1, INT64_MAX, INT64_MIN};
@@ -96,7 +96,7 @@ static void limits_reach_two_to_the_53_and_no_further(void **state) {
 
 static void an_endless_limit_has_no_reset(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict = acquire(family, "a", 1, 1, TW_OK);
     assert_i64_equal(verdict.reset_after_ms, TW_UNBOUNDED);
     verdict = acquire(family, "a", 1, 1, TW_DENIED);
@@ -105,7 +105,7 @@ static void an_endless_limit_has_no_reset(void **state) {
 
 static void a_limit_from_first_resets_when_its_key_does(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 45000);
     tw_verdict verdict = acquire(family, "a", 2, 2, TW_OK);
     assert_i64_equal(verdict.reset_after_ms, TW_MINUTE);
@@ -127,10 +127,10 @@ static void a_wall_clock_set_back_holds_no_limit(void **state) {
     const struct {
         const char *name;
         uint32_t window, shape;
-    } kinds[] = {{"aligned", TW_ALIGNED, TW_SHAPE_FIXED},
-                 {"from-first", TW_FROM_FIRST, TW_SHAPE_FIXED},
-                 {"sliding", TW_ALIGNED, TW_SHAPE_SLIDING},
-                 {"gcra", TW_ALIGNED, TW_SHAPE_GCRA}};
+    } kinds[] = {{"aligned", TW_WINDOW_ALIGNED, TW_SHAPE_FIXED},
+                 {"from-first", TW_WINDOW_FROM_FIRST, TW_SHAPE_FIXED},
+                 {"sliding", TW_WINDOW_ALIGNED, TW_SHAPE_SLIDING},
+                 {"gcra", TW_WINDOW_ALIGNED, TW_SHAPE_GCRA}};
     for (size_t step = 0; step < sizeof steps_ms / sizeof *steps_ms; step++) {
         for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
             tw_family_options options = rig_options(kinds[kind].name, kinds[kind].window, TW_MINUTE);
@@ -155,7 +155,7 @@ static void a_wall_clock_set_back_holds_no_limit(void **state) {
 /* Goal: before 1970 time is time, in each kind of window. */
 static void limits_and_counts_know_times_before_1970(void **state) {
     (void)state;
-    const uint32_t windows[] = {TW_FOREVER, TW_ALIGNED, TW_FROM_FIRST, TW_CALENDAR_MONTH};
+    const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST, TW_WINDOW_MONTH};
     const int64_t starts_ms[] = {-1, -TW_MINUTE, -30 * 365 * TW_DAY};
     for (size_t at = 0; at < sizeof starts_ms / sizeof *starts_ms; at++) {
         struct rig early;
@@ -165,7 +165,7 @@ static void limits_and_counts_know_times_before_1970(void **state) {
         for (uint32_t i = 0; i < sizeof windows / sizeof *windows; i++) {
             char name[] = "family0";
             name[6] += (char)i;
-            bool timed = windows[i] == TW_ALIGNED || windows[i] == TW_FROM_FIRST;
+            bool timed = windows[i] == TW_WINDOW_ALIGNED || windows[i] == TW_WINDOW_FROM_FIRST;
             tw_family *family = rig_family(&early, name, windows[i], timed ? TW_MINUTE : 0);
             assert_i64_equal(rig_add(family, "a", 2), 2);
             assert_i64_equal(rig_add(family, "a", 1), 3);
@@ -182,7 +182,7 @@ static void limits_and_counts_know_times_before_1970(void **state) {
 /* Goal: a count below zero leaves room for more than the limit. */
 static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict;
     int64_t taken;
     rig_add(family, "a", -5);
@@ -205,7 +205,10 @@ static void some_of_a_count_below_zero_is_all_that_is_there(void **state) {
 static void a_shadow_decides_and_lets_everything_through(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
-        tw_family_options options = rig_options(shape == 0 ? "a" : shape == 1 ? "b" : "c", TW_ALIGNED, TW_MINUTE);
+        tw_family_options options = rig_options(shape == 0   ? "a"
+                                                : shape == 1 ? "b"
+                                                             : "c",
+                                                TW_WINDOW_ALIGNED, TW_MINUTE);
         options.limit_shape = shape;
         options.shadow = true;
         tw_family *family = rig_family_of(&rig, &options);
@@ -234,7 +237,10 @@ static void a_shadow_decides_and_lets_everything_through(void **state) {
 static void what_limits_do_is_in_the_figures(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
-        tw_family_options options = rig_options(shape == 0 ? "a" : shape == 1 ? "b" : "c", TW_ALIGNED, TW_MINUTE);
+        tw_family_options options = rig_options(shape == 0   ? "a"
+                                                : shape == 1 ? "b"
+                                                             : "c",
+                                                TW_WINDOW_ALIGNED, TW_MINUTE);
         options.limit_shape = shape;
         tw_family *family = rig_family_of(&rig, &options);
         tw_stats before, after;
@@ -256,8 +262,9 @@ static void what_limits_do_is_in_the_figures(void **state) {
  * policy alone, and leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
 static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
     (void)state;
-    for (uint32_t policy = TW_ADMIT; policy <= TW_DENY; policy++) {
-        tw_family_options options = rig_options(policy == TW_ADMIT ? "admits" : "denies", TW_ALIGNED, TW_MINUTE);
+    for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
+        tw_family_options options =
+            rig_options(policy == TW_FULL_LIMIT_ADMIT ? "admits" : "denies", TW_WINDOW_ALIGNED, TW_MINUTE);
         options.keys_max = 100;
         options.on_full_limit = policy;
         tw_family *family = rig_family_of(&rig, &options);
@@ -265,7 +272,7 @@ static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **
         for (int round = 0; round < 3; round++) {
             for (int i = 0; i < 130; i++) {
                 snprintf(key, sizeof key, "k%d", i);
-                tw_status stranger = policy == TW_ADMIT ? TW_OK : TW_ERR_FULL;
+                tw_status stranger = policy == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL;
                 tw_status want = i >= 100 ? stranger : round < 2 ? TW_OK : TW_DENIED;
                 tw_verdict verdict = acquire(family, key, 1, 2, want);
                 assert_int_equal(verdict.decided_by, i < 100 ? TW_BY_LOCAL : TW_BY_FULL);
@@ -291,7 +298,7 @@ static bool is_first(tw_family *family, const char *key) {
 /* Goal: after a cancel the next one is the first, and only the next; cancelling nothing changes nothing. */
 static void a_cancelled_first_makes_room_for_one(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     assert_status(tw_once_cancel(family, tw_str("a")), TW_OK);
     assert_i64_equal(rig_get(family, "a"), 0);
     assert_true(is_first(family, "a"));
@@ -307,7 +314,7 @@ static void a_cancelled_first_makes_room_for_one(void **state) {
 static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **state) {
     (void)state;
     char token[TW_TOKEN_SIZE] = "x";
-    tw_family_options options = rig_options("strict", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("strict", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.limit_mode = TW_LIMIT_STRICT;
     tw_family *family = rig_family_of(&rig, &options);
     assert_status(tw_lock(family, tw_str("a"), 1000, token, NULL), TW_ERR_MODE); /* host-driven */
@@ -319,8 +326,8 @@ static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **s
 
 static void once_is_true_once_in_each_window(void **state) {
     (void)state;
-    tw_family *aligned = rig_family(&rig, "aligned", TW_ALIGNED, TW_MINUTE),
-              *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *aligned = rig_family(&rig, "aligned", TW_WINDOW_ALIGNED, TW_MINUTE),
+              *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 30000);
     assert_true(is_first(aligned, "a"));
     assert_true(is_first(first, "a"));
@@ -339,21 +346,23 @@ static void once_is_true_once_in_each_window(void **state) {
 /* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of it. */
 static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
     (void)state;
-    for (uint32_t policy = TW_ADMIT; policy <= TW_DENY; policy++) {
-        tw_family_options options = rig_options(policy == TW_ADMIT ? "admit" : "deny", TW_ALIGNED, TW_MINUTE);
+    for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
+        tw_family_options options =
+            rig_options(policy == TW_FULL_LIMIT_ADMIT ? "admit" : "deny", TW_WINDOW_ALIGNED, TW_MINUTE);
         options.keys_max = 1;
         options.on_full_limit = policy;
         tw_family *family = rig_family_of(&rig, &options);
         (void)acquire(family, "known", 1, 2, TW_OK);
         for (int i = 0; i < 5; i++) {
-            tw_verdict verdict = acquire(family, "stranger", 1, 2, policy == TW_ADMIT ? TW_OK : TW_ERR_FULL);
+            tw_verdict verdict = acquire(family, "stranger", 1, 2, policy == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
             assert_i64_equal(verdict.decided_by, TW_BY_FULL);
-            assert_i64_equal(verdict.allowed, policy == TW_ADMIT);
+            assert_i64_equal(verdict.allowed, policy == TW_FULL_LIMIT_ADMIT);
             assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
             assert_i64_equal(verdict.used, 0);
             bool first = false;
-            assert_status(tw_once(family, tw_str("other"), &first), policy == TW_ADMIT ? TW_OK : TW_ERR_FULL);
-            assert_i64_equal(first, policy == TW_ADMIT);
+            assert_status(tw_once(family, tw_str("other"), &first),
+                          policy == TW_FULL_LIMIT_ADMIT ? TW_OK : TW_ERR_FULL);
+            assert_i64_equal(first, policy == TW_FULL_LIMIT_ADMIT);
         }
         (void)acquire(family, "known", 1, 2, TW_OK);
         (void)acquire(family, "known", 1, 2, TW_DENIED);
@@ -390,7 +399,7 @@ static void trap_e36_exactly_the_limit_is_admitted(void **state) {
     for (int round = 0; round < 5; round++) {
         char name[16];
         snprintf(name, sizeof name, "sale%d", round);
-        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
         struct buyer buyers[4];
         for (int i = 0; i < 4; i++) {
             buyers[i] = (struct buyer){.family = family, .n = i % 3 + 1};

@@ -25,7 +25,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
     (void)state;
-    assert_status(tw_limits_free(limits), TW_OK);
+    assert_status(tw_limits_close(limits), TW_OK);
     rig_close(&rig);
     unlink(path);
     return rmdir(folder);
@@ -46,7 +46,7 @@ static void write_file(const char *text) {
 
 static tw_status load(void) {
     strcpy(error, "nothing said");
-    return tw_limits_load(rig.engine, path, error, sizeof error, &limits);
+    return tw_limits_open(rig.engine, path, error, sizeof error, &limits);
 }
 
 static tw_status reload(void) {
@@ -178,7 +178,7 @@ static void lookups_agree_with_a_twin_that_tries_every_line(void **state) {
         }
         tw_limits *old = limits;
         load_text(text);
-        assert_status(tw_limits_free(old), TW_OK);
+        assert_status(tw_limits_close(old), TW_OK);
         for (int i = 0; i < 300; i++) {
             char key[8];
             draw_key(&prng, key, 7);
@@ -241,16 +241,89 @@ static void a_family_that_no_line_names_is_an_error(void **state) {
     (void)acquire("api", "", 1, TW_ERR_KEY);
 }
 
+static int64_t limit_by_handle(tw_limited *limited, const char *key) {
+    int64_t limit = -1;
+    assert_status(tw_limited_find(limited, tw_str(key), NULL, &limit), TW_OK);
+    return limit;
+}
+
+/* Goal: a handle leads to what the name leads to, in every table: reloads move its family to another place, and add others. */
+static void a_handle_goes_by_the_lines_that_hold_now(void **state) {
+    (void)state;
+    tw_limited *middle = NULL, *again = NULL, *first = NULL;
+    tw_verdict verdict;
+    load_text("m user:* 2 1m\nm free unlimited\nz * 9 1m\n");
+    assert_status(tw_limits_family(limits, "m", &middle), TW_OK);
+    assert_status(tw_limits_family(limits, "m", &again), TW_OK);
+    assert_ptr_equal(middle, again);
+    assert_i64_equal(limit_by_handle(middle, "user:1"), 2);
+    assert_i64_equal(limit_by_handle(middle, "free"), TW_UNBOUNDED);
+    assert_status(tw_limited_acquire(middle, tw_str("user:1"), 2, &verdict), TW_OK);
+    assert_i64_equal(verdict.limit, 2);
+    write_file("a * 7 1m\nm user:* 3 1m\nz * 9 1m\nzz * 5 1m\n");
+    assert_status(reload(), TW_OK);
+    assert_i64_equal(limit_by_handle(middle, "user:1"), 3);
+    assert_status(tw_limits_family(limits, "m", &again), TW_OK);
+    assert_ptr_equal(middle, again);
+    assert_status(tw_limits_family(limits, "a", &first), TW_OK);
+    assert_i64_equal(limit_by_handle(first, "x"), 7);
+    assert_status(tw_limited_acquire(middle, tw_str("user:1"), 1, NULL), TW_OK);
+    assert_status(tw_limited_acquire(middle, tw_str("user:1"), 1, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.used, 3);
+    write_file("a * 8 1m\nb * 8 1m\nm user:* 4 1m\nz * 9 1m\nzz * 5 90\n");
+    assert_status(reload(), TW_ERR_OPTIONS); /* and nothing has changed */
+    assert_i64_equal(limit_by_handle(middle, "user:1"), 3);
+    write_file("a * 8 1m\nb * 8 1m\nm user:* 4 1m burst=1\nz * 9 1m\nzz * 5 1m\n");
+    assert_status(reload(), TW_ERR_OPTIONS); /* found when its families are opened */
+    assert_status(tw_limits_family(limits, "b", &again), TW_ERR_OPTIONS);
+    assert_i64_equal(limit_by_handle(middle, "user:1"), 3);
+}
+
+static void a_handle_refuses_as_the_name_does(void **state) {
+    (void)state;
+    tw_limited *limited = (tw_limited *)&rig;
+    load_text("api user:* 2 1m\n");
+    assert_status(tw_limits_family(limits, "apo", &limited), TW_ERR_OPTIONS);
+    assert_ptr_equal(limited, &rig);
+    assert_string_equal(tw_error_text(), "family: no line of the limits file names it");
+    assert_status(tw_limits_family(limits, "api", &limited), TW_OK);
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_limited_acquire(limited, tw_str(""), 1, &verdict), TW_ERR_KEY);
+    assert_i64_equal(verdict.allowed, 0);
+    assert_status(tw_limited_find(limited, tw_str(""), NULL, NULL), TW_ERR_KEY);
+    assert_status(tw_limited_acquire(limited, tw_str("nobody"), -1, &verdict), TW_ERR_RANGE);
+    assert_status(tw_limited_find(limited, tw_str("user:1"), NULL, NULL), TW_OK);
+}
+
+/* Goal: the words of files before 0.1.0 mean what they meant. */
+static void what_an_outage_does_has_an_old_word_too(void **state) {
+    (void)state;
+    static const struct {
+        const char *word;
+        uint32_t policy;
+    } words[] = {{"local", TW_OUTAGE_LOCAL},        {"fail-open", TW_OUTAGE_FAIL_OPEN},
+                 {"open", TW_OUTAGE_FAIL_OPEN},     {"fail-closed", TW_OUTAGE_FAIL_CLOSED},
+                 {"closed", TW_OUTAGE_FAIL_CLOSED}, {"share", TW_OUTAGE_SHARE}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct twi_limits_line line;
+        char text[60], what[300] = "";
+        int size = snprintf(text, sizeof text, "f * 1 1m outage=%s", words[i].word);
+        assert_int_equal(twi_limits_line_read(text, (size_t)size, &line, what, sizeof what), TWI_LIMITS_GOOD);
+        assert_int_equal(line.policy.outage, words[i].policy);
+    }
+}
+
 static void windows_and_words_become_families(void **state) {
     (void)state;
     load_text("a x 1 60s\na y 1 1m\na z 1 90s\nb * 1 24h from-first\nc * 1 7d mode=soft shape=fixed outage=local\n"
-              "d * 1 1h mode=hard outage=closed\n");
+              "d * 1 1h mode=hard outage=fail-closed\n");
     assert_non_null(tw_family_find(rig.engine, "a.1m"));
     assert_null(tw_family_find(rig.engine, "a.60s"));
     assert_non_null(tw_family_find(rig.engine, "a.90s"));
     assert_non_null(tw_family_find(rig.engine, "b.1d"));
     assert_non_null(tw_family_find(rig.engine, "c.7d"));
-    assert_status(tw_warm(tw_family_find(rig.engine, "d.1h"), tw_str("k"), 1), TW_OK);
+    assert_status(tw_lease_warm(tw_family_find(rig.engine, "d.1h"), tw_str("k"), 1), TW_OK);
     fake_clock_advance_ms(&rig.clock, 5000);
     tw_verdict verdict = acquire("b", "k", 1, TW_OK);
     assert_i64_equal(verdict.reset_after_ms, TW_DAY);
@@ -322,11 +395,11 @@ static const struct bad {
     {"f * 1 1m mode=\n", 1, "'mode=': one of soft, hard, strict is wanted"},
     {"f * 1 1m mode=Hard\n", 1, "'mode=Hard'"},
     {"f * 1 1m shape=round\n", 1, "one of fixed, sliding, gcra is wanted"},
-    {"f * 1 1m outage=ajar\n", 1, "one of local, open, closed, share is wanted"},
+    {"f * 1 1m outage=ajar\n", 1, "one of local, fail-open, fail-closed, share is wanted"},
     {"f * 1 1m burst=0\n", 1, "'burst=0'"},
     {"f * 1 1m burst=x\n", 1, "'burst=x'"},
     {"f * 1 1m burst=5\n", 1, "f.1m: burst: belongs to TW_SHAPE_GCRA"},
-    {"f * 1 1m mode=hard outage=open\n", 1, "f.1m: on_outage: TW_LIMIT_HARD knows only"},
+    {"f * 1 1m mode=hard outage=fail-open\n", 1, "f.1m: on_outage: TW_LIMIT_HARD knows only"},
     {"f * 1 1m\na * 1 1m\nb * 1 1m mode=hard shape=sliding\n", 3, "b.1m: limit_shape: TW_LIMIT_HARD knows only"},
     {"f * 1 1m a b c d e f g h i j k l m n\n", 1, "more than 12 words"},
     {"f * 1 1m\n\nf * 2 1h\n", 3, "the same family and key as on line 1"},
@@ -345,9 +418,9 @@ static void a_wrong_file_is_refused_by_file_and_line(void **state) {
         assert_error(bad_files[i].line, bad_files[i].what);
         assert_null(tw_family_find(rig.engine, "f.1m"));
         assert_null(tw_family_find(rig.engine, "a.1m"));
-        assert_status(tw_limits_load(rig.engine, path, NULL, 0, &limits), TW_ERR_OPTIONS);
+        assert_status(tw_limits_open(rig.engine, path, NULL, 0, &limits), TW_ERR_OPTIONS);
         char small[6] = "xxxxx";
-        assert_status(tw_limits_load(rig.engine, path, small, sizeof small, &limits), TW_ERR_OPTIONS);
+        assert_status(tw_limits_open(rig.engine, path, small, sizeof small, &limits), TW_ERR_OPTIONS);
         assert_string_equal(small, "/tmp/");
     }
     write_bytes("f * 1\0 1m\n", 10);
@@ -381,7 +454,7 @@ static void what_is_no_file_of_a_good_size_is_refused(void **state) {
     assert_status(load(), TW_ERR_OPTIONS); /* and does not wait for a writer */
     assert_error(0, "no regular file");
     unlink(path);
-    assert_status(tw_limits_load(rig.engine, folder, error, sizeof error, &limits), TW_ERR_OPTIONS);
+    assert_status(tw_limits_open(rig.engine, folder, error, sizeof error, &limits), TW_ERR_OPTIONS);
     write_file("f * 1 1m\n");
     assert_int_equal(truncate(path, (4 << 20) + 1), 0);
     assert_status(load(), TW_ERR_OPTIONS);
@@ -409,7 +482,7 @@ static void the_number_of_limits_and_of_families_is_bounded(void **state) {
     for (int i = 1; i <= 256; i++) fprintf(file, "f k%d 1 %ds\n", i, i + 100);
     assert_int_equal(fclose(file), 0);
     assert_status(reload(), TW_ERR_OPTIONS); /* f.1m is open, so there is room for 255 */
-    assert_error(256, "more than 256 families and windows since tw_limits_load()");
+    assert_error(256, "more than 256 families and windows since tw_limits_open()");
     assert_null(tw_family_find(rig.engine, "f.101s"));
     assert_i64_equal(limit_of("f", "k77777"), 77777);
 }
@@ -443,9 +516,10 @@ static void a_reload_that_fails_changes_nothing(void **state) {
     const struct bad more[] = {
         {"api user:* 3 1m\n", 0, "no line of b any more; to lift its limits, write: b * unlimited"},
         {"api user:* 3 1m\nb * 5 1h\n", 2, "b.1h: limit_mode: cannot be changed"},
-        {"api user:* 3 1m outage=closed mode=hard\nb * 5 1h mode=hard\n", 1, "api.1m: limit_mode: cannot be changed"},
-        {"api user:* 3 1m\nb * 5 1h mode=hard outage=closed\nc * 1 1m burst=1\n", 3, "c.1m: burst"},
-        {"api user:* 3 1m\nc * 1 1m\nb * 5 1h mode=hard outage=open\n", 3, "b.1h: on_outage"},
+        {"api user:* 3 1m outage=fail-closed mode=hard\nb * 5 1h mode=hard\n", 1,
+         "api.1m: limit_mode: cannot be changed"},
+        {"api user:* 3 1m\nb * 5 1h mode=hard outage=fail-closed\nc * 1 1m burst=1\n", 3, "c.1m: burst"},
+        {"api user:* 3 1m\nc * 1 1m\nb * 5 1h mode=hard outage=fail-open\n", 3, "b.1h: on_outage"},
     };
     const size_t files = sizeof bad_files / sizeof *bad_files;
     for (size_t i = 0; i < files + sizeof more / sizeof *more; i++) {
@@ -465,7 +539,7 @@ static void a_reload_that_fails_changes_nothing(void **state) {
     write_file(good);
     assert_status(reload(), TW_OK);
     /* The policy of b.1h was changed and changed back: opened with what it has, it is the same family. */
-    tw_family_options options = rig_options("b.1h", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("b.1h", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_mode = TW_LIMIT_HARD;
     assert_status(tw_family_close(rig_family_of(&rig, &options)), TW_OK);
     (void)acquire("api", "user:1", 2, TW_OK);
@@ -479,20 +553,20 @@ static void an_engine_that_has_stopped_takes_no_limits(void **state) {
     assert_error(1, "api.1m: ");
     (void)acquire("api", "x", 1, TW_ERR_CLOSED);
     tw_limits *other = NULL;
-    assert_status(tw_limits_load(rig.engine, path, error, sizeof error, &other), TW_ERR_CLOSED);
+    assert_status(tw_limits_open(rig.engine, path, error, sizeof error, &other), TW_ERR_CLOSED);
     assert_null(other);
 }
 
 static bool free_inside(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     (void)family, (void)start_ms, (void)end_ms, (void)flags;
-    *(tw_status *)ctx = tw_limits_free(limits);
+    *(tw_status *)ctx = tw_limits_close(limits);
     return true;
 }
 
 static void limits_are_not_freed_from_inside_a_hook(void **state) {
     (void)state;
     tw_status answered = TW_OK;
-    tw_family_options options = rig_options("hooked", TW_ALIGNED, TW_SECOND);
+    tw_family_options options = rig_options("hooked", TW_WINDOW_ALIGNED, TW_SECOND);
     options.on_window_closed = free_inside;
     options.closed_ctx = &answered;
     (void)rig_add(rig_family_of(&rig, &options), "x", 1);
@@ -506,6 +580,7 @@ static void limits_are_not_freed_from_inside_a_hook(void **state) {
 
 struct reader {
     pthread_t thread;
+    tw_limited *limited;
     int64_t lookups, mixed, failed;
 };
 static _Atomic bool stop;
@@ -516,6 +591,10 @@ static void *read_on(void *argument) {
     while (!atomic_load(&stop)) {
         int64_t limit = 0;
         tw_status status = tw_limits_find(limits, "f", tw_str("a"), NULL, &limit);
+        if (status != TW_OK) reader->failed++;
+        if (limit != 1000 && limit != 2000) reader->mixed++;
+        if (reader->limited == NULL) (void)tw_limits_family(limits, "f", &reader->limited);
+        status = tw_limited_find(reader->limited, tw_str("a"), NULL, &limit);
         if (status != TW_OK) reader->failed++;
         if (limit != 1000 && limit != 2000) reader->mixed++;
         reader->lookups++;
@@ -632,6 +711,9 @@ int main(void) {
         TEST(calls_are_decided_by_the_files_limit),
         TEST(what_is_unlimited_is_admitted_and_not_counted),
         TEST(a_family_that_no_line_names_is_an_error),
+        TEST(a_handle_goes_by_the_lines_that_hold_now),
+        TEST(a_handle_refuses_as_the_name_does),
+        TEST(what_an_outage_does_has_an_old_word_too),
         TEST(windows_and_words_become_families),
         TEST(a_rate_with_a_burst_is_a_line_too),
         TEST(a_wrong_file_is_refused_by_file_and_line),

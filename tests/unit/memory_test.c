@@ -19,7 +19,7 @@ static int stop(void **state) {
 }
 
 static tw_family *open_family(const char *name, int64_t window_ms, uint32_t on_full) {
-    tw_family_options options = rig_options(name, window_ms != 0 ? TW_ALIGNED : TW_FOREVER, window_ms);
+    tw_family_options options = rig_options(name, window_ms != 0 ? TW_WINDOW_ALIGNED : TW_WINDOW_FOREVER, window_ms);
     tw_family *family;
     options.history_ms = window_ms != 0 ? TW_NONE : 0;
     options.on_full = on_full;
@@ -53,7 +53,7 @@ static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(v
     (void)state;
     static const size_t sizes[] = {4, 30, 33, 64, 100, 200, 300, 500, 700, 1024};
     start(2 * MIB);
-    tw_family *logins = open_family("logins", TW_MINUTE, TW_FULL_OVERFLOW);
+    tw_family *logins = open_family("logins", TW_MINUTE, TW_ON_FULL_OVERFLOW);
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     for (int flood = 0; flood < 30; flood++) {
@@ -84,7 +84,7 @@ static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(v
 static void windows_of_drifting_key_lengths_do_not_overflow(void **state) {
     (void)state;
     start(MIB);
-    tw_family *days = open_family("days", TW_DAY, TW_FULL_REJECT);
+    tw_family *days = open_family("days", TW_DAY, TW_ON_FULL_REJECT);
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
     size_t size = 8;
@@ -113,7 +113,7 @@ static void live(struct life *life) {
     uint32_t at = (uint32_t)test_prng_below(prng, 6);
     char name[2] = {(char)('a' + at), 0};
     if (life->families[at] == NULL) {
-        life->families[at] = open_family(name, windows[test_prng_below(prng, 5)], TW_FULL_OVERFLOW);
+        life->families[at] = open_family(name, windows[test_prng_below(prng, 5)], TW_ON_FULL_OVERFLOW);
     } else if (test_prng_below(prng, 12) == 0) {
         assert_status(tw_family_close(life->families[at]), TW_OK);
         life->families[at] = NULL;
@@ -145,7 +145,7 @@ static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state)
         int64_t before = test_memory_bytes(rig.engine), left = 4 * MIB - before;
         assert_i64_equal(test_stat_of(rig.engine, memory_free_bytes), left);
         assert_true(test_stat_of(rig.engine, memory_usable_bytes) <= left);
-        tw_family *probe = open_family("probe", 0, TW_FULL_REJECT);
+        tw_family *probe = open_family("probe", 0, TW_ON_FULL_REJECT);
         size_t size = sizes[test_prng_below(&life.prng, 4)];
         uint64_t keys = fill(probe, size);
         int64_t had = test_memory_bytes(rig.engine) - before;
@@ -166,7 +166,7 @@ static void a_forecast_takes_no_memory_from_living_counters(void **state) {
         uint64_t late[2];
         for (int with_turns = 0; with_turns < 2; with_turns++) {
             start(4 * MIB);
-            tw_family *family = open_family("f", 10000, TW_FULL_REJECT);
+            tw_family *family = open_family("f", 10000, TW_ON_FULL_REJECT);
             uint64_t i = 0, before;
             while (test_memory_bytes(rig.engine) < 4 * MIB * tenths / 10)
                 assert_status(tw_add(family, key_of(i++, 12), 1, NULL), TW_OK);
@@ -190,7 +190,7 @@ static void a_window_that_began_late_is_no_forecast(void **state) {
     start(4 * MIB);
     fake_clock_advance_ms(&rig.clock, 50 * TW_MINUTE);
     turns(1);
-    tw_family *family = open_family("f", TW_HOUR, TW_FULL_REJECT);
+    tw_family *family = open_family("f", TW_HOUR, TW_ON_FULL_REJECT);
     for (int half = 0; half < 3; half++) {
         for (uint64_t i = 0; i < 2000; i++) assert_status(tw_add(family, key_of(i, 12), 1, NULL), TW_OK);
         int64_t before = test_memory_bytes(rig.engine);
@@ -207,7 +207,7 @@ static void keys_expected_that_cannot_be_held_are_refused_or_not_taken(void **st
     (void)state;
     start(4 * MIB);
     char text[200];
-    tw_family_options options = rig_options("big", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("big", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_family *family;
     options.error_text = text;
     options.error_size = sizeof text;
@@ -244,7 +244,7 @@ static void crumbs_are_seen_and_told(void **state) {
     rig.options.memory_bytes_max = (uint64_t)(4 * MIB);
     rig.options.log_write = note_event;
     rig_start(&rig);
-    tw_family *family = open_family("f", 0, TW_FULL_REJECT);
+    tw_family *family = open_family("f", 0, TW_ON_FULL_REJECT);
     assert_status(tw_add(family, key_of(0, 300), 1, NULL), TW_OK);
     uint32_t count = 0;
     while ((lines[count] = twi_arena_take(&rig.engine->arena, 1)) != 0) count++;

@@ -86,7 +86,7 @@ static tw_family_options family_accepted(tw_family_options options) {
         options.field = (value); \
         assert_family_refused(options, #field); \
     } while (0)
-#define FAMILY_REFUSED(field, value) FAMILY_REFUSED_IN(TW_ALIGNED, field, value)
+#define FAMILY_REFUSED(field, value) FAMILY_REFUSED_IN(TW_WINDOW_ALIGNED, field, value)
 
 #define FAMILY_TAKES_IN(kind, field, value, want) \
     do { \
@@ -95,7 +95,7 @@ static tw_family_options family_accepted(tw_family_options options) {
         options.field = (value); \
         assert_i64_equal(family_accepted(options).field, (want)); \
     } while (0)
-#define FAMILY_TAKES(field, value) FAMILY_TAKES_IN(TW_ALIGNED, field, value, value)
+#define FAMILY_TAKES(field, value) FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, field, value, value)
 
 /* ---- size -------------------------------------------------------------------------------------------------------- */
 
@@ -174,7 +174,7 @@ static void an_engine_has_the_defaults_of_the_header(void **state) {
     tw_options options = engine_accepted(good_engine());
     assert_int_equal(options.size, sizeof options);
     assert_i64_equal(options.memory_bytes_max, 1 << 30);
-    assert_i64_equal(options.threads, TW_OWN_THREAD);
+    assert_i64_equal(options.threads, TW_THREADS_OWN);
     assert_i64_equal(options.sync_interval_ms, 100);
     assert_i64_equal(options.redis_timeout_ms, 100);
     assert_i64_equal(options.replay_ms, 30000);
@@ -198,8 +198,8 @@ static void threads_is_one_of_two(void **state) {
     ENGINE_REFUSED(threads, 2);
     ENGINE_REFUSED(threads, UINT32_MAX);
     tw_options options = good_engine();
-    options.threads = TW_HOST_DRIVEN;
-    assert_i64_equal(engine_accepted(options).threads, TW_HOST_DRIVEN);
+    options.threads = TW_THREADS_HOST;
+    assert_i64_equal(engine_accepted(options).threads, TW_THREADS_HOST);
 }
 
 static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
@@ -252,7 +252,7 @@ static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(
     options.redis_url = "redis://localhost";
     options.audit_interval_ms = TW_HOUR;
     assert_i64_equal(engine_accepted(options).audit_interval_ms, TW_HOUR);
-    options.threads = TW_HOST_DRIVEN;
+    options.threads = TW_THREADS_HOST;
     assert_engine_refused(options, "audit_interval_ms");
 }
 
@@ -295,7 +295,7 @@ static void a_family_has_the_defaults_of_the_header(void **state) {
     assert_i64_equal(options.earliness_ms, TW_HOUR);
     assert_i64_equal(options.history_ms, TW_HOUR);
     assert_i64_equal(options.retention_ms, TW_DAY);
-    assert_i64_equal(options.on_full, TW_FULL_OVERFLOW);
+    assert_i64_equal(options.on_full, TW_ON_FULL_OVERFLOW);
     struct twi_window_rule rule = twi_options_rule(&options);
     assert_i64_equal(twi_calendar_span(&rule, 1).end_ms, TW_HOUR);
 }
@@ -304,10 +304,10 @@ static void calendar_windows_count_by_their_longest(void **state) {
     (void)state;
     const int64_t longest_ms[] = {TW_DAY, 7 * TW_DAY, 31 * TW_DAY};
     for (uint32_t kind = 0; kind < 3; kind++) {
-        FAMILY_TAKES_IN(TW_CALENDAR_DAY + kind, earliness_ms, 0, longest_ms[kind]);
-        FAMILY_TAKES_IN(TW_CALENDAR_DAY + kind, history_ms, 0, longest_ms[kind]);
-        FAMILY_TAKES_IN(TW_CALENDAR_DAY + kind, retention_ms, 0, longest_ms[kind]);
-        FAMILY_TAKES_IN(TW_CALENDAR_DAY + kind, window_ms, 0, 0);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, earliness_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, history_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, retention_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, window_ms, 0, 0);
     }
 }
 
@@ -339,7 +339,7 @@ static void window_is_one_of_six(void **state) {
 
 static void window_ms_is_a_positive_multiple_of_a_second(void **state) {
     (void)state;
-    for (uint32_t kind = TW_ALIGNED; kind <= TW_FROM_FIRST; kind++) {
+    for (uint32_t kind = TW_WINDOW_ALIGNED; kind <= TW_WINDOW_FROM_FIRST; kind++) {
         FAMILY_REFUSED_IN(kind, window_ms, -1000);
         FAMILY_REFUSED_IN(kind, window_ms, INT64_MIN);
         FAMILY_REFUSED_IN(kind, window_ms, 1);
@@ -350,7 +350,7 @@ static void window_ms_is_a_positive_multiple_of_a_second(void **state) {
         FAMILY_TAKES_IN(kind, window_ms, TWI_WINDOW_MS_MAX, TWI_WINDOW_MS_MAX);
         FAMILY_TAKES_IN(kind, window_ms, 0, TW_HOUR);
     }
-    for (uint32_t kind = TW_FOREVER; kind <= TW_CALENDAR_MONTH; kind++) {
+    for (uint32_t kind = TW_WINDOW_FOREVER; kind <= TW_WINDOW_MONTH; kind++) {
         FAMILY_REFUSED_IN(kind, window_ms, 1000);
         FAMILY_REFUSED_IN(kind, window_ms, -1);
     }
@@ -370,8 +370,8 @@ static void utc_offset_ms_is_within_14_hours_in_whole_minutes(void **state) {
 
 static void week_start_is_a_weekday(void **state) {
     (void)state;
-    FAMILY_REFUSED_IN(TW_CALENDAR_WEEK, week_start, 7);
-    FAMILY_TAKES_IN(TW_CALENDAR_WEEK, week_start, 6, 6);
+    FAMILY_REFUSED_IN(TW_WINDOW_WEEK, week_start, 7);
+    FAMILY_TAKES_IN(TW_WINDOW_WEEK, week_start, 6, 6);
 }
 
 static void durations_are_not_negative_and_at_most_a_hundred_years(void **state) {
@@ -388,7 +388,7 @@ static void durations_are_not_negative_and_at_most_a_hundred_years(void **state)
     FAMILY_REFUSED(history_ms, -2);
     FAMILY_REFUSED(history_ms, INT64_MAX - 1);
     FAMILY_TAKES(history_ms, TW_UNBOUNDED);
-    FAMILY_TAKES_IN(TW_ALIGNED, history_ms, TW_NONE, 0);
+    FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, history_ms, TW_NONE, 0);
 }
 
 static void retention_ms_is_at_least_one_window(void **state) {
@@ -396,12 +396,12 @@ static void retention_ms_is_at_least_one_window(void **state) {
     FAMILY_REFUSED(retention_ms, -1);
     FAMILY_REFUSED(retention_ms, TW_HOUR - 1);
     FAMILY_REFUSED(retention_ms, TW_UNBOUNDED);
-    FAMILY_REFUSED_IN(TW_CALENDAR_MONTH, retention_ms, 31 * TW_DAY - 1);
-    FAMILY_REFUSED_IN(TW_FROM_FIRST, retention_ms, TW_HOUR - 1);
-    FAMILY_REFUSED_IN(TW_FOREVER, retention_ms, -1);
+    FAMILY_REFUSED_IN(TW_WINDOW_MONTH, retention_ms, 31 * TW_DAY - 1);
+    FAMILY_REFUSED_IN(TW_WINDOW_FROM_FIRST, retention_ms, TW_HOUR - 1);
+    FAMILY_REFUSED_IN(TW_WINDOW_FOREVER, retention_ms, -1);
     FAMILY_TAKES(retention_ms, TW_HOUR);
-    FAMILY_TAKES_IN(TW_FROM_FIRST, retention_ms, TW_HOUR, 0); /* ends in Redis exactly at its end */
-    FAMILY_TAKES_IN(TW_FOREVER, retention_ms, 1, 0);
+    FAMILY_TAKES_IN(TW_WINDOW_FROM_FIRST, retention_ms, TW_HOUR, 0); /* ends in Redis exactly at its end */
+    FAMILY_TAKES_IN(TW_WINDOW_FOREVER, retention_ms, 1, 0);
     tw_family_options options = good_family();
     options.window_ms = 3 * TW_DAY;
     assert_i64_equal(family_accepted(options).retention_ms, 3 * TW_DAY);
@@ -414,7 +414,7 @@ static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms,
 
 static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
     (void)state;
-    for (uint32_t kind = TW_FROM_FIRST; kind <= TW_FOREVER; kind++) {
+    for (uint32_t kind = TW_WINDOW_FROM_FIRST; kind <= TW_WINDOW_FOREVER; kind++) {
         FAMILY_REFUSED_IN(kind, lateness_ms, 1);
         FAMILY_REFUSED_IN(kind, lateness_ms, TW_UNBOUNDED);
         FAMILY_REFUSED_IN(kind, earliness_ms, 1);
@@ -432,9 +432,9 @@ static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
 static void one_engine_closes_windows_that_have_starts(void **state) {
     (void)state;
     FAMILY_REFUSED(closed_by, 2);
-    FAMILY_TAKES_IN(TW_ALIGNED, closed_by, TW_CLOSED_BY_ONE, TW_CLOSED_BY_ONE);
-    FAMILY_REFUSED_IN(TW_FOREVER, closed_by, TW_CLOSED_BY_ONE);
-    FAMILY_REFUSED_IN(TW_FROM_FIRST, closed_by, TW_CLOSED_BY_ONE);
+    FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, closed_by, TW_CLOSED_BY_ONE, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_WINDOW_FOREVER, closed_by, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_WINDOW_FROM_FIRST, closed_by, TW_CLOSED_BY_ONE);
     struct twi_options_context plain = context;
     tw_family_options one = good_family(), out;
     plain.merge = TW_MERGE_MULTI;
@@ -450,8 +450,8 @@ static void memory_policies_are_of_their_lists(void **state) {
     FAMILY_REFUSED(on_full, 2);
     FAMILY_REFUSED(on_full_limit, 2);
     FAMILY_REFUSED(memory_share, context.memory_bytes_max + 1);
-    FAMILY_TAKES(on_full, TW_FULL_REJECT);
-    FAMILY_TAKES(on_full_limit, TW_DENY);
+    FAMILY_TAKES(on_full, TW_ON_FULL_REJECT);
+    FAMILY_TAKES(on_full_limit, TW_FULL_LIMIT_DENY);
     FAMILY_TAKES(memory_share, context.memory_bytes_max);
     FAMILY_TAKES(keys_max, UINT64_MAX);
     FAMILY_TAKES(keys_expected, 10922); /* of 96 bytes each, in 1 MiB */

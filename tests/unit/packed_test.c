@@ -356,7 +356,7 @@ static void a_window_in_history_is_packed_and_reads_as_before(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 5000;
     tw_family *family = rig_family_of(&rig, &options);
     add_keys(family, 5000, 7);
@@ -384,7 +384,7 @@ static void memory_stays_bounded_window_after_window(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     int64_t one = 0, most = 0, later = 0;
     for (int hour = 0; hour < 12; hour++) {
         add_keys(family, 20000, hour);
@@ -409,7 +409,7 @@ static void packing_takes_many_turns_and_readers_see_no_difference(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 50000, 1);
     fake_clock_advance_ms(&rig.clock, TW_HOUR);
     struct twi_generation *generation = generation_of(family, RIG_START_MS);
@@ -441,7 +441,7 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.earliness_ms = TW_HOUR;
     tw_family *family = rig_family_of(&rig, &options);
     add_keys(family, 100000, 1);
@@ -476,7 +476,7 @@ static void a_section_of_before_keeps_the_table(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 5000, 3);
     struct twi_call call;
     struct twi_place place;
@@ -521,7 +521,7 @@ static void a_walk_across_the_switch_sees_each_counter_once(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 5000, 0);
     struct slow_walk walk = {.rig = &rig};
     assert_status(tw_each(family, TW_NOW, walk_slowly, &walk), TW_OK);
@@ -545,7 +545,7 @@ static void a_walk_keeps_a_packed_window_that_is_dropped(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 5000, 0);
     rig_pass(&rig, TW_HOUR);
     struct slow_walk walk = {.rig = &rig};
@@ -562,7 +562,7 @@ static void trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory(void **st
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_pin *pin;
     assert_status(tw_pin_open(family, tw_str("pinned"), &pin), TW_OK);
     int64_t view;
@@ -590,7 +590,7 @@ static void a_packed_window_takes_nothing_whatever_lateness_says_later(void **st
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.history_ms = TW_DAY;
     tw_family *family = rig_family_of(&rig, &options);
     add_keys(family, 3000, 0);
@@ -606,7 +606,7 @@ static void a_packed_window_takes_nothing_whatever_lateness_says_later(void **st
         moments[i] = RIG_START_MS + i;
         assert_status(tw_add_at(family, keys[i], 1, moments[i], NULL), TW_ERR_LATE);
     }
-    assert_status(tw_add_many_at(family, keys, NULL, moments, 40, each), TW_ERR_LATE);
+    assert_status(tw_add_many_at(family, keys, NULL, 40, moments, NULL, each), TW_ERR_LATE);
     for (int i = 0; i < 40; i++) assert_status(each[i], TW_ERR_LATE);
     rig_settle(&rig);
     check_keys(family, 3000, 0, RIG_START_MS);
@@ -622,7 +622,7 @@ static void packing_may_be_cut_short_at_any_turn(void **state) {
         for (int turns = 1; !over; turns += 1 + turns / 8) {
             struct rig rig;
             rig_open(&rig);
-            tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+            tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
             tw_family *family = rig_family_of(&rig, &options);
             add_keys(family, 10000, 0);
             fake_clock_advance_ms(&rig.clock, TW_HOUR);
@@ -653,7 +653,7 @@ static void history_is_packed_later_when_memory_is_short(void **state) {
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(4) << 20;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.history_ms = 3 * TW_HOUR;
     tw_family *family = rig_family_of(&rig, &options);
     add_keys(family, 20000, 1);
@@ -690,7 +690,7 @@ static void a_synced_window_is_packed_when_it_owes_nothing_with_its_view(void **
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 3000, 1);
     rig_pass(&rig, TW_HOUR);
     rig_pass(&rig, TW_MINUTE);
@@ -741,7 +741,7 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
     for (int collect = 0; collect < 2; collect++) {
         struct rig rig;
         hand_open(&rig);
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         add_keys(family, 100, 1);
         hand->settle_at_turns = true;
         rig_pass(&rig, 10);
@@ -814,7 +814,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
         struct rig rig;
         hand_open(&rig);
         hand->settle_at_turns = true;
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         add_keys(family, KEYS, 1);
         for (int i = 0; i < 5; i++) rig_pass(&rig, 10);
         struct twi_generation *generation = generation_of(family, RIG_START_MS);
@@ -868,7 +868,7 @@ static void what_cannot_be_told_again_is_reported_to_the_unit(void **state) {
     rig.options.lost_ctx = &log;
     rig_start(&rig);
     hand->settle_at_turns = true;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 3000, 1);
     for (int i = 0; i < 5; i++) rig_pass(&rig, 10);
     rig_pass(&rig, TW_HOUR);

@@ -22,7 +22,7 @@ static void a_pin_and_its_key_are_one_counter(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_pin *pin = pin_of(family, "key");
     int64_t view = 0;
     assert_i64_equal(count_of(family, "key"), 0);
@@ -47,7 +47,7 @@ static void a_pin_checks_its_key_and_knows_a_stopped_engine(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_pin *pin = NULL;
     char big[TW_KEY_SIZE_MAX + 1] = {0};
     assert_status(tw_pin_open(family, tw_bytes("", 0), &pin), TW_ERR_KEY);
@@ -69,7 +69,7 @@ static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **sta
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     tw_family *family = rig_family_of(&rig, &options);
     tw_pin *pin = pin_of(family, "pinned");
@@ -102,7 +102,7 @@ static void a_pin_from_first_begins_a_new_life(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     tw_pin *pin = pin_of(family, "key");
     int64_t view = 0;
     rig_pass(&rig, 50 * TW_SECOND);
@@ -122,7 +122,7 @@ static void a_pin_in_a_forked_child_counts_from_zero(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     tw_pin *pin = pin_of(family, "key");
     int64_t view = 0;
     assert_status(tw_pin_add(pin, 41, &view), TW_OK);
@@ -171,7 +171,7 @@ static void pins_of_many_threads_lose_nothing_over_boundaries(void **state) {
     struct rig rig;
     rig_open(&rig);
     int64_t handed = 0, added = 0;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_SECOND);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_SECOND);
     options.on_window_closed = add_up_window;
     options.closed_ctx = &handed;
     tw_family *family = rig_family_of(&rig, &options);

@@ -15,7 +15,7 @@ static void a_counter_is_collected_once_for_all_adds_since_the_last_time(void **
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_false(twi_port_is_dirty(rig.engine));
     for (int i = 0; i < 10; i++) rig_add(family, "a", 2);
     assert_true(twi_port_is_dirty(rig.engine));
@@ -40,7 +40,7 @@ static void an_item_is_named_as_its_template_says(void **state) {
     hand_init(&rig);
     rig.options.redis_prefix = "app:";
     rig_start(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "key", 1);
     assert_i64_equal(hand_collect(10), 1);
     char name[TWI_REDIS_KEY_MAX];
@@ -59,7 +59,8 @@ static void what_does_not_fit_into_a_collection_comes_with_a_later_one(void **st
     for (size_t room = 1; room < 700; room = room * 2 + 1) {
         struct rig rig;
         hand_open(&rig);
-        tw_family *one = rig_family(&rig, "one", TW_ALIGNED, TW_HOUR), *two = rig_family(&rig, "two", TW_FOREVER, 0);
+        tw_family *one = rig_family(&rig, "one", TW_WINDOW_ALIGNED, TW_HOUR),
+                  *two = rig_family(&rig, "two", TW_WINDOW_FOREVER, 0);
         char key[80];
         int64_t sum = 0;
         for (int i = 0; i < 1000; i++) {
@@ -88,7 +89,7 @@ static void a_quarter_of_a_collection_is_kept_for_open_windows(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int i = 0; i < 100; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -112,9 +113,9 @@ static void what_dies_first_is_collected_first(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options longer = rig_options("longer", TW_ALIGNED, TW_HOUR);
+    tw_family_options longer = rig_options("longer", TW_WINDOW_ALIGNED, TW_HOUR);
     longer.retention_ms = 27 * TW_HOUR + TW_MINUTE;
-    tw_family *families[] = {rig_family(&rig, "f", TW_ALIGNED, TW_HOUR), rig_family_of(&rig, &longer)};
+    tw_family *families[] = {rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR), rig_family_of(&rig, &longer)};
     for (int hour = 0; hour < 6; hour++) {
         for (int i = 0; i < 2; i++) rig_add(families[i], "k", 1);
         rig_pass(&rig, TW_HOUR);
@@ -132,7 +133,7 @@ static void adds_that_cancel_out_ask_for_the_total_only(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 3);
     rig_add(family, "a", -3);
     assert_i64_equal(hand_collect(10), 1);
@@ -148,7 +149,7 @@ static void trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothin
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_i64_equal(rig_get(family, "a"), 0);
     tw_reading reading = read_of(family, "a");
     assert_false(reading.known);
@@ -173,9 +174,9 @@ static void trap_e41_reads_do_not_fill_a_family(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 100;
-    options.on_full = TW_FULL_REJECT;
+    options.on_full = TW_ON_FULL_REJECT;
     tw_family *family = rig_family_of(&rig, &options);
     char key[16];
     for (int i = 0; i < 1000; i++) {
@@ -196,7 +197,7 @@ static void trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch(void **stat
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_i64_equal(rig_add(family, "a", 10), 10);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(rig_add(family, "a", 5), 15);
@@ -225,7 +226,7 @@ static void a_returned_delta_is_collected_again(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 10);
     assert_i64_equal(hand_collect(10), 1);
     rig_add(family, "a", 1);
@@ -241,7 +242,7 @@ static void a_delta_returned_with_a_delay_waits(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 10);
     assert_i64_equal(hand_collect(10), 1);
     struct twi_item item = hand_pop();
@@ -266,7 +267,7 @@ static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 600; i++) {
@@ -297,7 +298,7 @@ static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     for (int i = 1; i <= 2; i++) {
         rig_add(family, "a", i);
         assert_i64_equal(hand_collect(10), 1);
@@ -323,7 +324,7 @@ static void what_is_refused_to_the_end_is_told_as_poison(void **state) {
     rig.options.on_lost = lost_write;
     rig.options.lost_ctx = &log;
     rig_start(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "a", 10);
     assert_i64_equal(hand_collect(10), 1);
     struct twi_item item = hand_pop();
@@ -342,7 +343,7 @@ static void a_delta_returned_with_a_delay_keeps_its_window(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 10);
@@ -377,7 +378,7 @@ static void what_is_given_up_is_reported_to_the_unit(void **state) {
         rig.options.on_lost = lost_write;
         rig.options.lost_ctx = &log;
         rig_start(&rig);
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         rig_add(family, "key", -10);
         assert_i64_equal(hand_collect(10), 1);
         struct twi_item item = hand_pop();
@@ -410,7 +411,7 @@ static void a_close_that_runs_out_of_time_reports_every_unit_once(void **state) 
     rig.options.on_lost = lost_write;
     rig.options.lost_ctx = &log;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 3;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "held", 1);
@@ -444,7 +445,7 @@ static bool log_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t e
 }
 
 static tw_family *told_family(struct rig *rig, struct closed_log *log) {
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = log_closed;
     options.closed_ctx = log;
     options.history_ms = TW_NONE;
@@ -597,7 +598,7 @@ static void trap_e10_a_flush_waits_for_a_mark_under_way(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     struct twi_call call;
     struct twi_place place;
     assert_status(twi_call_begin(&call, family, tw_str("a")), TW_OK);
@@ -620,7 +621,7 @@ static void a_full_collection_is_done_only_when_nothing_was_left_out(void **stat
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     char key[16];
     for (int i = 0; i < 100; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -650,7 +651,7 @@ static void trap_e24_a_life_ends_when_redis_says(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     rig_add(family, "soon", 1);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].flags, TWI_ITEM_FIRST | TWI_ITEM_FROM_FIRST);
@@ -686,7 +687,7 @@ static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(voi
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_HOUR);
     for (int life = 1; life <= 2; life++) {
         assert_i64_equal(rig_add(family, "k", 1), 1);
         while (hand_collect(10) != 0) continue;
@@ -707,7 +708,7 @@ static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **stat
     struct rig rig;
     hand_open(&rig);
     struct closed_log log = {0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, 5 * TW_SECOND);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, 5 * TW_SECOND);
     options.on_window_closed = log_closed;
     options.closed_ctx = &log;
     options.history_ms = TW_NONE;
@@ -745,7 +746,7 @@ static void once_decides_on_the_view_and_is_sent(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     bool first = false;
     assert_status(tw_once(family, tw_str("a"), &first), TW_OK);
     assert_true(first);
@@ -767,7 +768,7 @@ static void acquire_decides_on_the_view(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_verdict verdict;
     assert_status(tw_acquire(family, tw_str("a"), 3, 10, &verdict), TW_OK);
     assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE); /* its total is not known yet */
@@ -799,10 +800,10 @@ static void counters_that_owe_redis_are_sampled(void **state) {
     struct rig rig;
     char key[16];
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.lateness_ms = TW_HOUR;
     tw_family *family = rig_family_of(&rig, &options);
-    options = rig_options("small", TW_FOREVER, 0);
+    options = rig_options("small", TW_WINDOW_FOREVER, 0);
     options.keys_max = 400;
     tw_family *small = rig_family_of(&rig, &options);
     assert_i64_equal(unsent_after(&rig), 0);
@@ -830,7 +831,7 @@ static void templates_that_collide_are_refused(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options options = rig_options("one", TW_FOREVER, 0);
+    tw_family_options options = rig_options("one", TW_WINDOW_FOREVER, 0);
     options.redis_key = "x:%k";
     (void)rig_family_of(&rig, &options);
     options.name = "two";
@@ -850,7 +851,7 @@ static void a_closed_family_goes_when_it_has_sent_all(void **state) {
     struct rig rig;
     hand_open(&rig);
     int64_t before = test_memory_bytes(rig.engine);
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     rig_add(family, "a", 5);
     assert_status(tw_family_close(family), TW_OK);
     rig_pass(&rig, 1000);
@@ -874,7 +875,7 @@ static void overflow_counts_travel_under_their_own_name(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 1;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
@@ -905,7 +906,7 @@ static void totals_at_the_edge_of_64_bits_saturate(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     rig_add(family, "least", -5);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(INT64_MIN);

@@ -35,7 +35,7 @@ static void the_first_seconds_are_spent_with_care(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_verdict verdict;
     assert_i64_equal(admitted_of(family, "k", 20000), 156);
     assert_status(tw_acquire(family, tw_str("k"), 1, 20000, &verdict), TW_DENIED);
@@ -63,7 +63,7 @@ static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
     hand_init(&rig);
     rig.options.engines_expected = 4;
     rig_start(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     tw_verdict verdict;
     assert_i64_equal(admitted_of(family, "k", 20000), 156);
     assert_status(tw_acquire(family, tw_str("k"), 1, 20000, &verdict), TW_DENIED);
@@ -93,7 +93,7 @@ static void the_care_ends(void **state) {
         hand_init(&rig);
         if (i == 0) rig.options.engines_expected = 4;
         rig_start(&rig);
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         if (i == 0) twi_port_live(rig.engine, 1);
         if (i == 2) twi_port_live(rig.engine, 0);
         rig_pass(&rig, i == 2 ? 0 : 5000);
@@ -111,7 +111,7 @@ static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
     for (int i = 0; i < 3; i++) {
         struct rig rig;
         hand_open(&rig);
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         rig_pass(&rig, starts_ms[i]);
         twi_port_live(rig.engine, 1);
         rig_pass(&rig, meetings_ms[i] - 1);
@@ -132,7 +132,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
         hand_init(&rig);
         rig.options.engines_expected = expected;
         rig_start(&rig);
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
         assert_i64_equal(admitted_of(family, "k", 20000), 156);
         rig_pass(&rig, 1000);
@@ -192,7 +192,7 @@ static void ready_may_not_be_called_in_a_hook(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = in_hook;
     options.closed_ctx = rig.engine;
     tw_family *family = rig_family_of(&rig, &options);

@@ -20,7 +20,7 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
 
 static void what_is_refunded_can_be_taken_again(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
     assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_OK);
     assert_i64_equal(rig_get(family, "a"), 6);
@@ -33,7 +33,7 @@ static void what_is_refunded_can_be_taken_again(void **state) {
 /* Goal: trap L7. The next window never begins below 0. */
 static void a_window_that_is_over_takes_nothing_back(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
     rig_pass(&rig, TW_MINUTE + 1);
     assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_LATE);
@@ -47,7 +47,7 @@ static void a_window_that_is_over_takes_nothing_back(void **state) {
 
 static void a_count_does_not_go_below_0(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
     assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_RANGE);
     assert_i64_equal(rig_get(family, "a"), 3);
@@ -62,7 +62,7 @@ static void a_count_does_not_go_below_0(void **state) {
 
 static void a_life_that_is_over_takes_nothing_back(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, 10000);
     tw_verdict first = acquire(family, "a", 5, 10, TW_OK);
     assert_i64_equal(first.window_start_ms, RIG_START_MS + 10000);
@@ -78,7 +78,7 @@ static void a_life_that_is_over_takes_nothing_back(void **state) {
 
 static void an_endless_limit_takes_back_what_its_verdict_names(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     tw_verdict verdict = acquire(family, "a", 5, 5, TW_OK);
     rig_pass(&rig, 400 * TW_DAY);
     assert_status(tw_refund(family, tw_str("a"), 5, verdict.window_start_ms), TW_OK);
@@ -100,7 +100,7 @@ static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit
 static void slices_take_back_and_give_out_again(void **state) {
     (void)state;
     rig.engine->stripes_log2 = 2;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 1, 1000, TW_OK);
     (void)stripe(family, "a", 1000);
     int64_t taken = 1;
@@ -129,7 +129,7 @@ static int64_t some(tw_family *family, const char *key, int64_t n_max, int64_t l
 
 static void some_takes_what_is_left(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     assert_i64_equal(some(family, "a", 7, 10, TW_OK), 7);
     assert_i64_equal(some(family, "a", 7, 10, TW_OK), 3);
     assert_i64_equal(some(family, "a", 7, 10, TW_DENIED), 0);
@@ -155,8 +155,8 @@ static tw_verdict all(const tw_claim *claims, size_t count, tw_status want) {
 
 static void all_claims_are_taken_or_none(void **state) {
     (void)state;
-    tw_family *second = rig_family(&rig, "second", TW_ALIGNED, TW_SECOND),
-              *day = rig_family(&rig, "day", TW_ALIGNED, TW_DAY);
+    tw_family *second = rig_family(&rig, "second", TW_WINDOW_ALIGNED, TW_SECOND),
+              *day = rig_family(&rig, "day", TW_WINDOW_ALIGNED, TW_DAY);
     const tw_claim claims[] = {{day, tw_str("a"), 3, 10}, {second, tw_str("a"), 3, 5}};
     tw_verdict verdict = all(claims, 2, TW_OK);
     assert_i64_equal(verdict.claim, 1); /* 2 left, of the other 7 */
@@ -180,7 +180,7 @@ static void all_claims_are_taken_or_none(void **state) {
 
 static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     const tw_claim claims[] = {{family, tw_str("a"), 4, 10}, {family, tw_str("a"), 3, 5}};
     (void)all(claims, 2, TW_OK); /* 3 under 5, then 4 more under 10 */
     assert_i64_equal(rig_get(family, "a"), 7);
@@ -196,7 +196,7 @@ static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
 
 static void a_wrong_claim_takes_nothing_of_the_others(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_claim claims[TW_CLAIMS_MAX + 1];
     for (size_t i = 0; i < TW_CLAIMS_MAX + 1; i++) claims[i] = (tw_claim){family, tw_str("a"), 1, 100};
     (void)all(claims, 0, TW_ERR_RANGE);
@@ -233,7 +233,7 @@ static void *claim_pairs(void *ctx) {
 
 static void claims_in_either_order_leave_nothing_half_taken(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     struct pair pairs[4];
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
@@ -255,7 +255,7 @@ static void claims_in_either_order_leave_nothing_half_taken(void **state) {
 
 static void a_host_driven_engine_does_not_wait(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict;
     memset(&verdict, 0x55, sizeof verdict);
     assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 1000, &verdict), TW_ERR_MODE);
@@ -288,7 +288,7 @@ static void *refund_later(void *ctx) {
 static void who_waits_is_woken_by_a_refund(void **state) {
     (void)state;
     tw_engine *engine = open_real();
-    tw_family *family = family_in(engine, TW_FOREVER, 0);
+    tw_family *family = family_in(engine, TW_WINDOW_FOREVER, 0);
     pthread_t thread;
     (void)acquire(family, "a", 10, 10, TW_OK);
     assert_i64_equal(pthread_create(&thread, NULL, refund_later, family), 0);
@@ -304,7 +304,7 @@ static void who_waits_is_woken_by_a_refund(void **state) {
 static void who_waits_gets_the_next_window_or_is_denied_in_time(void **state) {
     (void)state;
     tw_engine *engine = open_real();
-    tw_family *family = family_in(engine, TW_FROM_FIRST, TW_SECOND);
+    tw_family *family = family_in(engine, TW_WINDOW_FROM_FIRST, TW_SECOND);
     (void)acquire(family, "a", 10, 10, TW_OK);
     assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 20, NULL), TW_DENIED);
     assert_status(tw_acquire_wait(family, tw_str("a"), 11, 10, 60000, NULL), TW_DENIED); /* never: at once */

@@ -59,7 +59,7 @@ static void what_counters_hold_is_owed_again_once(void **state) {
     struct store store = {0};
     char key[16];
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     for (size_t i = 0; i < STORE_KEYS; i++) key_text(key, i), rig_add(family, key, (int64_t)i + 1);
     send_all(&store);
     for (size_t i = 0; i < 20; i++) key_text(key, i), rig_add(family, key, 1000);
@@ -95,7 +95,8 @@ static void wiped_again_and_again_it_counts_once(void **state) {
         int64_t added[STORE_KEYS] = {0};
         bool restoring = false;
         hand_open(&rig);
-        tw_family *families[] = {rig_family(&rig, "f", TW_FOREVER, 0), rig_family(&rig, "h", TW_ALIGNED, TW_HOUR)};
+        tw_family *families[] = {rig_family(&rig, "f", TW_WINDOW_FOREVER, 0),
+                                 rig_family(&rig, "h", TW_WINDOW_ALIGNED, TW_HOUR)};
         for (int step = 0; step < 200; step++) {
             size_t i = test_prng_below(&prng, STORE_KEYS);
             int64_t delta = test_prng_between(&prng, -5, 100);
@@ -120,7 +121,7 @@ static void what_was_given_up_stays_given_up(void **state) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 3; i++) {
         rig_add(family, "1", 10), rig_add(family, "2", 7);
         send_all(&store);
@@ -147,7 +148,7 @@ static void dropped_windows_are_lost_to_the_unit_until_their_end_in_redis(void *
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.retention_ms = 10 * TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
     for (int minute = 0; minute < 8; minute++) {
@@ -177,7 +178,7 @@ static void of_very_many_dropped_windows_the_sum_stays_whole(void **state) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_SECOND);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_SECOND);
     for (int second = 0; second < 5000; second++) {
         rig_add(family, "1", 1);
         send_all(&store);
@@ -205,7 +206,7 @@ static void a_window_stays_until_it_is_restored(void **state) {
     struct store store = {0};
     int calls = 0;
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = closed;
     options.closed_ctx = &calls;
     tw_family *family = rig_family_of(&rig, &options);
@@ -233,7 +234,7 @@ static void only_lives_that_last_are_restored(void **state) {
     struct rig rig;
     struct store store = {0};
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     rig_add(family, "1", 5);
     rig_pass(&rig, TW_MINUTE / 2);
     rig_add(family, "2", 7);
@@ -253,7 +254,7 @@ static void restoring_goes_in_bounded_steps(void **state) {
     struct rig rig;
     char key[16];
     hand_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FOREVER, 0);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
     for (size_t i = 0; i < 60000; i++) key_text(key, i), rig_add(family, key, 1);
     for (size_t count = 4096; count == 4096;) {
         count = hand_collect(4096);
@@ -283,7 +284,7 @@ static void the_overflow_counter_is_restored(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family_options options = rig_options("f", TW_FOREVER, 0);
+    tw_family_options options = rig_options("f", TW_WINDOW_FOREVER, 0);
     options.keys_max = 1;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "1", 1);
@@ -304,7 +305,7 @@ static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    tw_family *adds = rig_family(&rig, "f", TW_FOREVER, 0), *both = rig_family(&rig, "g", TW_FOREVER, 0);
+    tw_family *adds = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0), *both = rig_family(&rig, "g", TW_WINDOW_FOREVER, 0);
     static const struct {
         int64_t delta, total, regressions;
     } steps[] = {{10, 10, 0}, {10, 25, 0}, {1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {50, 60, 1}, {1, 0, 2}, {1, 1, 2}};

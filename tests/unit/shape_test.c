@@ -7,7 +7,7 @@
 static struct rig rig;
 
 static tw_family *shaped(uint32_t shape, int64_t window_ms, int64_t burst) {
-    tw_family_options options = rig_options("f", TW_ALIGNED, window_ms);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, window_ms);
     options.limit_shape = shape;
     options.burst = burst;
     return rig_family_of(&rig, &options);
@@ -63,7 +63,7 @@ static void a_sliding_window_takes_back_until_it_ends(void **state) {
 
 static void a_sliding_limit_may_change_and_months_have_their_own_length(void **state) {
     (void)state;
-    tw_family_options options = rig_options("months", TW_CALENDAR_MONTH, 0);
+    tw_family_options options = rig_options("months", TW_WINDOW_MONTH, 0);
     options.limit_shape = TW_SHAPE_SLIDING;
     tw_family *family = rig_family_of(&rig, &options);
     (void)acquire(family, "a", 30, 30, TW_OK); /* November */
@@ -167,14 +167,14 @@ static void shapes_say_what_they_do_not_go_with(void **state) {
         int64_t history_ms, burst;
         const char *field;
     } wrong[] = {
-        {TW_SHAPE_SLIDING, TW_FOREVER, 0, 0, "limit_shape:"},
-        {TW_SHAPE_SLIDING, TW_FROM_FIRST, 0, 0, "limit_shape:"},
-        {TW_SHAPE_GCRA, TW_CALENDAR_DAY, 0, 0, "limit_shape:"},
-        {TW_SHAPE_GCRA, TW_FOREVER, 0, 0, "limit_shape:"},
-        {TW_SHAPE_SLIDING, TW_ALIGNED, TW_NONE, 0, "history_ms:"},
-        {TW_SHAPE_GCRA, TW_ALIGNED, 1000, 0, "history_ms:"},
-        {TW_SHAPE_SLIDING, TW_ALIGNED, 0, 5, "burst:"},
-        {TW_SHAPE_GCRA, TW_ALIGNED, 0, -5, "burst:"},
+        {TW_SHAPE_SLIDING, TW_WINDOW_FOREVER, 0, 0, "limit_shape:"},
+        {TW_SHAPE_SLIDING, TW_WINDOW_FROM_FIRST, 0, 0, "limit_shape:"},
+        {TW_SHAPE_GCRA, TW_WINDOW_DAY, 0, 0, "limit_shape:"},
+        {TW_SHAPE_GCRA, TW_WINDOW_FOREVER, 0, 0, "limit_shape:"},
+        {TW_SHAPE_SLIDING, TW_WINDOW_ALIGNED, TW_NONE, 0, "history_ms:"},
+        {TW_SHAPE_GCRA, TW_WINDOW_ALIGNED, 1000, 0, "history_ms:"},
+        {TW_SHAPE_SLIDING, TW_WINDOW_ALIGNED, 0, 5, "burst:"},
+        {TW_SHAPE_GCRA, TW_WINDOW_ALIGNED, 0, -5, "burst:"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char error[200];

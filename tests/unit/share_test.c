@@ -129,16 +129,16 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
         hand_live(&rig, 4);
         twi_port_lease_away(rig.engine, 1);
-        bool open = policy == TW_OUTAGE_OPEN;
+        bool open = policy == TW_OUTAGE_FAIL_OPEN;
         assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
         assert_status(tw_acquire(family, tw_str("looked at"), 0, 100, &verdict),
-                      policy == TW_OUTAGE_CLOSED ? TW_DENIED : TW_OK);
+                      policy == TW_OUTAGE_FAIL_CLOSED ? TW_DENIED : TW_OK);
         assert_i64_equal(verdict.used, 0);
         assert_status(take(family, 30), open || policy == TW_OUTAGE_LOCAL ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
-        if (policy == TW_OUTAGE_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
-        assert_status(take(family, 20), policy == TW_OUTAGE_CLOSED ? TW_DENIED : TW_OK);
+        if (policy == TW_OUTAGE_FAIL_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
+        assert_status(take(family, 20), policy == TW_OUTAGE_FAIL_CLOSED ? TW_DENIED : TW_OK);
         assert_status(take(family, 60), open ? TW_OK : TW_DENIED);
         /* To the edge of what a counter holds: no figure of it overflows. */
         for (int n = 0; n < 250 && open && i < 4; n++) assert_status(take(family, TW_DELTA_MAX), TW_OK);

@@ -46,7 +46,7 @@ static tw_verdict acquire(tw_family *family, int64_t n, int64_t limit, tw_status
 }
 
 static tw_family *sale(const char *name, int64_t limit) {
-    tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
     (void)acquire(family, 1, limit, TW_OK);
     assert_true(cut(family, limit));
     return family;
@@ -161,14 +161,14 @@ static void looking_changes_nothing(void **state) {
 
 static void little_is_not_cut(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)acquire(family, 1, 20, TW_OK);
     assert_false(cut(family, 20));
     assert_null(slices_of(family));
     bool first;
     assert_status(tw_once(family, tw_str("stock"), &first), TW_OK);
     assert_false(first);
-    family = rig_family(&rig, "first", TW_FROM_FIRST, TW_HOUR);
+    family = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_HOUR);
     (void)acquire(family, 1, 100000, TW_OK);
     assert_false(cut(family, 100000));
     (void)acquire(family, 99999, 100000, TW_OK);
@@ -178,7 +178,7 @@ static void little_is_not_cut(void **state) {
 /* Goal: a counter with stripes for adds decides exactly when a limit comes. */
 static void a_striped_counter_may_be_limited(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_add(family, tw_str("stock"), 10, NULL), TW_OK);
     assert_true(cut(family, TWI_NO_LIMIT));
     for (int i = 0; i < 10; i++) assert_status(tw_add(family, tw_str("stock"), 5, NULL), TW_OK);
@@ -219,7 +219,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 static void slices_end_with_their_window(void **state) {
     (void)state;
     struct closing closing = {0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = on_closed;
     options.closed_ctx = &closing;
     tw_family *family = rig_family_of(&rig, &options);
@@ -237,7 +237,7 @@ static void slices_end_with_their_window(void **state) {
 /* Goal: soft mode decides on the view: once others' counts are known, slices that were cut before do not stand. */
 static void slices_give_way_to_what_redis_tells(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     twi_port_live(rig.engine, 0); /* it may not be known */
     (void)acquire(family, 1, 1000, TW_OK);
     assert_true(cut(family, 1000));
@@ -290,7 +290,7 @@ static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
     for (int round = 0; round < 10; round++) {
         char name[16];
         snprintf(name, sizeof name, "sale%d", round);
-        tw_family *family = rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+        tw_family *family = rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
         (void)acquire(family, 1, 20000, TW_OK);
         struct buyer buyers[4];
         for (int i = 0; i < 4; i++) {
@@ -313,7 +313,7 @@ static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
 /* Goal: lost compare-and-swaps lead to slices, if they come soon after one another. */
 static void contended_limits_ask_for_slices(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     (void)acquire(family, 1, 5000, TW_OK);
     struct twi_place place = place_of(family);
     for (int i = 0; i < 100; i++) {

@@ -46,7 +46,7 @@ static void assert_count(tw_family *family, const char *key, int64_t want) {
 }
 
 static struct tw_family *hourly(const char *name) {
-    return rig_family(&rig, name, TW_ALIGNED, TW_HOUR);
+    return rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
 }
 
 /* Goal: where it counts is nobody's concern. Method: adds of every kind before and after, read in every way. */
@@ -104,7 +104,7 @@ static void blind_adds_go_to_the_threads_own_stripe(void **state) {
 
 static void stripes_are_made_once_and_for_few(void **state) {
     (void)state;
-    tw_family *family = hourly("f"), *first = rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = hourly("f"), *first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     char key[16];
     int64_t made = 0;
     for (int i = 0; i < 40; i++) {
@@ -130,7 +130,7 @@ static void stripes_are_made_once_and_for_few(void **state) {
 /* Goal: the family's share and the arena's bound hold for stripes too. */
 static void stripes_stay_within_the_memory_share(void **state) {
     (void)state;
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_HOUR);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_HOUR);
     options.memory_share = 4096;
     tw_family *family = rig_family_of(&rig, &options);
     char key[16];
@@ -228,7 +228,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
     (void)state;
     struct closing closing = {0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = on_closed;
     options.closed_ctx = &closing;
     tw_family *family = rig_family_of(&rig, &options);
@@ -269,7 +269,7 @@ static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
 /* Goal: a wish outlives its window no more than the window itself does. */
 static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
     (void)state;
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_SECOND);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_SECOND);
     add_blind(family, "key", 1);
     struct twi_place place = place_of(family, "key");
     twi_stripe_ask(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
@@ -348,7 +348,7 @@ static void what_was_counted_before_the_stripes_is_collected(void **state) {
 static void a_sealed_window_owes_what_its_stripes_hold(void **state) {
     (void)state;
     struct closing closing = {0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = on_closed;
     options.closed_ctx = &closing;
     tw_family *family = rig_family_of(&rig, &options);

@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-static const struct twi_window_rule hourly = {.window = TW_ALIGNED, .window_ms = TW_HOUR};
+static const struct twi_window_rule hourly = {.window = TW_WINDOW_ALIGNED, .window_ms = TW_HOUR};
 
 static tw_key plain(const char *text) {
     return tw_str(text);
@@ -58,11 +58,11 @@ static void the_default_has_a_stamp_as_fine_as_the_window(void **state) {
         {{.window_ms = 25 * TW_MINUTE}, "views:k:202308021700"},
         {{.window_ms = TW_SECOND}, "views:k:20230802170000"},
         {{.window_ms = 90 * TW_SECOND}, "views:k:20230802170000"},
-        {{.window = TW_CALENDAR_DAY}, "views:k:20230802"},
-        {{.window = TW_CALENDAR_WEEK}, "views:k:20230802"},
-        {{.window = TW_CALENDAR_MONTH}, "views:k:202308"},
-        {{.window = TW_FOREVER}, "views:k"},
-        {{.window = TW_FROM_FIRST, .window_ms = TW_HOUR}, "views:k"},
+        {{.window = TW_WINDOW_DAY}, "views:k:20230802"},
+        {{.window = TW_WINDOW_WEEK}, "views:k:20230802"},
+        {{.window = TW_WINDOW_MONTH}, "views:k:202308"},
+        {{.window = TW_WINDOW_FOREVER}, "views:k"},
+        {{.window = TW_WINDOW_FROM_FIRST, .window_ms = TW_HOUR}, "views:k"},
     };
     for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
         struct twi_template template;
@@ -150,8 +150,8 @@ static void templates_that_make_no_sense_are_refused_by_name(void **state) {
 
 static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
     (void)state;
-    const struct twi_window_rule minutely = {.window_ms = TW_MINUTE}, month = {.window = TW_CALENDAR_MONTH},
-                                 week = {.window = TW_CALENDAR_WEEK}, long_ones = {.window_ms = 31 * TW_DAY},
+    const struct twi_window_rule minutely = {.window_ms = TW_MINUTE}, month = {.window = TW_WINDOW_MONTH},
+                                 week = {.window = TW_WINDOW_WEEK}, long_ones = {.window_ms = 31 * TW_DAY},
                                  thirty = {.window_ms = 30 * TW_DAY}, years = {.window_ms = 366 * TW_DAY};
     struct twi_template template;
     assert_refused("%n:{%k}", NULL, &hourly, "%Y is missing"); /* trap S22 */
@@ -170,8 +170,8 @@ static void a_stamp_must_be_as_fine_as_the_windows(void **state) {
 
 static void windows_without_a_common_start_take_no_stamp(void **state) {
     (void)state;
-    const struct twi_window_rule forever = {.window = TW_FOREVER},
-                                 from_first = {.window = TW_FROM_FIRST, .window_ms = 1000};
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER},
+                                 from_first = {.window = TW_WINDOW_FROM_FIRST, .window_ms = 1000};
     assert_refused("%k:%Y", NULL, &forever, "%Y, but these windows");
     assert_refused("%k:%S", NULL, &from_first, "%S, but these windows");
 }
@@ -180,7 +180,7 @@ static void a_name_that_could_be_too_long_is_refused(void **state) {
     (void)state;
     struct twi_template template;
     char text[TWI_TEMPLATE_FRAME_BYTES_MAX + 20];
-    const struct twi_window_rule forever = {.window = TW_FOREVER};
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
     memset(text, 'a', sizeof text);
     memcpy(text + TWI_TEMPLATE_FRAME_BYTES_MAX - 10, "%k", 3);
     assert_accepted(&template, text, "0123456789", &forever);
@@ -208,7 +208,7 @@ static void keys_that_would_make_a_reserved_name_are_found(void **state) {
         {"tw%k", "x:", false}, {"%k:x", "tw", true},      {"%kw:", "t", true},    {"%kw:", "tw:", true},
         {"%kw:", "tt", false}, {"a%k", "tw:", false},     {"%n%k", "tw:", false}, {"%k:", "tw", true},
     };
-    const struct twi_window_rule forever = {.window = TW_FOREVER};
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
     for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
         for (int prefixed = 0; prefixed < 2; prefixed++) {
             struct twi_template template;
@@ -263,7 +263,7 @@ static void accepted_stamps_tell_neighbouring_windows_apart(void **state) {
         if (which < lengths) {
             rule.window_ms = windows_ms[which];
         } else {
-            rule.window = TW_CALENDAR_DAY + (uint32_t)(which - lengths);
+            rule.window = TW_WINDOW_DAY + (uint32_t)(which - lengths);
         }
         for (unsigned fields = 0; fields < 64; fields++) {
             char text[32] = "%k:";
@@ -288,7 +288,7 @@ static void templates_that_are_said_to_be_apart_never_meet(void **state) {
     (void)state;
     struct test_prng prng;
     test_prng_seed(&prng, test_seed());
-    const struct twi_window_rule forever = {.window = TW_FOREVER};
+    const struct twi_window_rule forever = {.window = TW_WINDOW_FOREVER};
     size_t apart = 0, together = 0;
     for (size_t round = 0; round < test_scale(3000); round++) {
         struct twi_template templates[2];

@@ -27,7 +27,7 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     rig_add(family, "other", 1);
     struct twi_call call;
     begin_and_stall(&call, family, "key");
@@ -50,7 +50,7 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     for (char key[2] = "a"; key[0] < 'f'; key[0]++) rig_add(family, key, 1);
     struct twi_call call;
     begin_and_stall(&call, family, "key");
@@ -75,7 +75,7 @@ static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_FROM_FIRST, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE - 1);
     struct twi_call call;
     struct twi_place place;
@@ -113,7 +113,7 @@ static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     options.on_window_closed = log_hook;
     options.closed_ctx = &log;
@@ -160,8 +160,8 @@ static void trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang(void 
     struct rig rig;
     rig_open(&rig);
     struct adding_hook hook = {0};
-    hook.other = rig_family(&rig, "other", TW_FOREVER, 0);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    hook.other = rig_family(&rig, "other", TW_WINDOW_FOREVER, 0);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook_that_adds;
     options.closed_ctx = &hook;
     tw_family *family = rig_family_of(&rig, &options);
@@ -183,7 +183,7 @@ static void trap_p6_a_full_arena_lets_go_of_what_is_over(void **state) {
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     tw_family *family = rig_family_of(&rig, &options);
     char key[16];
@@ -212,7 +212,7 @@ static void trap_p6_a_closed_family_gives_all_of_its_memory_back(void **state) {
     rig_open(&rig);
     int64_t before = test_memory_bytes(rig.engine);
     for (int round = 0; round < 5; round++) {
-        tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+        tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
         for (int64_t at = 0; at < 40; at++)
             (void)tw_add_at(family, tw_str("k"), 1, RIG_START_MS + at * TW_MINUTE, NULL);
         assert_status(tw_family_close(family), TW_OK);
@@ -230,7 +230,7 @@ static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_DAY;
     options.history_ms = TW_DAY;
     options.on_window_closed = log_hook;
@@ -257,7 +257,7 @@ static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_MINUTE;
     options.history_ms = TW_MINUTE;
     options.on_window_closed = log_hook;
@@ -296,7 +296,7 @@ static void a_window_that_a_shorter_lateness_ended_stays_over(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_DAY;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 5);
@@ -347,7 +347,7 @@ static void trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory(void **s
     struct rig rig;
     rig_open(&rig);
     struct hook_log log = {0, 0};
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     options.on_window_closed = log_hook;
     options.closed_ctx = &log;
@@ -392,7 +392,7 @@ static void trap_e21_a_section_held_over_the_boundary_counts_in_the_new_window(v
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_enter(rig.engine);
     rig_add(family, "a", 1);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);

@@ -42,7 +42,7 @@ static void on_log(void *ctx, int level, int event, const char *text) {
 }
 
 static tw_family_options options_of(int64_t lateness_ms) {
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = lateness_ms;
     options.earliness_ms = TW_HOUR;
     options.on_window_closed = on_closed;
@@ -139,17 +139,17 @@ static void a_watermark_that_makes_no_sense_is_refused(void **state) {
     assert_status(close_until(family, 62), TW_ERR_EARLY); /* beyond earliness_ms */
     assert_status(tw_close_until(family, TW_UNBOUNDED), TW_ERR_RANGE);
     assert_status(tw_close_until(family, TW_NOW), TW_ERR_RANGE);
-    static const uint32_t windows[] = {TW_FROM_FIRST, TW_FOREVER};
+    static const uint32_t windows[] = {TW_WINDOW_FROM_FIRST, TW_WINDOW_FOREVER};
     for (int i = 0; i < 2; i++) {
         char name[8];
         snprintf(name, sizeof name, "m%d", i);
-        tw_family *other = rig_family(&rig, name, windows[i], windows[i] == TW_FROM_FIRST ? TW_MINUTE : 0);
+        tw_family *other = rig_family(&rig, name, windows[i], windows[i] == TW_WINDOW_FROM_FIRST ? TW_MINUTE : 0);
         assert_status(tw_close_until(other, RIG_START_MS), TW_ERR_MODE);
     }
-    tw_family_options paced = rig_options("paced", TW_ALIGNED, TW_MINUTE);
+    tw_family_options paced = rig_options("paced", TW_WINDOW_ALIGNED, TW_MINUTE);
     paced.limit_shape = TW_SHAPE_GCRA;
     assert_status(tw_close_until(rig_family_of(&rig, &paced), RIG_START_MS), TW_ERR_MODE);
-    tw_family *days = rig_family(&rig, "days", TW_CALENDAR_DAY, 0);
+    tw_family *days = rig_family(&rig, "days", TW_WINDOW_DAY, 0);
     assert_status(tw_close_until(days, RIG_START_MS), TW_OK);
     assert_status(tw_stop(rig.engine), TW_OK);
     assert_status(tw_close_until(family, RIG_START_MS), TW_ERR_CLOSED);
@@ -161,7 +161,7 @@ static void a_watermark_closes_days(void **state) {
     (void)state;
     rig_open(&rig);
     memset(&told, 0, sizeof told);
-    tw_family_options options = rig_options("days", TW_CALENDAR_DAY, 0);
+    tw_family_options options = rig_options("days", TW_WINDOW_DAY, 0);
     options.utc_offset_ms = 8 * TW_HOUR; /* the rig's clock stands at 07:00 */
     options.lateness_ms = TW_UNBOUNDED;
     options.on_window_closed = on_closed;

@@ -34,7 +34,7 @@ static void call_everything(struct told *told, tw_family *family, int64_t start_
     assert_status(tw_stats_read(told->engine, &stats), TW_OK);
     assert_status(tw_turn(told->engine), TW_ERR_MODE);
     assert_status(tw_flush(told->engine, 10), TW_ERR_MODE);
-    assert_status(tw_fetch(family, &key, 1, &view, 10), TW_ERR_MODE);
+    assert_status(tw_fetch(family, &key, 1, 10, &view), TW_ERR_MODE);
     assert_status(tw_close(told->engine, 10), TW_ERR_MODE);
     assert_status(tw_family_close(family), TW_ERR_MODE);
     assert_ptr_equal(tw_family_find(told->engine, "f"), family);
@@ -74,7 +74,7 @@ static void the_hook_sees_every_counter_once_with_its_final_value(void **state) 
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_HOUR);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_HOUR);
     options.keys_max = 3000;
     tw_family *family = rig_family_of(&rig, &options);
     add_keys(family, 0, 3000, 7);
@@ -102,7 +102,7 @@ static void late_counts_are_in_the_figures_and_the_hook_waits_for_them(void **st
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_MINUTE;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
@@ -121,7 +121,7 @@ static void trap_r2_a_hook_that_answers_false_is_called_again(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {.refuse = 3};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 4);
@@ -142,7 +142,7 @@ static void closing_in_mid_window_tells_of_a_part(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_HOUR);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_HOUR);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 4);
     fake_clock_advance_ms(&rig.clock, TW_HOUR / 2);
@@ -157,7 +157,7 @@ static void a_window_that_has_ended_is_whole_also_when_the_engine_closes(void **
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_HOUR);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_HOUR);
     options.lateness_ms = TW_UNBOUNDED;
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 4);
@@ -173,9 +173,9 @@ static void windows_without_counts_are_not_told_of(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     options.keys_max = 1;
-    options.on_full = TW_FULL_REJECT;
+    options.on_full = TW_ON_FULL_REJECT;
     tw_family *family = rig_family_of(&rig, &options);
     for (int i = 0; i < 50; i++) {
         rig_get(family, "a");
@@ -196,7 +196,7 @@ static void trap_r6_a_hook_may_count_and_read_but_not_turn_flush_or_close(void *
     struct rig rig;
     rig_open(&rig);
     struct told told = {.call_everything = true, .engine = rig.engine};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 4);
     rig_pass(&rig, TW_MINUTE);
@@ -210,7 +210,7 @@ static void trap_r4_families_without_starts_take_no_hook(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    const uint32_t windows[] = {TW_FROM_FIRST, TW_FOREVER};
+    const uint32_t windows[] = {TW_WINDOW_FROM_FIRST, TW_WINDOW_FOREVER};
     for (size_t i = 0; i < 2; i++) {
         tw_family_options options = telling(&told, windows[i], 0);
         char error[128] = "";
@@ -232,9 +232,9 @@ static void calendar_windows_close_at_civil_midnights(void **state) {
         int64_t start_ms, end_ms;
     } cases[] = {
         /* the rig starts on Tuesday, 2023-11-14T23:00Z, which is the 15th, 07:00, in Shanghai */
-        {TW_CALENDAR_DAY, INT64_C(1699977600000), INT64_C(1700064000000)},
-        {TW_CALENDAR_WEEK, INT64_C(1699804800000), INT64_C(1700409600000)},
-        {TW_CALENDAR_MONTH, INT64_C(1698768000000), INT64_C(1701360000000)},
+        {TW_WINDOW_DAY, INT64_C(1699977600000), INT64_C(1700064000000)},
+        {TW_WINDOW_WEEK, INT64_C(1699804800000), INT64_C(1700409600000)},
+        {TW_WINDOW_MONTH, INT64_C(1698768000000), INT64_C(1701360000000)},
     };
     for (size_t i = 0; i < 3; i++) {
         struct rig rig;
@@ -263,7 +263,7 @@ static void a_hundred_roll_overs_need_no_more_memory_than_three(void **state) {
     (void)state;
     const int sizes[] = {1, 10, 300, 3000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        for (uint32_t window = TW_ALIGNED; window <= TW_FROM_FIRST; window++) {
+        for (uint32_t window = TW_WINDOW_ALIGNED; window <= TW_WINDOW_FROM_FIRST; window++) {
             struct rig rig;
             rig_open(&rig);
             tw_family_options options = rig_options("f", window, TW_MINUTE);
@@ -294,9 +294,9 @@ static void what_is_over_is_forgotten_to_the_last_byte(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family_options options = rig_options("aligned", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("aligned", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.history_ms = TW_NONE;
-    tw_family *families[] = {rig_family_of(&rig, &options), rig_family(&rig, "first", TW_FROM_FIRST, TW_MINUTE)};
+    tw_family *families[] = {rig_family_of(&rig, &options), rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_MINUTE)};
     for (int i = 0; i < 2; i++) rig_add(families[i], "a", 1);
     for (int i = 0; i < 5; i++) rig_pass(&rig, TW_MINUTE);
     int64_t before = test_memory_bytes(rig.engine);
@@ -318,7 +318,7 @@ static void trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 30;
     rig_start(&rig);
-    tw_family_options options = rig_options("f", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.lateness_ms = TW_UNBOUNDED;
     options.history_ms = TW_UNBOUNDED;
     tw_family *family = rig_family_of(&rig, &options);
@@ -360,7 +360,7 @@ static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) 
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_SECOND);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_SECOND);
     tw_family *family = rig_family_of(&rig, &options);
     for (int i = 0; i < 10; i++) {
         rig_add(family, "a", 1);
@@ -390,7 +390,7 @@ static void trap_e30_a_glitch_of_a_day_for_two_seconds_moves_nothing(void **stat
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_HOUR);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_HOUR);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
     fake_clock_step_wall_ms(&rig.clock, TW_DAY);
@@ -411,7 +411,7 @@ static void trap_e30_a_clock_set_back_reopens_nothing(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
     rig_pass(&rig, TW_MINUTE);
@@ -431,7 +431,7 @@ static void trap_e31_a_late_turn_moves_no_count(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_SECOND);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_SECOND);
     options.history_ms = TW_HOUR;
     tw_family *family = rig_family_of(&rig, &options);
     for (int i = 0; i < 100; i++) {
@@ -454,7 +454,7 @@ static void a_host_that_sleeps_as_long_as_told_is_on_time(void **state) {
     struct rig rig;
     rig_open(&rig);
     struct told told = {0};
-    tw_family_options options = telling(&told, TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = telling(&told, TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_family *family = rig_family_of(&rig, &options);
     rig_add(family, "a", 1);
     int turns = 0;
@@ -477,7 +477,7 @@ static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 0, 20000, 1);
     rig_pass(&rig, TW_HOUR / 2 - 1);
     assert_null(twi_window_find(family, RIG_START_MS + TW_HOUR));
@@ -502,7 +502,7 @@ static void a_window_that_was_opened_ahead_is_not_prepared_again(void **state) {
     (void)state;
     struct rig rig;
     rig_open(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_HOUR);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     add_keys(family, 0, 100000, 1); /* more than one turn could prepare */
     assert_status(tw_add_at(family, tw_str("ahead"), 3, RIG_START_MS + TW_HOUR, NULL), TW_OK);
     int64_t before = test_memory_bytes(rig.engine);
@@ -526,7 +526,7 @@ static void preparing_without_memory_leaves_the_window_small(void **state) {
     rig_init(&rig);
     rig.options.memory_bytes_max = UINT64_C(1) << 20;
     rig_start(&rig);
-    tw_family *family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     char key[16];
     for (int round = 0; round < 20; round++) {
         int64_t sum = 0;

@@ -49,13 +49,13 @@ static tw_status open_options(const char *url, uint32_t merge) {
 }
 
 static tw_status open_bad_family(const char *name, int64_t window_ms) {
-    tw_family_options options = rig_options(name, TW_ALIGNED, window_ms);
+    tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, window_ms);
     tw_family *family;
     return tw_family_open(rig.engine, &options, &family);
 }
 
 static tw_status set_other_window(void) {
-    tw_family_options options = rig_options("hour", TW_ALIGNED, TW_DAY);
+    tw_family_options options = rig_options("hour", TW_WINDOW_ALIGNED, TW_DAY);
     return tw_family_set(hour, &options);
 }
 
@@ -86,26 +86,26 @@ static tw_status add_many(void) { /* the lowest status is that of the second */
     int64_t deltas[] = {1, 1, TW_DELTA_MAX + 1}, times[] = {0, 0, 0};
     times[0] = times[2] = rig_now(&rig);
     times[1] = rig_now(&rig) - 10 * TW_DAY;
-    return tw_add_many_at(hour, keys, deltas, times, 3, NULL);
+    return tw_add_many_at(hour, keys, deltas, 3, times, NULL, NULL);
 }
 
 static tw_status limits(const char *path) {
     tw_limits *loaded;
-    return tw_limits_load(rig.engine, path, NULL, 0, &loaded);
+    return tw_limits_open(rig.engine, path, NULL, 0, &loaded);
 }
 
 static tw_status forget_token(const char *text) {
-    return tw_confirm(rig.engine, text);
+    return tw_reserve_confirm(rig.engine, text);
 }
 
 static tw_status confirm_what_was_cancelled(void) {
-    if (reserve(hour) != TW_OK || tw_cancel(rig.engine, token) != TW_OK) return TW_OK;
-    return tw_confirm(rig.engine, token);
+    if (reserve(hour) != TW_OK || tw_reserve_cancel(rig.engine, token) != TW_OK) return TW_OK;
+    return tw_reserve_confirm(rig.engine, token);
 }
 
 static tw_status cancel_what_was_sold(void) {
-    if (reserve(hour) != TW_OK || tw_confirm(rig.engine, token) != TW_OK) return TW_OK;
-    return tw_cancel(rig.engine, token);
+    if (reserve(hour) != TW_OK || tw_reserve_confirm(rig.engine, token) != TW_OK) return TW_OK;
+    return tw_reserve_cancel(rig.engine, token);
 }
 
 static tw_status reach_the_end(void) {
@@ -169,11 +169,11 @@ static tw_status two_keys(tw_family *family) {
     X(no_claims, TW_ERR_RANGE, "count: ", claim(hour, 0)) \
     X(claim_of_redis, TW_ERR_MODE, "limit_mode: ", claim(there_strict, 1)) \
     X(wait_without_thread, TW_ERR_MODE, "threads: ", tw_acquire_wait(hour, key, 1, 10, 5, NULL)) \
-    X(warm_soft, TW_ERR_MODE, "limit_mode: ", tw_warm(hour, key, 10)) \
-    X(warm_nothing, TW_ERR_RANGE, "limit: ", tw_warm(hard, key, -1)) \
-    X(reclaim_soft, TW_ERR_MODE, "limit_mode: ", tw_reclaim(there, "x", NULL)) \
-    X(reclaim_nobody, TW_ERR_UNKNOWN_TOKEN, "instance: ", tw_reclaim(there_hard, "x", NULL)) \
-    X(reclaim_away, TW_ERR_STORE, "Redis: ", tw_reclaim(there_hard, "0123456789abcdef0123456789abcdef", NULL)) \
+    X(warm_soft, TW_ERR_MODE, "limit_mode: ", tw_lease_warm(hour, key, 10)) \
+    X(warm_nothing, TW_ERR_RANGE, "limit: ", tw_lease_warm(hard, key, -1)) \
+    X(reclaim_soft, TW_ERR_MODE, "limit_mode: ", tw_lease_reclaim(there, "x", NULL)) \
+    X(reclaim_nobody, TW_ERR_UNKNOWN_TOKEN, "instance: ", tw_lease_reclaim(there_hard, "x", NULL)) \
+    X(reclaim_away, TW_ERR_REDIS, "Redis: ", tw_lease_reclaim(there_hard, "0123456789abcdef0123456789abcdef", NULL)) \
     /* stock */ \
     X(reserve_from_first, TW_ERR_MODE, "window: tw_reserve()", reserve(first)) \
     X(reserve_ages, TW_ERR_MODE, "on_full: tw_reserve()", reserve(there_ages)) \
@@ -182,10 +182,10 @@ static tw_status two_keys(tw_family *family) {
     X(reserve_times, TW_ERR_MODE, "limit_shape: tw_reserve()", reserve(paced)) \
     X(reserve_shadow, TW_ERR_MODE, "shadow: tw_reserve()", reserve(shadow)) \
     X(reserve_without_thread, TW_ERR_MODE, "threads: ", reserve(driven_hour)) \
-    X(reserve_away, TW_ERR_STORE, "Redis: ", reserve(there)) \
+    X(reserve_away, TW_ERR_REDIS, "Redis: ", reserve(there)) \
     X(reserve_nothing, TW_ERR_RANGE, "n: ", tw_reserve(hour, key, 0, 10, 9, no_key, token, NULL)) \
     X(reserve_no_limit, TW_ERR_RANGE, "limit: ", tw_reserve(hour, key, 1, -1, 9, no_key, token, NULL)) \
-    X(reserve_no_time, TW_ERR_RANGE, "hold_ms: ", tw_reserve(hour, key, 1, 10, 0, no_key, token, NULL)) \
+    X(reserve_no_time, TW_ERR_RANGE, "ttl_ms: ", tw_reserve(hour, key, 1, 10, 0, no_key, token, NULL)) \
     X(reserve_long_buyer, TW_ERR_KEY, "buyer: ", tw_reserve(hour, key, 1, 10, 9, long_key, token, NULL)) \
     X(token_malformed, TW_ERR_UNKNOWN_TOKEN, "token: ", forget_token("x")) \
     X(token_cancelled, TW_ERR_LATE, "token: its units have returned", confirm_what_was_cancelled()) \
@@ -193,28 +193,28 @@ static tw_status two_keys(tw_family *family) {
     X(hold_of_a_window, TW_ERR_MODE, "window: tw_hold()", tw_hold(hour, key, 1, NULL)) \
     X(hold_ages, TW_ERR_MODE, "on_full: tw_hold()", tw_hold(there_ages, key, 1, NULL)) \
     X(hold_negative, TW_ERR_RANGE, "limit: ", tw_hold(endless, key, -1, NULL)) \
-    X(release_nothing, TW_ERR_RANGE, "key: ", tw_release(endless, tw_str("unheld"))) \
-    X(release_nothing_there, TW_ERR_RANGE, "key: ", tw_release(there_endless, tw_str("unheld"))) \
-    X(lock_without_redis, TW_ERR_STORE, "redis_url: ", tw_lock(threaded_paced, key, 9, token, NULL)) \
+    X(release_nothing, TW_ERR_RANGE, "key: ", tw_hold_release(endless, tw_str("unheld"))) \
+    X(release_nothing_there, TW_ERR_RANGE, "key: ", tw_hold_release(there_endless, tw_str("unheld"))) \
+    X(lock_without_redis, TW_ERR_REDIS, "redis_url: ", tw_lock(threaded_paced, key, 9, token, NULL)) \
     X(lock_without_thread, TW_ERR_MODE, "threads: ", tw_lock(driven_hour, key, 9, token, NULL)) \
-    X(lock_away, TW_ERR_STORE, "Redis: ", tw_lock(there, key, 9, token, NULL)) \
-    X(lock_no_time, TW_ERR_RANGE, "hold_ms: ", tw_lock(there, key, 0, token, NULL)) \
-    X(unlock_malformed, TW_ERR_UNKNOWN_TOKEN, "token: ", tw_unlock(there, key, "x")) \
-    X(once_away, TW_ERR_STORE, "Redis: ", tw_once(there_strict, key, NULL)) \
-    X(once_cancel_away, TW_ERR_STORE, "Redis: ", tw_once_cancel(there_strict, key)) \
+    X(lock_away, TW_ERR_REDIS, "Redis: ", tw_lock(there, key, 9, token, NULL)) \
+    X(lock_no_time, TW_ERR_RANGE, "ttl_ms: ", tw_lock(there, key, 0, token, NULL)) \
+    X(unlock_malformed, TW_ERR_UNKNOWN_TOKEN, "token: ", tw_lock_release(there, key, "x")) \
+    X(once_away, TW_ERR_REDIS, "Redis: ", tw_once(there_strict, key, NULL)) \
+    X(once_cancel_away, TW_ERR_REDIS, "Redis: ", tw_once_cancel(there_strict, key)) \
     /* waiting */ \
-    X(fetch_without_thread, TW_ERR_MODE, "threads: ", tw_fetch(driven_hour, &key, 1, NULL, 1)) \
-    X(fetch_of_times, TW_ERR_MODE, "limit_shape: ", tw_fetch(threaded_paced, &key, 1, NULL, 1)) \
-    X(fetch_without_redis, TW_ERR_STORE, "redis_url: ", tw_fetch(of_hook, &key, 1, NULL, 1)) \
-    X(fetch_away, TW_ERR_TIMEOUT, "timeout_ms: ", tw_fetch(there, &key, 1, NULL, 1)) \
+    X(fetch_without_thread, TW_ERR_MODE, "threads: ", tw_fetch(driven_hour, &key, 1, 1, NULL)) \
+    X(fetch_of_times, TW_ERR_MODE, "limit_shape: ", tw_fetch(threaded_paced, &key, 1, 1, NULL)) \
+    X(fetch_without_redis, TW_ERR_REDIS, "redis_url: ", tw_fetch(of_hook, &key, 1, 1, NULL)) \
+    X(fetch_away, TW_ERR_TIMEOUT, "timeout_ms: ", tw_fetch(there, &key, 1, 1, NULL)) \
     X(flush_away, TW_ERR_TIMEOUT, "timeout_ms: ", (tw_add(there, key, 1, NULL), tw_flush(away, 1))) \
     X(turn_of_a_thread, TW_ERR_MODE, "threads: tw_turn()", tw_turn(threaded)) \
     X(flush_stopped, TW_ERR_CLOSED, "The engine has been stopped", tw_flush(stopped, 1)) \
     X(audit_without_thread, TW_ERR_MODE, "threads: ", audit(driven, NULL)) \
-    X(audit_without_redis, TW_ERR_STORE, "redis_url: ", audit(threaded, NULL)) \
+    X(audit_without_redis, TW_ERR_REDIS, "redis_url: ", audit(threaded, NULL)) \
     X(audit_nowhere, TW_ERR_OPTIONS, "redis_url: ", audit(NULL, NULL)) \
     X(audit_of_a_bad_url, TW_ERR_OPTIONS, "redis_url: ", audit(NULL, "http://a/")) \
-    X(audit_away, TW_ERR_STORE, "Redis: ", audit(NULL, NOBODY)) \
+    X(audit_away, TW_ERR_REDIS, "Redis: ", audit(NULL, NOBODY)) \
     /* options, without a buffer for the reason */ \
     X(engine_bad_url, TW_ERR_OPTIONS, "redis_url: ", open_options("http://a/", 0)) \
     X(engine_bad_merge, TW_ERR_OPTIONS, "merge: ", open_options(NULL, 9)) \
@@ -241,7 +241,7 @@ static const struct refusal refusals[] = {REFUSALS(ROW)};
 #undef ROW
 
 static void check(const struct refusal *refusal) {
-    (void)tw_confirm(rig.engine, ""); /* so that a reason of before does not count */
+    (void)tw_reserve_confirm(rig.engine, ""); /* so that a reason of before does not count */
     tw_status status = refusal->call();
     const char *text = tw_error_text();
     if (status != refusal->want)
@@ -249,7 +249,7 @@ static void check(const struct refusal *refusal) {
     if (strncmp(text, refusal->begins, strlen(refusal->begins)) != 0)
         fail_msg("%s: \"%s\" does not begin with \"%s\"", refusal->name, text, refusal->begins);
     if (strchr(text, '\n') != NULL) fail_msg("%s: more than a line", refusal->name);
-    bool is_named = status == TW_ERR_MODE || status == TW_ERR_STORE || status == TW_ERR_OPTIONS;
+    bool is_named = status == TW_ERR_MODE || status == TW_ERR_REDIS || status == TW_ERR_OPTIONS;
     if (is_named && strcmp(text, tw_status_text(status)) == 0)
         fail_msg("%s: says no more than its status", refusal->name);
 }
@@ -309,7 +309,7 @@ static void a_call_that_waits_names_the_hook_or_the_section_it_was_made_in(void 
         assert_non_null(strstr(tw_error_text(), "tw_enter()"));
     }
     tw_leave(rig.engine);
-    tw_family_options options = rig_options("hooked", TW_ALIGNED, TW_MINUTE);
+    tw_family_options options = rig_options("hooked", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook;
     tw_family *hooked = open_with(rig.engine, options);
     rig_add(hooked, "a", 1);
@@ -418,47 +418,49 @@ static int open_all(void **state) {
     no_data = tw_bytes(NULL, 4);
     assert_string_equal(tw_error_text(), "No call of this thread was refused yet.");
     rig_open(&rig);
-    hour = rig_family(&rig, "hour", TW_ALIGNED, TW_HOUR);
-    first = rig_family(&rig, "first", TW_FROM_FIRST, TW_HOUR);
-    endless = rig_family(&rig, "endless", TW_FOREVER, 0);
-    tw_family_options options = rig_options("paced", TW_ALIGNED, TW_HOUR);
+    hour = rig_family(&rig, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
+    first = rig_family(&rig, "first", TW_WINDOW_FROM_FIRST, TW_HOUR);
+    endless = rig_family(&rig, "endless", TW_WINDOW_FOREVER, 0);
+    tw_family_options options = rig_options("paced", TW_WINDOW_ALIGNED, TW_HOUR);
     options.limit_shape = TW_SHAPE_GCRA;
     paced = open_with(rig.engine, options);
-    options = rig_options("hard", TW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_HARD;
+    options = rig_options("hard", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_HARD;
     hard = open_with(rig.engine, options);
-    options = rig_options("shadow", TW_ALIGNED, TW_HOUR), options.shadow = true;
+    options = rig_options("shadow", TW_WINDOW_ALIGNED, TW_HOUR), options.shadow = true;
     shadow = open_with(rig.engine, options);
-    options = rig_options("gauge", TW_FOREVER, 0), options.kind = TW_GAUGE;
+    options = rig_options("gauge", TW_WINDOW_FOREVER, 0), options.kind = TW_KIND_GAUGE;
     gauge = open_with(rig.engine, options);
-    options = rig_options("rejects", TW_ALIGNED, TW_HOUR), options.keys_max = 1, options.on_full = TW_FULL_REJECT;
+    options = rig_options("rejects", TW_WINDOW_ALIGNED, TW_HOUR), options.keys_max = 1,
+    options.on_full = TW_ON_FULL_REJECT;
     rejects = open_with(rig.engine, options);
-    options = rig_options("denies", TW_ALIGNED, TW_HOUR), options.keys_max = 1, options.on_full_limit = TW_DENY;
+    options = rig_options("denies", TW_WINDOW_ALIGNED, TW_HOUR), options.keys_max = 1,
+    options.on_full_limit = TW_FULL_LIMIT_DENY;
     denies = open_with(rig.engine, options);
 
-    threaded = open_engine(TW_OWN_THREAD, NULL);
-    options = rig_options("paced", TW_ALIGNED, TW_HOUR), options.limit_shape = TW_SHAPE_GCRA;
+    threaded = open_engine(TW_THREADS_OWN, NULL);
+    options = rig_options("paced", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_shape = TW_SHAPE_GCRA;
     threaded_paced = open_with(threaded, options);
-    of_hook = open_with(threaded, rig_options("hour", TW_ALIGNED, TW_HOUR));
-    stopped = open_engine(TW_OWN_THREAD, NULL);
-    stopped_hour = open_with(stopped, rig_options("hour", TW_ALIGNED, TW_HOUR));
+    of_hook = open_with(threaded, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
+    stopped = open_engine(TW_THREADS_OWN, NULL);
+    stopped_hour = open_with(stopped, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
     assert_status(tw_stop(stopped), TW_OK);
-    driven = open_engine(TW_HOST_DRIVEN, NOBODY);
-    driven_hour = open_with(driven, rig_options("hour", TW_ALIGNED, TW_HOUR));
+    driven = open_engine(TW_THREADS_HOST, NOBODY);
+    driven_hour = open_with(driven, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
 
-    away = open_engine(TW_OWN_THREAD, NOBODY);
-    there = open_with(away, rig_options("hour", TW_ALIGNED, TW_HOUR));
-    there_endless = open_with(away, rig_options("endless", TW_FOREVER, 0));
-    options = rig_options("strict", TW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_STRICT;
-    options.on_outage = TW_OUTAGE_CLOSED;
+    away = open_engine(TW_THREADS_OWN, NOBODY);
+    there = open_with(away, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
+    there_endless = open_with(away, rig_options("endless", TW_WINDOW_FOREVER, 0));
+    options = rig_options("strict", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_STRICT;
+    options.on_outage = TW_OUTAGE_FAIL_CLOSED;
     there_strict = open_with(away, options);
-    options = rig_options("hard", TW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_HARD;
+    options = rig_options("hard", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_HARD;
     there_hard = open_with(away, options);
-    options = rig_options("ages", TW_FOREVER, 0), options.on_full = TW_FULL_EVICT_IDLE;
+    options = rig_options("ages", TW_WINDOW_FOREVER, 0), options.on_full = TW_ON_FULL_EVICT_IDLE;
     there_ages = open_with(away, options);
-    options = rig_options("paced", TW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_STRICT;
+    options = rig_options("paced", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_STRICT;
     options.limit_shape = TW_SHAPE_GCRA;
     there_paced = open_with(away, options);
-    options = rig_options("full", TW_ALIGNED, TW_HOUR), options.keys_max = 1;
+    options = rig_options("full", TW_WINDOW_ALIGNED, TW_HOUR), options.keys_max = 1;
     there_full = open_with(away, options);
     return 0;
 }

@@ -12,7 +12,7 @@ static struct twi_thread *self;
 static int open_rig(void **state) {
     (void)state;
     rig_open(&rig);
-    family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+    family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     self = twi_thread_here();
     twi_section_enter(self);
     return 0;
@@ -149,7 +149,7 @@ static void threads_that_open_the_same_windows_agree(void **state) {
         assert_status(tw_family_close(family), TW_OK);
         for (int i = 0; i < 20; i++) rig_pass(&rig, 10);
         assert_i64_equal(test_memory_bytes(rig.engine), 0); /* losers gave theirs back */
-        family = rig_family(&rig, "f", TW_ALIGNED, TW_MINUTE);
+        family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     }
     twi_section_enter(self);
 }
