@@ -1,7 +1,8 @@
 /* reclaim.c -- see reclaim.h.
  *
- * Thread records come in blocks from the kernel, marked to be wiped upon fork. The list of all records only grows; a
- * record of a thread that has exited is taken again by the next thread that registers.
+ * Thread records come in blocks from the kernel, marked to be wiped upon fork. The list of records only grows, by one with
+ * each thread that finds none to take again. A turn walks it: a record that no thread has had is not in it. A record of a
+ * thread that has exited is taken again by the next thread that registers.
  * After a fork the child's records are zero, its list head (in ordinary memory) still points at them: the first thread
  * to register there forgets the list, and with it every section that some thread of the parent had open. */
 #include "engine/reclaim.h"
@@ -28,7 +29,8 @@ struct process_mark {
 };
 static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
-static _Atomic(struct twi_thread *) threads; /* all records */
+static _Atomic(struct twi_thread *) threads; /* all records that a thread has or had */
+static struct twi_thread *spares;            /* the rest of the last block; under the lock */
 static _Atomic uint32_t threads_made;
 static _Atomic uint32_t shards_used; /* 1 more than the highest that a thread ever had, the shared one apart */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
@@ -81,6 +83,7 @@ static bool begin_process(void) {
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);
+    spares = NULL;
     twi_store_relaxed(&threads_made, 0);
     twi_store_release(&process_number, twi_load_relaxed(&process_number) + 1);
     return true;
@@ -94,19 +97,29 @@ static struct twi_thread *reuse_record(void) {
     return NULL;
 }
 
-static struct twi_thread *new_records(void) {
-    struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
-    if (block == NULL) return NULL;
-    uint32_t count = BLOCK_BYTES / sizeof *block;
-    for (uint32_t i = 0; i < count; i++) {
-        block[i].mark = TWI_THREAD_MARK;
-        uint32_t number = twi_add_relaxed(&threads_made, 1);
-        block[i].shard = number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED;
-        block[i].next = i + 1 < count ? &block[i + 1] : twi_load_relaxed(&threads);
+/* A record that no thread has had: whoever walks the threads does not meet it before it is given out. Under the lock. */
+static struct twi_thread *spare_record(void) {
+    if (spares == NULL) {
+        struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
+        if (block == NULL) return NULL;
+        for (uint32_t i = 0; i + 1 < BLOCK_BYTES / sizeof *block; i++) block[i].next = &block[i + 1];
+        spares = block;
     }
-    twi_store_relaxed(&block[0].taken, true);
-    twi_store_release(&threads, block); /* R7, pairs with the acquire in reuse_record() and reached() */
-    return block;
+    struct twi_thread *self = spares;
+    spares = self->next;
+    return self;
+}
+
+static struct twi_thread *new_record(void) {
+    struct twi_thread *self = spare_record();
+    if (self == NULL) return NULL;
+    uint32_t number = twi_add_relaxed(&threads_made, 1);
+    self->mark = TWI_THREAD_MARK;
+    self->shard = number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED;
+    self->next = twi_load_relaxed(&threads);
+    twi_store_relaxed(&self->taken, true);
+    twi_store_release(&threads, self); /* R7, pairs with the acquire in reuse_record() and reached() */
+    return self;
 }
 
 /* The first thread to come begins the process: the first one, or a forked child, in which a thread of the parent may have
@@ -131,7 +144,7 @@ struct twi_thread *twi_thread_register(void) {
     if (!has_begun()) return NULL;
     pthread_mutex_lock(&process_lock);
     struct twi_thread *self = reuse_record();
-    if (self == NULL) self = new_records();
+    if (self == NULL) self = new_record();
     if (self != NULL) {
         if (self->shard < TWI_SHARD_ASIDE && self->shard >= twi_load_relaxed(&shards_used))
             twi_store_relaxed(&shards_used, self->shard + 1); /* under the lock */

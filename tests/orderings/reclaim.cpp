@@ -6,7 +6,7 @@
 //   engine/reclaim.h:twi_section_leave 17b7da846e2b
 //   engine/reclaim.h:twi_section_enter_short 4ea82adbe657
 //   engine/reclaim.h:twi_section_leave_short d0b42697e8f1
-//   engine/reclaim.c:new_records 64b76141e735
+//   engine/reclaim.c:new_record e9014e0382d4
 //   engine/reclaim.c:twi_reclaim_stamp 19b36ccd9273
 //   engine/reclaim.c:twi_reclaim_oldest c6d5d4fe07ca
 //   engine/reclaim.c:barrier f4a8ee947c7a
@@ -52,7 +52,7 @@ template <fence_kind kind> struct sections : rl::test_suite<sections<kind>, 3> {
         for (int i = 0; i < 2; i++) twi_store_relaxed(&records[i].epoch, 0u);
     }
 
-    // new_records(): under a lock in the engine; here the two come by compare-and-swap, which publishes alike.
+    // new_record(): under a lock in the engine; here the two come by compare-and-swap, which publishes alike.
     void register_thread(record *self) {
         record *head = twi_load_relaxed(&threads);
         do {
