@@ -342,7 +342,8 @@ static void turn_node(int node) {
     in_turn = false;
     sim.engines[node].turns++;
     sim.engines[node].breaker_seen[sim.engines[node].sync->breaker.state]++;
-    assert_true(twi_ledger_is_valid(&sim.engines[node].sync->ledger));
+    /* It walks the whole replay window. */
+    if (sim.engines[node].turns % 8 == 0) assert_true(twi_ledger_is_valid(&sim.engines[node].sync->ledger));
     check_node(node);
     check_flush(node);
 }

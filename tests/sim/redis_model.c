@@ -49,10 +49,18 @@ void redis_model_init(struct redis_model *model) {
     model->items_max = SIZE_MAX;
 }
 
+/* Most names differ in their ends alone: what is compared first is a hash of the whole. */
+static uint32_t name_hash(const char *name) {
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *name; name++) hash = (hash ^ (uint8_t)*name) * 16777619u;
+    return hash;
+}
+
 struct model_key *redis_model_find(struct redis_model *model, const char *name) {
-    for (size_t i = 0; i < MODEL_KEYS; i++) {
+    uint32_t hash = name_hash(name);
+    for (size_t i = 0; i < model->store.keys_end; i++) {
         struct model_key *key = &model->store.keys[i];
-        if (key->type == MODEL_NONE || strcmp(key->name, name) != 0) continue;
+        if (key->type == MODEL_NONE || key->hash != hash || strcmp(key->name, name) != 0) continue;
         if (key->expiry_ms && key->expiry_ms <= model->now_ms) {
             memset(key, 0, sizeof *key);
             return NULL;
@@ -62,36 +70,71 @@ struct model_key *redis_model_find(struct redis_model *model, const char *name) 
     return NULL;
 }
 
+static struct model_key *free_key(struct redis_model *model) {
+    for (size_t i = 0; i < MODEL_KEYS; i++) {
+        if (model->store.keys[i].type != MODEL_NONE) continue;
+        if (i >= model->store.keys_end) model->store.keys_end = i + 1;
+        return &model->store.keys[i];
+    }
+    abort(); /* a test that needs more room */
+}
+
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type) {
     struct model_key *key = redis_model_find(model, name);
-    for (size_t i = 0; !key && i < MODEL_KEYS; i++)
-        if (model->store.keys[i].type == MODEL_NONE) key = &model->store.keys[i];
-    if (!key || strlen(name) >= sizeof key->name) abort(); /* a test that needs more room */
-    if (key->type == MODEL_NONE) {
+    if (!key) {
+        key = free_key(model);
         memset(key, 0, sizeof *key);
+        if (strlen(name) >= sizeof key->name) abort();
         snprintf(key->name, sizeof key->name, "%s", name);
+        key->hash = name_hash(name);
     }
     key->type = type;
     return key;
 }
 
 static struct model_book *book_of(struct redis_model *model, const char *name) {
+    uint32_t hash = name_hash(name);
     for (size_t i = 0; i < MODEL_KEYS; i++) {
         struct model_book *book = &model->store.books[i];
-        if (book->name[0] == '\0') snprintf(book->name, sizeof book->name, "%s", name);
-        if (strcmp(book->name, name) == 0) return book;
+        if (book->name[0] == '\0') {
+            snprintf(book->name, sizeof book->name, "%s", name);
+            book->hash = hash;
+        }
+        if (book->hash == hash && strcmp(book->name, name) == 0) return book;
     }
     abort(); /* a test that needs more room */
 }
 
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node) {
-    for (size_t i = 0; i < MODEL_KEYS && model->store.books[i].name[0]; i++)
-        if (strcmp(model->store.books[i].name, name) == 0) return model->store.books[i].applied[node];
+    uint32_t hash = name_hash(name);
+    for (size_t i = 0; i < MODEL_KEYS && model->store.books[i].name[0]; i++) {
+        const struct model_book *book = &model->store.books[i];
+        if (book->hash == hash && strcmp(book->name, name) == 0) return book->applied[node];
+    }
     return 0;
 }
 
 static struct model_ledger *ledger_of(struct redis_model *model, const struct model_key *key) {
-    return &model->store.ledgers[key - model->store.keys];
+    return &model->store.ledgers[key->value];
+}
+
+static bool is_ledger_taken(const struct redis_model *model, size_t ledger) {
+    for (size_t i = 0; i < model->store.keys_end; i++) {
+        const struct model_key *key = &model->store.keys[i];
+        if (key->type == MODEL_LEDGER && key->value == (int64_t)ledger) return true;
+    }
+    return false;
+}
+
+/* A ledger that is empty; one that was there under that name is gone. */
+static struct model_key *make_ledger(struct redis_model *model, const char *name) {
+    size_t ledger = 0;
+    while (is_ledger_taken(model, ledger))
+        if (++ledger == MODEL_LEDGERS) abort(); /* a test that needs more room */
+    struct model_key *key = redis_model_make(model, name, MODEL_LEDGER);
+    key->value = (int64_t)ledger;
+    memset(ledger_of(model, key), 0, sizeof(struct model_ledger));
+    return key;
 }
 
 uint64_t redis_model_number(struct redis_model *model, const char *ledger_name) {
@@ -441,8 +484,7 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
         say_known(run, before, &run->known);
     }
     see(run->model, MODEL_OPENED);
-    key = redis_model_make(run->model, name, MODEL_LEDGER);
-    memset(ledger_of(run->model, key), 0, sizeof(struct model_ledger));
+    key = make_ledger(run->model, name);
     key->expiry_ms = run->model->now_ms + word_i64(&run->args[4]);
     enter(run);
     answer(run, "OK", ledger_of(run->model, key), true, reply);

@@ -13,6 +13,7 @@
 #define MODEL_LIVE 64
 #endif
 #define MODEL_SLOTS 8
+#define MODEL_LEDGERS 96
 #define MODEL_ITEMS 320 /* of a batch, at most */
 #define MODEL_BORN 512
 
@@ -58,15 +59,17 @@ struct model_ledger {
 };
 
 struct model_key {
+    uint32_t hash; /* of the name */
     char name[MODEL_NAME_MAX];
     enum model_type type;
-    int64_t value;
+    int64_t value; /* of a ledger: which of the store's ledgers it is */
     char text[40];
     int64_t expiry_ms; /* 0: none */
 };
 
 /* What each node's batches did to a key, its expiry notwithstanding: only the tests look at this. */
 struct model_book {
+    uint32_t hash; /* of the name */
     char name[MODEL_NAME_MAX];
     int64_t applied[MODEL_NODES];
 };
@@ -81,7 +84,8 @@ struct model_live {
 struct model_store {
     struct model_book books[MODEL_KEYS];
     struct model_key keys[MODEL_KEYS];
-    struct model_ledger ledgers[MODEL_KEYS]; /* of the key with the same index */
+    size_t keys_end; /* all keys lie below it */
+    struct model_ledger ledgers[MODEL_LEDGERS];
     struct {
         char id[40];    /* "": free */
     } born[MODEL_BORN]; /* instances that the marker knows */
