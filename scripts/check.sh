@@ -8,6 +8,7 @@ cd "$root" || exit 2
 out=$root/build/check
 mkdir -p "$out"
 jobs=$(nproc 2>/dev/null || echo 2)
+waiting_jobs=$((2 * jobs)) # of tests that wait half of the time
 passed=0 failed=0 skipped=0
 
 # ---- helpers: everything a step prints goes to its log --------------------------------------------------------------
@@ -148,7 +149,7 @@ step_noredis() {
         echo "a build without Redis is linked with hiredis"
         return 1
     fi
-    run_tests noredis --no-suite long
+    run_tests noredis --no-suite long --num-processes "$waiting_jobs"
 }
 
 step_arm64() {
@@ -211,7 +212,7 @@ step_asan() {
     # shellcheck disable=SC2046
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=1 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        run_tests asan --no-suite long --no-suite stress -t 4 --wrapper "$(plain_addresses)"
+        run_tests asan --no-suite long --no-suite stress -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
 # Not those of model/ and sim/: each runs in one thread, which has nobody to race with.
@@ -221,7 +222,7 @@ step_tsan() {
         -Dchecks=2 -Drace_points=true -Dc_args=-Wno-tsan &&
         ninja -C "$out/tsan" || return
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$root/scripts/tsan.supp \
-        run_tests tsan --suite unit --suite stress --suite redis -t 4 --wrapper "$(plain_addresses)"
+        run_tests tsan --suite unit --suite stress --suite redis -t 4 --num-processes "$waiting_jobs" --wrapper "$(plain_addresses)"
 }
 
 step_valgrind() {
