@@ -16,8 +16,6 @@ import c_source
 
 KNOWN = [
     "engine/restore engine/settle",
-    "sync/closers sync/collect sync/connect sync/instance sync/lease sync/live sync/parts sync/plain sync/replicas sync/settle "
-    "sync/side sync/turn",
 ]
 # A header that two files share: stripe.h has the types, which cell.h must not see and stripe_words.h, which it includes, therefore has not.
 SHARED = {"engine/stripe": "engine/stripe_words.h"}

@@ -161,6 +161,7 @@ static struct twi_closers_say *free_slot(struct twi_closers *closers) {
 void twi_closers_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closers *closers = &sync->closers;
     struct twi_closers_say *slot;
+    if (sync->live.instance[0] == '\0') return; /* nobody knows us by a name yet */
     if (closers->doubts && sync->ledger_ms != closers->doubts_ms) closers->doubts = false;
     while (twi_side_may(sync) && (slot = free_slot(closers)) != NULL && twi_port_closing(sync->engine, &slot->say)) {
         slot->busy = true;

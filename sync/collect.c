@@ -21,12 +21,6 @@ bool twi_sync_is_full(const struct twi_sync *sync) {
     return twi_sync_unsettled(sync) >= (has_ledger ? twi_depth_load(&sync->depth).batches : TWI_PIPELINE_MAX);
 }
 
-bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_batch *batch = twi_batch_empty(now_ms);
-    if (batch) twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
-    return batch != NULL;
-}
-
 /* Everything that was staged becomes batches; without memory, what is left goes back. */
 static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
     struct twi_freeze how = {
@@ -110,10 +104,10 @@ static void collect_near(struct twi_sync *sync, int64_t now_ms) {
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
     /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
     if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger))
-        (void)twi_collect_refresh(sync, now_ms);
+        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
     if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
     if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0)
-        (void)twi_collect_refresh(sync, now_ms);
+        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
     if (twi_port_restore_some(sync->engine)) { /* first: what is owed again is taken before what is new */
         sync->collecting = true;
         return;

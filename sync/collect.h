@@ -8,8 +8,7 @@
 struct twi_sync;
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
-bool twi_collect_refresh(struct twi_sync *sync, int64_t now_ms); /* appends an empty batch; false: no memory */
-uint64_t twi_sync_unsettled(const struct twi_sync *sync);        /* batches whose items await an answer */
-bool twi_sync_is_full(const struct twi_sync *sync); /* as many as may be sent now: nothing more is frozen */
+uint64_t twi_sync_unsettled(const struct twi_sync *sync); /* batches whose items await an answer */
+bool twi_sync_is_full(const struct twi_sync *sync);       /* as many as may be sent now: nothing more is frozen */
 
 #endif

@@ -17,7 +17,6 @@
 #include "sync/mutant.h"
 #include "sync/pipeline.h"
 #include "sync/plain.h"
-#include "sync/replicas.h"
 #include "sync/refusal.h"
 #include "sync/sync.h"
 
@@ -62,11 +61,11 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
     sync->out_moved_ms = sync->reply_ms = now_ms;
     sync->reader = twi_reader_create(&reply_limits);
     if (!sync->reader) {
-        twi_connect_drop(sync, now_ms, false, "no memory");
+        twi_sync_fail(sync, false, "no memory");
         return;
     }
     if (!put_auth(sync)) {
-        twi_connect_drop(sync, now_ms, true, "the password callback failed");
+        twi_sync_fail(sync, true, "the password callback failed");
         return;
     }
     if (sync->url.db) {
@@ -78,7 +77,6 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
     put_word(sync, TWI_PING, "PING");
     if (sync->merge != TW_MERGE_SCRIPT) put_word(sync, TWI_TIME, "TIME"); /* what is late is told by us then */
     put_word(sync, TWI_INFO, "INFO");
-    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
 /* How long a connection may take to stand. The first one has ten times the time of a reply; once tries have failed, half of
@@ -102,9 +100,9 @@ void twi_connect_step(struct twi_sync *sync, int64_t now_ms) {
     if (done > 0)
         greet(sync, now_ms);
     else if (done < 0)
-        twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
+        twi_sync_fail(sync, false, sync->transport->why(sync->transport_ctx));
     else if (now_ms >= sync->phase_deadline_ms)
-        twi_connect_drop(sync, now_ms, false, "connect: no answer in time");
+        twi_sync_fail(sync, false, "connect: no answer in time");
 }
 
 /* ---- start-up checks --------------------------------------------------------------------------------------------- */
@@ -189,7 +187,6 @@ void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms) {
     sync->rewriting = true;
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     put_word(sync, TWI_REWRITE, "BGREWRITEAOF");
-    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
 static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answer) {
@@ -209,8 +206,7 @@ static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answe
 
 /* ---- answers to the greeting ------------------------------------------------------------------------------------- */
 
-static bool greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error,
-                             int64_t now_ms) {
+static void greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error) {
     static const char *const words[] = {
         [TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
     bool slowly = command != TWI_PING || twi_answer_error(error) != TWI_ANSWER_REFUSED;
@@ -219,8 +215,7 @@ static bool greeting_refused(struct twi_sync *sync, enum twi_command command, co
     else
         twi_refusal_report(sync, words[command], error);
     sync->lost_logged = true; /* the outage has its line */
-    twi_connect_drop(sync, now_ms, slowly, NULL);
-    return false;
+    twi_sync_fail(sync, slowly, NULL);
 }
 
 static void greeted(struct twi_sync *sync, int64_t now_ms) {
@@ -240,28 +235,31 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
     sync->sent_number = sync->ledger.confirmed;
 }
 
-bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
-                       int64_t now_ms) {
+static void take_info(struct twi_sync *sync, const struct twi_node *info, int64_t now_ms) {
+    /* It may be forbidden: then nothing is known of the server, and nothing is restored after a wipe. */
+    sync->may_restore = sync->is_seven = false;
+    if (info->type == TWI_NODE_STRING && is_replica(info)) {
+        twi_sync_fail(sync, false, "this Redis is a replica: nothing is asked of it");
+        return;
+    }
+    if (info->type == TWI_NODE_STRING) check_server(sync, info);
+    greeted(sync, now_ms);
+}
+
+void twi_connect_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
     bool error = nodes->type == TWI_NODE_ERROR;
-    switch (command) {
+    switch (pending->command) {
     case TWI_PING:
-        if (error && twi_node_is(nodes, "NOPERM")) return true; /* it answers; what it permits, the batches will show */
+        if (error && twi_node_is(nodes, "NOPERM")) return; /* it answers; what it permits, the batches will show */
         /* fall through */
     case TWI_AUTH:
-    case TWI_SELECT: return error ? greeting_refused(sync, command, nodes, now_ms) : true;
-    case TWI_INFO: /* may be forbidden: then nothing is known of the server, and nothing is restored after a wipe */
-        sync->may_restore = sync->is_seven = false;
-        if (nodes->type == TWI_NODE_STRING && is_replica(nodes)) {
-            twi_connect_drop(sync, now_ms, false, "this Redis is a replica: nothing is asked of it");
-            return false;
-        }
-        if (nodes->type == TWI_NODE_STRING) check_server(sync, nodes);
-        greeted(sync, now_ms);
-        return sync->phase != TWI_DOWN;
-    case TWI_CONFIG: check_config(sync, nodes, count); return true;
-    case TWI_REWRITE: rewrite_answered(sync, nodes); return true;
-    case TWI_WAIT: twi_replicas_answered(sync, nodes, now_ms); return true;
-    default: return true;
+    case TWI_SELECT:
+        if (error) greeting_refused(sync, pending->command, nodes);
+        return;
+    case TWI_INFO: take_info(sync, nodes, now_ms); return;
+    case TWI_CONFIG: check_config(sync, nodes, count); return;
+    default: rewrite_answered(sync, nodes); return;
     }
 }
 
@@ -278,7 +276,7 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
     if (!again) {
         sync->opening = twi_batch_empty(now_ms);
         if (!sync->opening) {
-            twi_connect_drop(sync, now_ms, false, "no memory");
+            twi_sync_fail(sync, false, "no memory");
             return;
         }
         twi_identity_make(&sync->candidate, twi_port_prefix(sync->engine), twi_sync_fill_random, sync);
@@ -292,13 +290,20 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
-void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why) {
-    bool was_up = sync->phase == TWI_UP;
+void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms) {
     twi_plain_dropped(sync);
     twi_lease_dropped(sync);
     twi_parts_dropped(sync);
+    twi_side_dropped(sync, now_ms);
+}
+
+void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_failure failure = sync->failure;
+    bool was_up = sync->phase == TWI_UP;
+    twi_connect_unanswered(sync, now_ms);
     sync->transport->close(sync->transport_ctx);
     sync->phase = TWI_DOWN;
+    sync->failure.is_there = false;
     sync->pending_count = 0;
     twi_bytes_wipe(&sync->out); /* a login may not have gone out */
     sync->out.failed = false;
@@ -311,19 +316,19 @@ void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const 
     sync->waits = 0;
     twi_depth_forget(&sync->depth);
     sync->wrote_number = 0;
-    twi_side_dropped(sync, now_ms);
     TWI_MUTATE(TWI_MUTANT_NEW_INSTANCE, sync->is_open = false);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
-    if (why) {
-        twi_port_last_error(sync->engine, why);
+    if (failure.why) {
+        twi_port_last_error(sync->engine, failure.why);
         if (!sync->lost_logged)
             twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_LOST_CONNECTION, "no connection to Redis at %s: %s",
-                         sync->name, why);
+                         sync->name, failure.why);
         sync->lost_logged = true;
     }
-    if (slowly)
+    if (failure.slowly)
         twi_breaker_fail_slowly(&sync->breaker, now_ms, twi_sync_random(sync));
     else
         twi_breaker_fail(&sync->breaker, now_ms, twi_sync_random(sync));
+    if (failure.again_ms != 0) sync->breaker.retry_at_ms = now_ms + failure.again_ms;
 }

@@ -1,5 +1,5 @@
 /* connect.h -- from DOWN to UP, and back.
- * Always true: see connect.c. Where a function returns false, it has dropped the connection. */
+ * Always true: see connect.c. */
 #ifndef TWI_CONNECT_H
 #define TWI_CONNECT_H
 
@@ -7,11 +7,12 @@
 #include "sync/wire.h"
 
 void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_connect_reply(struct twi_sync *sync, enum twi_command command, const struct twi_node *nodes, size_t count,
-                       int64_t now_ms);                       /* false: the connection was dropped */
+twi_taker twi_connect_reply;                                  /* to the greeting, to CONFIG and BGREWRITEAOF */
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
-/* Drops the connection; what was on it is of unknown outcome. `slowly`: nothing heals by itself. */
-void twi_connect_drop(struct twi_sync *sync, int64_t now_ms, bool slowly, const char *why);
+/* Ends the connection that has failed (twi_sync_fail()). For the turn alone, between two steps. */
+void twi_connect_end(struct twi_sync *sync, int64_t now_ms);
+/* What is under way will not be answered: whoever waits for it is told. */
+void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms);
 /* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second time. */
 void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
 

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "engine/atomic.h"
+#include "sync/ask.h"
 #include "sync/audit.h"
-#include "sync/plain.h"
+#include "sync/connect.h"
 #include "sync/settle.h"
 #include "sync/sync.h"
 #include "sync/turn.h"
@@ -149,10 +150,7 @@ static void driver_own(const struct twi_sync *sync, struct twi_audit_own *own) {
 }
 
 static void driver_destroy(struct twi_sync *sync) {
-    twi_plain_dropped(sync);
-    twi_lease_dropped(sync);
-    twi_parts_dropped(sync);
-    twi_side_dropped(sync, twi_port_mono_ms(sync->engine));
+    twi_connect_unanswered(sync, twi_port_mono_ms(sync->engine));
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     sync->transport->close(sync->transport_ctx);

@@ -18,8 +18,6 @@
 
 #include "engine/atomic.h"
 #include "sync/answer.h"
-#include "sync/collect.h"
-#include "sync/connect.h"
 #include "sync/mutant.h"
 #include "sync/settle.h"
 #include "sync/sync.h"
@@ -88,12 +86,17 @@ static void leave_instance(struct twi_sync *sync, const char *why) {
 }
 
 /* The ledger is there, and not ours any more: nobody is to go back to it. */
-bool twi_instance_lose(struct twi_sync *sync, int64_t now_ms, const char *why) {
+void twi_instance_lose(struct twi_sync *sync, const char *why) {
     leave_instance(sync, why);
     twi_ledger_close_ranks(&sync->ledger);
     sync->ledger.name_size = 0;
     sync->is_open = false;
-    twi_connect_drop(sync, now_ms, false, NULL);
+    twi_sync_fail(sync, false, NULL);
+}
+
+bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_answer_head *head) {
+    if (head->last <= sync->ledger.last) return true;
+    twi_instance_lose(sync, "the ledger has numbers that were never sent from here");
     return false;
 }
 
@@ -195,14 +198,44 @@ static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
     return now_ms - sync->doubt_since_ms < doubt_ms;
 }
 
-bool twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
+void twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
     close_copies_in_flight(sync);
     bool waits = is_in_doubt(sync, now_ms);
     if (!waits) sync->is_open = false;
-    twi_connect_drop(sync, now_ms, false, NULL);
-    if (waits) sync->breaker.retry_at_ms = now_ms + DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync) % DOUBT_LOOK_MS);
-    return false;
+    twi_sync_fail(sync, false, NULL);
+    if (waits) sync->failure.again_ms = DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync) % DOUBT_LOOK_MS);
 }
+
+/* ---- the store has our ledger, and is behind ---------------------------------------------------------------------- */
+
+/* The store is at that number: what it lacks is sent again. */
+static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    sync->rewind = true;
+    if (head->last >= sync->ledger.confirmed) return; /* only out of turn */
+    struct twi_batch *step = twi_batch_empty(now_ms);
+    if (!step) {
+        twi_sync_fail(sync, false, "no memory");
+        return;
+    }
+    twi_port_forgotten(sync->engine);
+    uint64_t gone = sync->ledger.confirmed - head->last;
+    uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
+    twi_port_count(sync->engine, rollbacks, 1);
+    twi_port_count(sync->engine, lost, (int64_t)lost);
+    sync->rewrites_owed = TWI_REWRITE_TRIES;
+    sync->wrote_number = 0;
+    sync->look_until_ms = now_ms + 2 * (int64_t)sync->interval_ms;
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                 "Redis has forgotten %" PRIu64 " acknowledged batches; those still held are sent again, %" PRIu64
+                 " units are lost",
+                 gone, lost);
+}
+
+void twi_instance_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    if (twi_instance_is_ours(sync, head)) go_back_to(sync, head, now_ms);
+}
+
+/* ---- an opening --------------------------------------------------------------------------------------------------- */
 
 /* Nobody held us up: the first identity, or another one. */
 static void begin_instance(struct twi_sync *sync) {
@@ -222,7 +255,7 @@ static void end_opening(struct twi_sync *sync, int64_t now_ms) {
     sync->ledger_ms = now_ms;
 }
 
-bool twi_instance_opened(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static void take_opening(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
     switch (head->kind) {
     case TWI_ANSWER_OK:
         if (sync->ledger.name_size) part_from_instance(sync, head, now_ms);
@@ -232,21 +265,29 @@ bool twi_instance_opened(struct twi_sync *sync, const struct twi_answer_head *he
         twi_instance_note(sync, head);
         twi_settle_success(sync, now_ms);
         /* What another identity had acknowledged is safe with the first batch of this one, if it is on the replicas. */
-        if (sync->wait_replicas) (void)twi_collect_refresh(sync, now_ms);
-        return true;
+        if (sync->wait_replicas) (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
+        break;
     case TWI_ANSWER_KEPT:
         end_opening(sync, now_ms);
         sync->sent_number = sync->ledger.confirmed;
-        return twi_settle_at(sync, head, now_ms);
-    case TWI_ANSWER_NOSCRIPT:
-        sync->use_eval = true;
-        twi_connect_open(sync, now_ms);
-        return sync->phase != TWI_DOWN;
+        twi_instance_at(sync, head, now_ms);
+        break;
+    case TWI_ANSWER_NOSCRIPT: sync->use_eval = true; break; /* the turn sends it again */
     case TWI_ANSWER_REFUSED:
     case TWI_ANSWER_TURNED_AWAY:
-    case TWI_ANSWER_UNKNOWN: return twi_settle_refused(sync, head, now_ms);
+    case TWI_ANSWER_UNKNOWN: twi_settle_refused(sync, head, now_ms); break;
     default: /* its name was taken: by a copy of itself, or by chance; the next one has another */
-        twi_connect_drop(sync, now_ms, false, "the name of a new instance was taken");
-        return false;
+        twi_sync_fail(sync, false, "the name of a new instance was taken");
     }
+}
+
+void twi_instance_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                        size_t count, int64_t now_ms) {
+    struct twi_answer_head head;
+    if (!twi_answer_read(nodes, count, &head)) {
+        twi_sync_fail(sync, false, "a reply that is not understood");
+        return;
+    }
+    twi_settle_clock(sync, pending, head.redis_ms, now_ms);
+    take_opening(sync, &head, now_ms);
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "sync/answer.h"
-#include "sync/connect.h"
 #include "sync/pipeline.h"
 #include "sync/replicas.h"
 #include "sync/refusal.h"
@@ -130,7 +129,6 @@ void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
         twi_pipeline_await(sync, TWI_LEASE_WAIT, NULL, 1);
         link->waiting++;
     }
-    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -208,18 +206,20 @@ static void tell_first(struct twi_sync *sync, const struct twi_lease_answer *ans
     twi_port_lease_told(sync->engine, &ask, answer);
 }
 
-bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+void twi_lease_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *nodes,
+                     size_t count, int64_t now_ms) {
+    (void)awaited, (void)now_ms;
     struct twi_lease_link *link = &sync->leases;
     struct twi_lease_pending *pending = pending_at(link, link->held);
     struct twi_lease_answer answer;
     link->waiting--;
     if (!read_answer(sync, &pending->ask, nodes, count, &answer)) {
-        twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
-        return false;
+        twi_sync_fail(sync, false, "a reply that is not understood");
+        return;
     }
     if (sync->wait_replicas == 0) {
         tell_first(sync, &answer);
-        return true;
+        return;
     }
     if (answer.id) { /* the reply's texts go with it */
         snprintf(pending->id, sizeof pending->id, "%s", answer.id);
@@ -228,10 +228,11 @@ bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
     }
     pending->answer = answer;
     link->held++;
-    return true;
 }
 
-void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer) {
+void twi_lease_replicated(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *answer,
+                          size_t count, int64_t now_ms) {
+    (void)awaited, (void)count, (void)now_ms;
     struct twi_lease_link *link = &sync->leases;
     int64_t replicas = 0;
     link->waiting--;

@@ -3,9 +3,7 @@
 #define TWI_SYNC_LEASE_H
 
 #include "engine/port.h"
-#include "sync/wire.h"
-
-struct twi_sync;
+#include "sync/pipeline.h"
 
 #define TWI_LEASES_MAX 32u /* words on leases in flight: each takes Redis some 20 microseconds */
 
@@ -24,9 +22,7 @@ struct twi_lease_link {
 };
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_lease_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
-                     int64_t now_ms); /* false: the connection was dropped */
-void twi_lease_replicated(struct twi_sync *sync, const struct twi_node *answer);
+twi_taker twi_lease_reply, twi_lease_replicated;
 void twi_lease_dropped(struct twi_sync *sync); /* what is under way will not be answered */
 
 #endif

@@ -77,6 +77,12 @@ void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint6
     if (!ledger->unconfirmed) ledger->unconfirmed = batch;
 }
 
+bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms) {
+    struct twi_batch *batch = twi_batch_empty(now_ms);
+    if (batch) twi_ledger_append(ledger, batch, nonce);
+    return batch != NULL;
+}
+
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number) {
     struct twi_batch *batch = ledger->head;
     while (batch && batch->number < number) batch = batch->next;

@@ -63,6 +63,8 @@ void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
+/* An empty batch, which asks how the ledger stands. False: no memory. */
+bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms);
 struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number); /* NULL: not held */
 /* The first batch that Redis is not known to hold. */
 struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);

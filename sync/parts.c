@@ -8,10 +8,8 @@
 #include "engine/atomic.h"
 #include "engine/check.h"
 #include "sync/answer.h"
-#include "sync/connect.h"
 #include "sync/pipeline.h"
 #include "sync/refusal.h"
-#include "sync/settle.h"
 #include "sync/sync.h"
 
 #include "gauge.lua.h"
@@ -159,7 +157,6 @@ void twi_parts_step(struct twi_sync *sync, int64_t now_ms) {
     while (parts->count < TWI_PARTS_MAX && say_holds(sync)) continue;
     while (parts->count < TWI_PARTS_MAX && say_sweep(sync)) continue;
     if (was_empty && sync->out.size != 0) sync->out_moved_ms = now_ms;
-    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -194,7 +191,7 @@ static void tell_gauge(struct twi_sync *sync, const struct twi_item *item, const
     struct twi_answer answer = {0};
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
     if (node->type == TWI_NODE_ERROR)
-        (void)twi_settle_poison(sync, item, node, now_ms + life_ms());
+        (void)twi_refusal_key(sync, item, node, now_ms + life_ms());
     else if (sync->poison.count)
         twi_poison_remove(&sync->poison, item, UINT64_MAX);
     twi_port_acknowledge(item, &answer);
@@ -237,7 +234,9 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *said,
     return true;
 }
 
-bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+void twi_parts_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                     size_t count, int64_t now_ms) {
+    (void)pending;
     struct twi_statement said = take_first(sync);
     bool well = true, is_replicas = nodes->type == TWI_NODE_ERROR && twi_answer_is_replicas(nodes);
     if (nodes->type == TWI_NODE_ERROR) {
@@ -248,8 +247,7 @@ bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t
     }
     free(said.items);
     if (is_replicas) sync->lost_logged = true; /* the outage has its line */
-    if (!well) twi_connect_drop(sync, now_ms, is_replicas, is_replicas ? NULL : "a reply that is not understood");
-    return well;
+    if (!well) twi_sync_fail(sync, is_replicas, is_replicas ? NULL : "a reply that is not understood");
 }
 
 void twi_parts_dropped(struct twi_sync *sync) {

@@ -9,9 +9,7 @@
 #define TWI_PARTS_H
 
 #include "engine/port.h"
-#include "sync/wire.h"
-
-struct twi_sync;
+#include "sync/pipeline.h"
 
 #define TWI_PARTS_MAX 4u        /* statements under way */
 #define TWI_PARTS_KEYS_MAX 200u /* in one: some 3 ms of Redis's one thread, with ten engines */
@@ -51,8 +49,7 @@ static inline bool twi_parts_wait(const struct twi_parts *parts) {
 bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items,
                     size_t count); /* false: no memory, none taken */
 void twi_parts_step(struct twi_sync *sync, int64_t now_ms);
-bool twi_parts_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
-                     int64_t now_ms);          /* false: the connection was dropped */
+twi_taker twi_parts_reply;
 void twi_parts_dropped(struct twi_sync *sync); /* what is under way will not be answered */
 void twi_parts_free(struct twi_sync *sync);
 

@@ -2,7 +2,6 @@
 #include "sync/pipeline.h"
 
 #include "engine/check.h"
-#include "sync/connect.h"
 #include "sync/mutant.h"
 #include "sync/sync.h"
 
@@ -30,7 +29,7 @@ void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     twi_batch_encode(batch, &envelope, &sync->out);
     if (sync->out.failed) { /* half a command stands there: nothing after it would be understood */
-        twi_connect_drop(sync, now_ms, false, "no memory");
+        twi_sync_fail(sync, false, "no memory");
         return;
     }
     sync->use_eval = false;

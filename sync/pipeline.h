@@ -4,10 +4,12 @@
 #define TWI_PIPELINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct twi_sync;
 struct twi_batch;
+struct twi_node;
 
 enum twi_command {
     TWI_AUTH,
@@ -38,6 +40,10 @@ struct twi_pending {
     uint64_t out_end;        /* where it ends, counted in bytes of this connection */
     bool alone;              /* nothing else was under way: its answer tells how far Redis is */
 };
+
+/* Takes one reply of an entry; `replies` still counts it. A reply that is not understood is a failure of the connection. */
+typedef void twi_taker(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms);
 
 /* Notes that a command was put into `out` and awaits its reply, or so many. */
 void twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies);

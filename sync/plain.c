@@ -21,7 +21,6 @@
 
 #include "engine/check.h"
 #include "sync/answer.h"
-#include "sync/connect.h"
 #include "sync/pipeline.h"
 #include "sync/refusal.h"
 #include "sync/settle.h"
@@ -162,7 +161,7 @@ void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_
     for (uint32_t i = 0; i < batch->item_count; i++) plain->commands += put_item(sync, &batch->items[i], redis_ms);
     if (multi) put_command(sync, 1, "EXEC", NULL);
     if (sync->out.failed) {
-        twi_connect_drop(sync, now_ms, false, "no memory");
+        twi_sync_fail(sync, false, "no memory");
         return;
     }
     batch->copies_open++;
@@ -284,6 +283,7 @@ static void keep_the_rest(struct twi_sync *sync, struct twi_batch *batch) {
         if (batch->items[plain->item].cell) batch->items[plain->kept++] = batch->items[plain->item];
 }
 
+/* False: not an answer to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
     struct twi_plain *plain = &sync->plain;
@@ -298,7 +298,7 @@ static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const stru
     if (discarded && !plain->refused && plain->kept == batch->item_count) note_refusal(sync, nodes);
     if (discarded) return true;
     batch->item_count = plain->kept;
-    twi_connect_drop(sync, now_ms, false, "an answer to EXEC that is not understood");
+    twi_sync_fail(sync, false, "an answer to EXEC that is not understood");
     return false;
 }
 
@@ -330,7 +330,7 @@ static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
     plain->repairs.size = plain->repair_count = 0;
 }
 
-static bool finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
     struct twi_plain *plain = &sync->plain;
     batch->item_count = plain->kept;
     batch->copies_open = 0;
@@ -340,10 +340,13 @@ static bool finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%u keys stay without an expiry in Redis",
                      plain->unhealed);
     send_repairs(sync, now_ms);
-    if (plain->refused) return twi_settle_refusal(sync, plain->turned_away, now_ms);
+    if (plain->refused) {
+        twi_settle_refusal(sync, plain->turned_away, now_ms);
+        return;
+    }
     if (batch->item_count) { /* some had to leave the transaction: the others go at once */
         sync->rewind = true;
-        return true;
+        return;
     }
     twi_batch_items_drop(batch);
     twi_port_count(sync->engine, batches_ok, 1);
@@ -352,21 +355,20 @@ static bool finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
     sync->ledger_ms = now_ms;
     twi_settle_success(sync, now_ms);
     twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
-    return true;
 }
 
 static enum stage after_queue(const struct twi_batch *batch, const struct twi_plain *plain) {
     return plain->item == batch->item_count ? STAGE_EXEC : (enum stage)plain->stage;
 }
 
-bool twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+void twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                      size_t count, int64_t now_ms) {
     struct twi_plain *plain = &sync->plain;
     struct twi_batch *batch = pending->batch;
     if (pending->command == TWI_REPAIR) {
         if (nodes->type == TWI_NODE_ERROR)
             twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "a key stays without an expiry in Redis");
-        return true;
+        return;
     }
     switch ((enum stage)plain->stage) {
     case STAGE_TIME:
@@ -388,10 +390,10 @@ bool twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, c
         plain->stage = sync->merge == TW_MERGE_MULTI ? after_queue(batch, plain) : STAGE_RESULTS;
         break;
     case STAGE_EXEC:
-        if (plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return false;
+        if (plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
         break;
     }
-    return pending->replies > 1 || finish_batch(sync, batch, now_ms);
+    if (pending->replies == 1) finish_batch(sync, batch, now_ms);
 }
 
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */

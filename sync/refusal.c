@@ -41,3 +41,33 @@ void twi_refusal_report(struct twi_sync *sync, const char *what, const struct tw
 void twi_refusal_login(struct twi_sync *sync, const char *what, const struct twi_node *error) {
     report(sync, error, what, true);
 }
+
+/* The first bytes of a name, as a log may have them. */
+static void printable(const char *name, size_t size, char *out, size_t room) {
+    static const char digits[] = "0123456789abcdef";
+    size_t used = 0;
+    for (size_t i = 0; i < size && used + 5 < room; i++) {
+        unsigned char byte = (unsigned char)name[i];
+        if (byte > ' ' && byte < 127 && byte != '\\') {
+            out[used++] = (char)byte;
+            continue;
+        }
+        out[used++] = '\\', out[used++] = 'x', out[used++] = digits[byte >> 4], out[used++] = digits[byte & 15];
+    }
+    out[used] = '\0';
+}
+
+uint32_t twi_refusal_key(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                         int64_t now_ms) {
+    char name[TWI_REDIS_KEY_MAX], text[120];
+    bool first = false;
+    uint32_t wait_ms = twi_poison_add(&sync->poison, item, sync->ledger.last, now_ms, &first);
+    if (first) {
+        printable(name, twi_port_render(item, name), text, sizeof text);
+        twi_port_count(sync->engine, poison_keys, 1);
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
+                     error ? error->text : "");
+    }
+    twi_ticket_refused(&sync->tickets);
+    return wait_ms;
+}

@@ -10,8 +10,6 @@
  * batches nothing more is collected: deltas wait in their counters. */
 #include "sync/replicas.h"
 
-#include "sync/collect.h"
-#include "sync/connect.h"
 #include "sync/pipeline.h"
 #include "sync/refusal.h"
 #include "sync/sync.h"
@@ -42,10 +40,6 @@ void twi_replicas_put(struct twi_sync *sync) {
 
 void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
     twi_replicas_put(sync);
-    if (sync->out.failed) {
-        twi_connect_drop(sync, now_ms, false, "no memory");
-        return;
-    }
     sync->waits++;
     sync->wait_at_ms = now_ms + AGAIN_MS;
     twi_pipeline_await(sync, TWI_WAIT, NULL, 1);
@@ -61,7 +55,7 @@ void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
         if (sync->out.size == 0) sync->out_moved_ms = now_ms;
         twi_replicas_ask(sync, now_ms);
     } else if (!twi_ledger_unconfirmed(ledger)) {
-        (void)twi_collect_refresh(sync, now_ms);
+        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
         sync->wait_at_ms = now_ms + AGAIN_MS;
     }
 }
@@ -75,7 +69,9 @@ static void note_short(struct twi_sync *sync, int64_t replicas) {
                  sync->name, sync->wait_replicas);
 }
 
-void twi_replicas_answered(struct twi_sync *sync, const struct twi_node *answer, int64_t now_ms) {
+void twi_replicas_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *answer,
+                        size_t count, int64_t now_ms) {
+    (void)pending, (void)count;
     sync->waits--;
     sync->wait_at_ms = now_ms + AGAIN_MS;
     if (answer->type == TWI_NODE_ERROR) {

@@ -2,7 +2,6 @@
 #include "sync/side.h"
 
 #include "sync/answer.h"
-#include "sync/connect.h"
 #include "sync/pipeline.h"
 #include "sync/sync.h"
 
@@ -11,8 +10,9 @@ static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) 
 }
 
 bool twi_side_may(const struct twi_sync *sync) {
-    return sync->phase == TWI_UP && !sync->rewind && sync->breaker.state == TWI_BREAKER_CLOSED &&
-           sync->merge == TW_MERGE_SCRIPT && sync->sides.count < TWI_SIDES_MAX;
+    return sync->phase == TWI_UP && !sync->failure.is_there && !sync->rewind &&
+           sync->breaker.state == TWI_BREAKER_CLOSED && sync->merge == TW_MERGE_SCRIPT &&
+           sync->sides.count < TWI_SIDES_MAX;
 }
 
 static void put(struct twi_sync *sync, const struct twi_side_pending *pending, int64_t now_ms) {
@@ -37,8 +37,7 @@ bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t n
         return false;
     }
     *pending_at(sides, sides->count++) = pending;
-    put(sync, &pending,
-        now_ms); /* should memory fail here, the end of the turn drops the connection, and that tells it */
+    put(sync, &pending, now_ms); /* should memory fail here, the turn ends the connection, and that tells it */
     return true;
 }
 
@@ -55,7 +54,9 @@ static enum twi_side_outcome outcome_of(const struct twi_node *nodes) {
     return twi_answer_error(nodes) == TWI_ANSWER_UNKNOWN ? TWI_SIDE_UNKNOWN : TWI_SIDE_REFUSED;
 }
 
-bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count, int64_t now_ms) {
+void twi_side_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *nodes,
+                    size_t count, int64_t now_ms) {
+    (void)awaited;
     struct twi_sides *sides = &sync->sides;
     struct twi_side_pending pending = take_first(sides);
     bool is_new = nodes->type == TWI_NODE_ERROR && twi_answer_error(nodes) == TWI_ANSWER_NOSCRIPT;
@@ -63,12 +64,11 @@ bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t 
         pending.is_eval = true;
         *pending_at(sides, sides->count++) = pending;
         put(sync, &pending, now_ms);
-        return true;
+        return;
     }
     twi_bytes_free(&pending.words);
-    if (pending.told(sync, pending.ctx, outcome_of(nodes), nodes, count, now_ms)) return true;
-    twi_connect_drop(sync, now_ms, false, "a reply that is not understood");
-    return false;
+    if (!pending.told(sync, pending.ctx, outcome_of(nodes), nodes, count, now_ms))
+        twi_sync_fail(sync, false, "a reply that is not understood");
 }
 
 void twi_side_dropped(struct twi_sync *sync, int64_t now_ms) {

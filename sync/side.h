@@ -9,9 +9,8 @@
 #ifndef TWI_SIDE_H
 #define TWI_SIDE_H
 
+#include "sync/pipeline.h"
 #include "sync/wire.h"
-
-struct twi_sync;
 
 #define TWI_SIDES_MAX 16u         /* some 20 microseconds of Redis each */
 #define TWI_SIDE_BYTES_MAX 16384u /* keys and arguments of one, as they stand on the wire */
@@ -31,7 +30,7 @@ enum twi_side_outcome {
     TWI_SIDE_UNKNOWN  /* perhaps done; the error reply is there, or, where the connection was lost, nothing (count 0) */
 };
 
-/* False: a reply that is not understood; the connection goes. May send others, but where the outcome is UNKNOWN. */
+/* False: a reply that is not understood: a failure of the connection. May send others, but where the outcome is UNKNOWN. */
 typedef bool twi_side_told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome,
                            const struct twi_node *nodes, size_t count, int64_t now_ms);
 
@@ -60,8 +59,7 @@ struct twi_sides {
 bool twi_side_may(const struct twi_sync *sync);
 /* False: not now (no connection, no room, no memory, too long); nobody will be told. */
 bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms);
-bool twi_side_reply(struct twi_sync *sync, const struct twi_node *nodes, size_t count,
-                    int64_t now_ms);                          /* false: the connection was dropped */
+twi_taker twi_side_reply;
 void twi_side_dropped(struct twi_sync *sync, int64_t now_ms); /* what is under way will not be answered */
 void twi_side_free(struct twi_sides *sides);                  /* without a word to anybody */
 

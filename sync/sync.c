@@ -1,5 +1,9 @@
-/* sync.c -- see sync.h: random numbers, for whoever has the state. */
+/* sync.c -- see sync.h: what every file here may do to the state. */
 #include "sync/sync.h"
+
+void twi_sync_fail(struct twi_sync *sync, bool slowly, const char *why) {
+    if (!sync->failure.is_there) sync->failure = (struct twi_failure){.is_there = true, .slowly = slowly, .why = why};
+}
 
 uint64_t twi_sync_random(struct twi_sync *sync) {
     uint64_t bits;

@@ -2,6 +2,7 @@
  *
  *   DOWN --back-off over--> CONNECTING --connected--> GREETING --answered--> OPENING (new instance) --> UP
  *     ^------------------------ any error, any deadline -----------------------------------------------'
+ * A step of a turn that finds the connection broken marks it (twi_sync_fail()); the turn ends it in one place (twi_connect_end()).
  * Owner: whoever owns the turn; one thread at a time. Fields marked "any thread" are atomics.
  * Always true: every item collected is in exactly one batch of the ledger's list, or has been settled; in flight are
  * only batches of the list, in the order of their numbers. */
@@ -9,7 +10,6 @@
 #define TWI_SYNC_H
 
 #include "engine/port.h"
-#include "sync/ask.h"
 #include "sync/batch.h"
 #include "sync/breaker.h"
 #include "sync/closers.h"
@@ -21,7 +21,6 @@
 #include "sync/pace.h"
 #include "sync/parts.h"
 #include "sync/pipeline.h"
-#include "sync/plain.h"
 #include "sync/poison.h"
 #include "sync/side.h"
 #include "sync/ticket.h"
@@ -39,6 +38,31 @@
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
+
+/* Why the connection is to end. Whoever finds it broken says so here; the turn ends it, once that step is over. */
+struct twi_failure {
+    bool is_there;
+    bool slowly;      /* nothing heals by itself */
+    const char *why;  /* for the log; NULL: the log has its line */
+    int64_t again_ms; /* the next try comes after so long; 0: as the back-off says */
+};
+
+/* A batch that goes without a script, while its answers come (plain.c). */
+struct twi_plain {
+    uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
+    uint32_t commands;          /* of all its items */
+    uint32_t kept;              /* items before `item` that are to be sent again, at the front */
+    bool in_multi, refused, turned_away;
+    bool over; /* nothing more is to be said of this item */
+    struct twi_item_answer said;
+    uint32_t unhealed;
+    int64_t redis_ms;
+    uint64_t out_begin; /* where it begins, counted in bytes of this connection */
+    struct twi_bytes repairs;
+    uint32_t repair_count;
+};
+
+struct twi_asks;
 
 struct twi_sync {
     /* set before sharing */
@@ -58,6 +82,7 @@ struct twi_sync {
 
     /* the connection */
     enum twi_phase phase;
+    struct twi_failure failure;
     int64_t phase_deadline_ms;
     struct twi_breaker breaker;
     struct twi_bytes out; /* commands; from out_at on they have not gone out */
@@ -144,6 +169,8 @@ struct twi_sync {
     _Atomic int64_t acked_ms;        /* any thread: monotonic time of the last acknowledgement; 0: none yet */
 };
 
+/* The connection is broken: nothing more is sent or taken on it, and what was under way is of unknown outcome. The first reason stays. */
+void twi_sync_fail(struct twi_sync *sync, bool slowly, const char *why);
 uint64_t twi_sync_random(struct twi_sync *sync);
 void twi_sync_fill_random(void *sync, void *out, size_t size);
 

@@ -4,6 +4,8 @@
  * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
  * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
  * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`.
+ * A step that finds the connection broken marks it, and is the last one: replies that were read behind the one that shows it are not
+ * looked at, and nothing more is sent. The connection ends here, in one place.
  * Always true: at the end of a turn fd, wants_write and wake_ms tell what to wait for. */
 #include "sync/turn.h"
 
@@ -13,9 +15,10 @@
 #include "engine/check.h"
 #include "sync/collect.h"
 #include "sync/connect.h"
+#include "sync/instance.h"
+#include "sync/outcome.h"
 #include "sync/plain.h"
 #include "sync/replicas.h"
-#include "sync/settle.h"
 #include "sync/sync.h"
 
 #define LATE_MS 5 /* less than that is no lateness: a scheduler's, a clock's grain */
@@ -43,16 +46,16 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     bool was_idle = sync->pending_count == 0;
     struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
     while (batch && batch->number <= sync->sent_number) batch = batch->next;
-    for (; batch && sync->pending_count < room && sync->phase == TWI_UP; batch = batch->next) {
+    for (; batch && sync->pending_count < room && !sync->failure.is_there; batch = batch->next) {
         sync->sent_number = batch->number;
         if (sync->merge == TW_MERGE_SCRIPT)
             twi_pipeline_batch(sync, batch, TWI_BATCH, now_ms);
         else
             twi_plain_send(sync, batch, now_ms);
     }
-    if (!sync->wait_replicas || sync->sent_number == before || sync->phase != TWI_UP) return;
+    if (!sync->wait_replicas || sync->sent_number == before || sync->failure.is_there) return;
     twi_replicas_ask(sync, now_ms);
-    if (was_idle && sync->phase == TWI_UP) /* its answer tells how long all of the way takes, the replicas' with it */
+    if (was_idle) /* its answer tells how long all of the way takes, the replicas' with it */
         sync->pending[(sync->pending_first + sync->pending_count - 1) % TWI_PENDING_MAX].alone = true;
 }
 
@@ -72,7 +75,7 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
         ssize_t sent =
             sync->transport->send(sync->transport_ctx, sync->out.data + sync->out_at, sync->out.size - sync->out_at);
         if (sent < 0) {
-            twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
+            twi_sync_fail(sync, false, sync->transport->why(sync->transport_ctx));
             return;
         }
         if (sent == 0) break;
@@ -91,17 +94,16 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static bool take_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                       size_t count, int64_t now_ms) {
-    if (pending->command == TWI_LEASE) return twi_lease_reply(sync, nodes, count, now_ms);
-    if (pending->command == TWI_PARTS_SAID) return twi_parts_reply(sync, nodes, count, now_ms);
-    if (pending->command == TWI_SIDE) return twi_side_reply(sync, nodes, count, now_ms);
-    if (pending->command == TWI_LEASE_WAIT) twi_lease_replicated(sync, nodes);
-    if (pending->command >= TWI_PLAIN) return twi_plain_reply(sync, pending, nodes, count, now_ms);
-    if (pending->command >= TWI_OPEN) return twi_settle_reply(sync, pending, nodes, count, now_ms);
-    if (pending->command == TWI_TIME) twi_plain_time(sync, pending, nodes, count, now_ms);
-    return twi_connect_reply(sync, pending->command, nodes, count, now_ms);
-}
+static twi_taker *const takers[] = {
+    [TWI_AUTH] = twi_connect_reply,     [TWI_SELECT] = twi_connect_reply,
+    [TWI_PING] = twi_connect_reply,     [TWI_INFO] = twi_connect_reply,
+    [TWI_CONFIG] = twi_connect_reply,   [TWI_REWRITE] = twi_connect_reply,
+    [TWI_TIME] = twi_plain_time,        [TWI_WAIT] = twi_replicas_reply,
+    [TWI_LEASE] = twi_lease_reply,      [TWI_LEASE_WAIT] = twi_lease_replicated,
+    [TWI_PARTS_SAID] = twi_parts_reply, [TWI_SIDE] = twi_side_reply,
+    [TWI_OPEN] = twi_instance_reply,    [TWI_BATCH] = twi_outcome_reply,
+    [TWI_PLAIN] = twi_plain_reply,      [TWI_REPAIR] = twi_plain_reply,
+};
 
 /* Its last byte went out; or, of many commands, the first of them did. */
 static bool was_asked(const struct twi_sync *sync, const struct twi_pending *pending) {
@@ -116,18 +118,17 @@ static void note_way(struct twi_sync *sync, const struct twi_pending *pending) {
     twi_depth_note(&sync->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0, now_us);
 }
 
-/* Every whole reply that is there. False: the connection was dropped. */
-static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
-    for (;;) {
+/* Every whole reply that is there, up to one that shows the connection broken. */
+static void take_replies(struct twi_sync *sync, int64_t now_ms) {
+    while (!sync->failure.is_there) {
         const struct twi_node *nodes;
         size_t count;
         enum twi_wire wire = twi_reader_next(sync->reader, &nodes, &count);
-        if (wire == TWI_WIRE_MORE) return true;
+        if (wire == TWI_WIRE_MORE) return;
         bool asked = sync->pending_count > 0 && was_asked(sync, &sync->pending[sync->pending_first]);
         if (wire == TWI_WIRE_BAD || !asked) {
-            twi_connect_drop(sync, now_ms, false,
-                             wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
-            return false;
+            twi_sync_fail(sync, false, wire == TWI_WIRE_BAD ? "not the Redis protocol" : "an answer nobody asked for");
+            return;
         }
         struct twi_pending pending = sync->pending[sync->pending_first];
         if (--sync->pending[sync->pending_first].replies == 0) {
@@ -137,25 +138,23 @@ static bool take_replies(struct twi_sync *sync, int64_t now_ms) {
         sync->reply_ms = now_ms;
         sync->late_ms = 0;
         note_way(sync, &pending);
-        if (!take_reply(sync, &pending, nodes, count, now_ms)) return false;
+        takers[pending.command](sync, &pending, nodes, count, now_ms);
     }
 }
 
 static void receive(struct twi_sync *sync, int64_t now_ms) {
     char chunk[16384];
-    for (size_t total = 0; total < TWI_RECEIVE_BYTES_MAX;) {
+    for (size_t total = 0; total < TWI_RECEIVE_BYTES_MAX && !sync->failure.is_there;) {
         ssize_t got = sync->transport->recv(sync->transport_ctx, chunk, sizeof chunk);
         if (got == 0) return;
         if (got < 0) {
-            twi_connect_drop(sync, now_ms, false, sync->transport->why(sync->transport_ctx));
-            return;
+            twi_sync_fail(sync, false, sync->transport->why(sync->transport_ctx));
+        } else if (!twi_reader_feed(sync->reader, chunk, (size_t)got)) {
+            twi_sync_fail(sync, false, "a reply too long");
+        } else {
+            total += (size_t)got;
+            take_replies(sync, now_ms);
         }
-        total += (size_t)got;
-        if (!twi_reader_feed(sync->reader, chunk, (size_t)got)) {
-            twi_connect_drop(sync, now_ms, false, "a reply too long");
-            return;
-        }
-        if (!take_replies(sync, now_ms)) return;
     }
 }
 
@@ -244,37 +243,39 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     twi_store_relaxed(&sync->wake_ms, wake_at(sync, now_ms, fd));
 }
 
-static void work(struct twi_sync *sync, int64_t now_ms) {
-    receive(sync, now_ms);
-    if (sync->phase < TWI_GREETING) return;
-    if (now_ms >= deadline_of(sync)) {
-        twi_connect_drop(sync, now_ms, false, "no answer in time");
-        return;
-    }
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static void look_at_deadline(struct twi_sync *sync, int64_t now_ms) {
+    if (now_ms >= deadline_of(sync)) twi_sync_fail(sync, false, "no answer in time");
+}
+
+static void open_again(struct twi_sync *sync, int64_t now_ms) {
     if (sync->phase == TWI_OPENING && sync->pending_count == 0 && pipeline_room(sync, now_ms))
         twi_connect_open(sync, now_ms);
-    if (sync->phase == TWI_UP) {
-        twi_connect_rewrite(sync, now_ms);
-        twi_replicas_step(sync, now_ms);
-        twi_collect(sync, now_ms);
-        send_batches(sync, now_ms);
-    }
-    if (sync->phase == TWI_UP) {
-        twi_lease_step(sync, now_ms);
-    }
-    if (sync->phase == TWI_UP) twi_parts_step(sync, now_ms);
-    if (sync->phase == TWI_UP) twi_live_step(sync, now_ms);
-    if (sync->phase == TWI_UP && sync->live.instance[0] != '\0') twi_closers_step(sync, now_ms);
-    if (sync->out.failed) twi_connect_drop(sync, now_ms, false, "no memory");
-    if (sync->phase >= TWI_GREETING) flush_out(sync, now_ms);
-    twi_check_full(twi_ledger_is_valid(&sync->ledger));
 }
+
+/* In this order, each in the phases from `from` on. */
+static const struct {
+    void (*make)(struct twi_sync *sync, int64_t now_ms);
+    enum twi_phase from;
+} steps[] = {
+    {twi_connect_step, TWI_DOWN}, {receive, TWI_GREETING},       {look_at_deadline, TWI_GREETING},
+    {open_again, TWI_OPENING},    {twi_connect_rewrite, TWI_UP}, {twi_replicas_step, TWI_UP},
+    {twi_collect, TWI_UP},        {send_batches, TWI_UP},        {twi_lease_step, TWI_UP},
+    {twi_parts_step, TWI_UP},     {twi_live_step, TWI_UP},       {twi_closers_step, TWI_UP},
+    {flush_out, TWI_GREETING},
+};
 
 void twi_sync_turn(struct twi_sync *sync) {
     int64_t now_ms = twi_port_mono_ms(sync->engine);
     note_lateness(sync, now_ms);
     nudge(sync, now_ms);
-    twi_connect_step(sync, now_ms);
-    if (sync->phase >= TWI_GREETING) work(sync, now_ms);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !sync->failure.is_there; i++) {
+        if (sync->phase < steps[i].from) continue;
+        steps[i].make(sync, now_ms);
+        if (sync->out.failed) twi_sync_fail(sync, false, "no memory");
+    }
+    if (sync->failure.is_there) twi_connect_end(sync, now_ms);
+    twi_check_full(twi_ledger_is_valid(&sync->ledger));
     publish(sync, now_ms);
 }

@@ -181,6 +181,38 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     sim_free();
 }
 
+/* Goal: a connection that was marked as broken takes and sends nothing more, though an answer is there; the turn ends it, and the batch goes
+ * again under its number. */
+static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void **state) {
+    (void)state;
+    static const struct world_faults none = {0};
+    sim_make(test_seed(), &none, "noeviction", 1000);
+    struct twi_sync *sync = sim.engines[0].sync;
+    for (int i = 0; i < STEPS && (sync->phase != TWI_UP || sync->pending_count != 0); i++) {
+        world_step(&sim.world);
+        turn_node(0);
+    }
+    fake_add(&sim.engines[0], 1, 1);
+    sync->collect_at_ms = 0;
+    turn_node(0);
+    assert_int_equal(sync->pending_count, 1);
+    uint64_t confirmed = sync->ledger.confirmed, sent = sync->out_sent;
+    for (int i = 0; i < 100; i++) world_step(&sim.world); /* its answer has come */
+    fake_add(&sim.engines[0], 6, 1);
+    sync->collect_at_ms = 0;
+    twi_wire_begin(&sync->out, 1);
+    twi_wire_put_text(&sync->out, "PING");
+    twi_sync_fail(sync, false, "a test");
+    turn_node(0);
+    assert_int_equal(sync->phase, TWI_DOWN);
+    assert_int_equal(sync->pending_count, 0);
+    assert_true(sync->ledger.confirmed == confirmed && sync->out_sent == sent && !sync->failure.is_there);
+    live();
+    check_books();
+    assert_true(sync->ledger.confirmed > confirmed);
+    sim_free();
+}
+
 /* Node 0 counts in all its keys, turn by turn; the most batches that were under way at once, and the most keys of one. */
 static struct twi_load most_under_way(int steps) {
     struct twi_sync *sync = sim.engines[0].sync;
@@ -231,6 +263,7 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_much_is_under_way_as_the_way_asks_for),
+        cmocka_unit_test(on_a_connection_that_has_failed_nothing_more_is_taken_or_sent),
         cmocka_unit_test(gauges_that_wait_for_a_rewind_ask_for_no_turn),
         cmocka_unit_test(without_memory_nothing_is_lost_or_doubled),
         cmocka_unit_test(on_a_kind_network_each_batch_is_sent_once),
