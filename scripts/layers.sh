@@ -47,6 +47,9 @@ in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/'
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |
     must_be_empty "the public header includes <stdbool.h> <stddef.h> <stdint.h> <string.h> only"
 
+awk 'length > 100 { print FILENAME ":" FNR ": " length " columns" }' include/tallywheel.h |
+    must_be_empty "the public header has 100 columns"
+
 # ---- one door per dependency
 in_sources 'memory_order_' engine sync layer tools examples include | grep -v '^engine/atomic\.h:' |
     must_be_empty "only engine/atomic.h spells memory orders"
