@@ -6,6 +6,7 @@
 
 #include "engine/count.h"
 #include "engine/packed.h"
+#include "engine/sized.h"
 #include "engine/window.h"
 
 #include <stdlib.h>
@@ -259,14 +260,17 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
     return status;
 }
 
-tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
+tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size) {
     struct twi_call call;
     struct twi_place place;
     if (family->is_paced) return twi_paced_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    tw_reading seen = {
-        .known = !family->synced, .age_ms = TW_UNBOUNDED, .error_bound = family->synced ? TW_UNBOUNDED : 0};
+    tw_reading seen;
+    memset(&seen, 0, sizeof seen); /* what lies between fields, too: it is copied as bytes */
+    seen.known = !family->synced;
+    seen.age_ms = TW_UNBOUNDED;
+    seen.error_bound = family->synced ? TW_UNBOUNDED : 0;
     status = twi_call_now(&call);
     if (status == TW_OK && find_with_interest(&call, &place)) {
         seen.local = twi_cell_local(place.cell, place.meta);
@@ -284,7 +288,7 @@ tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
         }
     }
     twi_call_end(&call);
-    if (status == TW_OK && reading != NULL) *reading = seen;
+    if (status == TW_OK && reading != NULL) twi_sized_copy(reading, size, &seen, sizeof seen);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/family.h"
 #include "engine/guard.h"
 #include "engine/options.h"
+#include "engine/sized.h"
 #include "engine/turn.h"
 
 #include <signal.h>
@@ -154,27 +155,33 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     return status;
 }
 
-tw_status tw_audit(tw_engine *engine, const tw_audit_options *in, void (*found)(void *ctx, const tw_finding *finding),
-                   void *ctx, tw_audit_report *report) {
+static tw_status compare(tw_engine *engine, const tw_audit_options *in, tw_audit_options *options,
+                         struct twi_audit *audit) {
+    if (options->pattern) audit->patterns = &options->pattern, audit->pattern_count = 1;
+    if (engine != NULL) return audit_engine(engine, audit, options);
+    const struct twi_driver *driver = twi_driver_find();
+    if (driver != NULL) return driver->audit(audit);
+    (void)refuse(in, "redis_url: this library was built without Redis");
+    return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
+}
+
+tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
+                         void (*found)(void *ctx, const tw_finding *finding), void *ctx, tw_audit_report *report,
+                         size_t size) {
     tw_audit_options options;
-    tw_audit_report own_report;
     tw_status status = check(in, engine != NULL, &options);
     if (status != TW_OK) return status;
-    if (!report) report = &own_report;
-    *report = (tw_audit_report){.memory_used = -1, .memory_max = -1, .evicted = -1};
+    tw_audit_report whole = {.memory_used = -1, .memory_max = -1, .evicted = -1};
     struct twi_audit audit = {.options = &options,
                               .mono_ms = system_mono_ms,
                               .found = found,
                               .ctx = ctx,
-                              .report = report,
+                              .report = &whole,
                               .goes_on = engine_goes_on,
                               .engine = engine};
-    if (options.pattern) audit.patterns = &options.pattern, audit.pattern_count = 1;
-    if (engine != NULL) return audit_engine(engine, &audit, &options);
-    const struct twi_driver *driver = twi_driver_find();
-    if (driver != NULL) return driver->audit(&audit);
-    (void)refuse(in, "redis_url: this library was built without Redis");
-    return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
+    status = compare(engine, in, &options, &audit);
+    if (report != NULL) twi_sized_copy(report, size, &whole, sizeof whole);
+    return status;
 }
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */

@@ -18,6 +18,7 @@
 #include "engine/stats.h"
 #include "engine/stripe.h"
 #include "engine/share.h"
+#include "engine/sized.h"
 #include "engine/turn.h"
 #include "engine/wheel.h"
 #include "engine/window.h"
@@ -352,8 +353,7 @@ static void gather_families(tw_engine *engine, tw_stats *stats) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
-    twi_check(engine != NULL && stats != NULL);
+static void gather_all(tw_engine *engine, tw_stats *stats) {
     (void)twi_thread_here(); /* nor of its figures */
     memset(stats, 0, sizeof *stats);
     gather_families(engine, stats);
@@ -370,6 +370,13 @@ tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
     stats->redis_configured = engine->has_redis;
     if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
     twi_report_error_text(&engine->report, stats->last_error);
+}
+
+tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size) {
+    tw_stats whole;
+    twi_check(engine != NULL && stats != NULL);
+    gather_all(engine, &whole);
+    twi_sized_copy(stats, size, &whole, sizeof whole);
     return TW_OK;
 }
 

@@ -680,8 +680,14 @@ struct tw_reading {
     uint64_t reserved[8];
 };
 
+/** Writes the first `size` bytes of a tw_reading; what is longer than the library's is zeroed. For
+ *  other languages; C and C++ call tw_read(). */
+TW_API tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size);
+
 /** Everything known of a counter. Answers: as tw_get(). */
-TW_API tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading);
+static inline tw_status tw_read(tw_family *family, tw_key key, tw_reading *reading) {
+    return tw_read_sized(family, key, reading, sizeof(tw_reading));
+}
 
 /** Asks Redis for the totals of the open window and waits for them.
  *    totals  totals[i] becomes what Redis holds for keys[i]
@@ -1208,9 +1214,15 @@ struct tw_stats {
 };
 #undef TW_STATS_ONE
 
+/** Writes the first `size` bytes of a tw_stats; what is longer than the library's is zeroed. For
+ *  other languages; C and C++ call tw_stats_read(). */
+TW_API tw_status tw_stats_read_sized(tw_engine *engine, tw_stats *stats, size_t size);
+
 /** A sample of every figure; they are read one after the other. Cost: some microseconds.
  *  Answers: TW_OK. */
-TW_API tw_status tw_stats_read(tw_engine *engine, tw_stats *stats);
+static inline tw_status tw_stats_read(tw_engine *engine, tw_stats *stats) {
+    return tw_stats_read_sized(engine, stats, sizeof(tw_stats));
+}
 
 /** The `format` of tw_metrics_write(), and the Content-Type that its page is to be served with. */
 enum tw_metrics { TW_METRICS_PROMETHEUS = 0, TW_METRICS_OPENMETRICS = 1 };
@@ -1301,6 +1313,12 @@ typedef struct tw_audit_options {
 #define tw_audit_options_init(options) tw_audit_options_init_sized((options), sizeof *(options))
 TW_API void tw_audit_options_init_sized(tw_audit_options *options, size_t size);
 
+/** tw_audit() with the size of the caller's report: `size` bytes of it are written; what is longer
+ *  than the library's is zeroed. For other languages. */
+TW_API tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *options,
+                                void (*found)(void *ctx, const tw_finding *finding), void *ctx,
+                                tw_audit_report *report, size_t size);
+
 /** Compares, over a connection of its own, and changes nothing: ledgers against our own numbers
  *  (with an engine), each ledger in itself, keys without an expiry, totals against a file, Redis's
  *  memory and eviction.
@@ -1316,9 +1334,11 @@ TW_API void tw_audit_options_init_sized(tw_audit_options *options, size_t size);
  *    TW_ERR_TIMEOUT  a part was looked at
  *    TW_ERR_MODE     host-driven engine, hook, tw_enter()
  *    TW_ERR_MEMORY, TW_ERR_CLOSED, TW_ERR_FORKED */
-TW_API tw_status tw_audit(tw_engine *engine, const tw_audit_options *options,
-                          void (*found)(void *ctx, const tw_finding *finding), void *ctx,
-                          tw_audit_report *report);
+static inline tw_status tw_audit(tw_engine *engine, const tw_audit_options *options,
+                                 void (*found)(void *ctx, const tw_finding *finding), void *ctx,
+                                 tw_audit_report *report) {
+    return tw_audit_sized(engine, options, found, ctx, report, sizeof(tw_audit_report));
+}
 
 #ifdef __cplusplus
 }
