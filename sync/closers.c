@@ -147,8 +147,13 @@ static bool send(struct twi_sync *sync, struct twi_closers_say *slot, int64_t no
     twi_port_closing_keys(&slot->say, keys, sizes);
     for (int i = 0; i < 3; i++) put(&words, keys[i], sizes[i]);
     put_say(sync, &words, &slot->say);
-    const struct twi_side side = {
-        .script = &script, .words = words.at, .key_count = 3, .word_count = words.count, .told = told, .ctx = slot};
+    const struct twi_side side = {.sender = TWI_SENDER_CLOSING,
+                                  .script = &script,
+                                  .words = words.at,
+                                  .key_count = 3,
+                                  .word_count = words.count,
+                                  .told = told,
+                                  .ctx = slot};
     return twi_side_send(sync, &side, now_ms);
 }
 
@@ -163,7 +168,8 @@ void twi_closers_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closers_say *slot;
     if (sync->live.instance[0] == '\0') return; /* nobody knows us by a name yet */
     if (closers->doubts && sync->ledger_ms != closers->doubts_ms) closers->doubts = false;
-    while (twi_side_may(sync) && (slot = free_slot(closers)) != NULL && twi_port_closing(sync->engine, &slot->say)) {
+    while (twi_side_may(sync, TWI_SENDER_CLOSING) && (slot = free_slot(closers)) != NULL &&
+           twi_port_closing(sync->engine, &slot->say)) {
         slot->busy = true;
         bool sent = send(sync, slot, now_ms);
         slot->say.name_count = 0;

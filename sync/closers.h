@@ -6,10 +6,7 @@
 #define TWI_CLOSERS_H
 
 #include "engine/port.h"
-
-struct twi_sync;
-
-#define TWI_CLOSERS_MAX 4u
+#include "sync/side.h"
 
 struct twi_closers {
     struct twi_closers_say {

@@ -41,7 +41,7 @@ static bool put_auth(struct twi_sync *sync) {
         twi_wire_put_text(&sync->out, "AUTH");
         if (has_user) twi_wire_put_text(&sync->out, sync->url.user);
         twi_wire_put(&sync->out, password, (size_t)length);
-        twi_pipeline_await(sync, TWI_AUTH, NULL, 1);
+        (void)twi_pipeline_await(sync, TWI_AUTH, NULL, 1);
     }
     explicit_bzero(password, sizeof password);
     return length >= 0;
@@ -50,7 +50,7 @@ static bool put_auth(struct twi_sync *sync) {
 static void put_word(struct twi_sync *sync, enum twi_command command, const char *word) {
     twi_wire_begin(&sync->out, 1);
     twi_wire_put_text(&sync->out, word);
-    twi_pipeline_await(sync, command, NULL, 1);
+    (void)twi_pipeline_await(sync, command, NULL, 1);
 }
 
 static void greet(struct twi_sync *sync, int64_t now_ms) {
@@ -72,7 +72,7 @@ static void greet(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_begin(&sync->out, 2);
         twi_wire_put_text(&sync->out, "SELECT");
         twi_wire_put_u64(&sync->out, sync->url.db);
-        twi_pipeline_await(sync, TWI_SELECT, NULL, 1);
+        (void)twi_pipeline_await(sync, TWI_SELECT, NULL, 1);
     }
     put_word(sync, TWI_PING, "PING");
     if (sync->merge != TW_MERGE_SCRIPT) put_word(sync, TWI_TIME, "TIME"); /* what is late is told by us then */
@@ -162,7 +162,7 @@ static void check_server(struct twi_sync *sync, const struct twi_node *info) {
         twi_wire_put_text(&sync->out, "CONFIG");
         twi_wire_put_text(&sync->out, "GET");
         twi_wire_put_text(&sync->out, "aof-load-truncated");
-        twi_pipeline_await(sync, TWI_CONFIG, NULL, 1);
+        (void)twi_pipeline_await(sync, TWI_CONFIG, NULL, 1);
     }
     info_value(info, "redis_mode", value, sizeof value);
     if (strcmp(value, "cluster") == 0)
@@ -293,8 +293,8 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms) {
     twi_plain_dropped(sync);
     twi_lease_dropped(sync);
-    twi_parts_dropped(sync);
     twi_side_dropped(sync, now_ms);
+    twi_parts_dropped(sync);
 }
 
 void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {

@@ -121,12 +121,12 @@ void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
         else
             put_lease_ask(sync, &asks[i]);
         *pending_at(link, link->count++) = (struct twi_lease_pending){.ask = asks[i]};
-        twi_pipeline_await(sync, TWI_LEASE, NULL, 1);
+        (void)twi_pipeline_await(sync, TWI_LEASE, NULL, 1);
     }
     link->waiting += (uint32_t)count;
     if (sync->wait_replicas != 0) {
         twi_replicas_put(sync);
-        twi_pipeline_await(sync, TWI_LEASE_WAIT, NULL, 1);
+        (void)twi_pipeline_await(sync, TWI_LEASE_WAIT, NULL, 1);
         link->waiting++;
     }
 }

@@ -53,8 +53,13 @@ void twi_live_step(struct twi_sync *sync, int64_t now_ms) {
     size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_LIVE_MS);
     const struct twi_side_word words[] = {
         {name, name_size}, {"1", 1}, {sync->live.instance, strlen(sync->live.instance)}, {ttl, ttl_size}};
-    const struct twi_side side = {
-        .script = &script, .words = words, .key_count = 1, .word_count = 4, .told = told, .ctx = NULL};
+    const struct twi_side side = {.sender = TWI_SENDER_REGISTRY,
+                                  .script = &script,
+                                  .words = words,
+                                  .key_count = 1,
+                                  .word_count = 4,
+                                  .told = told,
+                                  .ctx = NULL};
     if (!twi_side_send(sync, &side, now_ms)) return;
     sync->live.asking = true;
     int64_t pause_ms = sync->live.pause_ms != 0 ? sync->live.pause_ms : TWI_LIVE_EVERY_MS;

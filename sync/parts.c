@@ -8,7 +8,6 @@
 #include "engine/atomic.h"
 #include "engine/check.h"
 #include "sync/answer.h"
-#include "sync/pipeline.h"
 #include "sync/refusal.h"
 #include "sync/sync.h"
 
@@ -42,39 +41,48 @@ bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items, size_t 
     return true;
 }
 
+static struct twi_statement *free_slot(struct twi_parts *parts) {
+    uint32_t i = 0;
+    while (parts->says[i].is_under_way) i++;
+    return &parts->says[i];
+}
+
+static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
+                 size_t count, int64_t now_ms);
+
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-static void begin(struct twi_sync *sync, uint32_t what, size_t keys, size_t args) {
-    static const struct {
-        const char *text, *sha1;
-    } scripts[TWI_SAYS] = {
+/* False: no memory; nobody will be told. */
+static bool send(struct twi_sync *sync, struct twi_statement statement, size_t keys, size_t args,
+                 struct twi_bytes *words, int64_t now_ms) {
+    static const struct twi_side_script scripts[TWI_SAYS] = {
         [TWI_SAYS_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
         [TWI_SAYS_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
         [TWI_SAYS_SWEEP] = {twi_script_stock, twi_script_stock_sha1},
     };
-    bool eval = sync->parts.use_eval[what];
-    sync->parts.use_eval[what] = false;
-    twi_wire_begin(&sync->out, 3 + keys + args);
-    twi_wire_put_text(&sync->out, eval ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(&sync->out, eval ? scripts[what].text : scripts[what].sha1);
-    twi_wire_put_u64(&sync->out, keys);
+    struct twi_statement *slot = free_slot(&sync->parts);
+    const struct twi_side side = {.sender = TWI_SENDER_PRESENCE,
+                                  .script = &scripts[statement.what],
+                                  .key_count = keys,
+                                  .word_count = keys + args,
+                                  .told = told,
+                                  .ctx = slot};
+    if (!twi_side_send_encoded(sync, &side, words, now_ms)) return false;
+    *slot = statement;
+    slot->is_under_way = true;
+    sync->parts.count++;
+    return true;
 }
 
 static int64_t life_ms(void) {
     return twi_load_relaxed(&twi_part_life_ms);
 }
 
-static void await(struct twi_sync *sync, struct twi_statement statement) {
-    struct twi_parts *parts = &sync->parts;
-    parts->ring[(parts->first + parts->count++) % TWI_PARTS_MAX] = statement;
-    twi_pipeline_await(sync, TWI_PARTS_SAID, NULL, 1);
-}
-
 /* Of scripts that callers ask, too (ask.h): nobody in particular asks. */
-static void put_nobody(struct twi_sync *sync) {
-    twi_wire_put_text(&sync->out, "");
-    twi_wire_put_text(&sync->out, "0");
-    twi_wire_put_text(&sync->out, "1");
+static void put_nobody(struct twi_bytes *words) {
+    twi_wire_put_text(words, "");
+    twi_wire_put_text(words, "0");
+    twi_wire_put_text(words, "1");
 }
 
 /* Which engine counts: random, and kept for its life, whatever becomes of the ledger's. */
@@ -86,77 +94,87 @@ static const char *instance_of(struct twi_sync *sync) {
     return parts->instance;
 }
 
-static bool say_gauges(struct twi_sync *sync) {
+static bool say_gauges(struct twi_sync *sync, int64_t now_ms) {
     struct twi_parts *parts = &sync->parts;
     uint32_t count = parts->end - parts->at;
     char name[TWI_OWN_NAME_MAX];
+    struct twi_bytes words = {0};
     if (count > TWI_PARTS_KEYS_MAX) count = TWI_PARTS_KEYS_MAX;
     struct twi_item *items = malloc(count * sizeof *items);
     if (!items) return false; /* later */
     memcpy(items, parts->waiting + parts->at, count * sizeof *items);
-    parts->at += count;
-    begin(sync, TWI_SAYS_GAUGES, 2 * (size_t)count, 3 + (size_t)count);
+    twi_wire_put_u64(&words, 2 * (uint64_t)count);
     for (uint32_t i = 0; i < count; i++) {
-        twi_wire_put(&sync->out, name, twi_port_render(&items[i], name));
-        twi_wire_put(&sync->out, name, twi_port_render_own(&items[i], "gauge", name));
+        twi_wire_put(&words, name, twi_port_render(&items[i], name));
+        twi_wire_put(&words, name, twi_port_render_own(&items[i], "gauge", name));
     }
-    twi_wire_put_text(&sync->out, instance_of(sync));
-    twi_wire_put_i64(&sync->out, life_ms());
-    twi_wire_put_u64(&sync->out, ++parts->number);
-    for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&sync->out, items[i].units);
-    await(sync, (struct twi_statement){TWI_SAYS_GAUGES, items, count, 0});
+    twi_wire_put_text(&words, instance_of(sync));
+    twi_wire_put_i64(&words, life_ms());
+    twi_wire_put_u64(&words, parts->number + 1);
+    for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&words, items[i].units);
+    struct twi_statement statement = {.what = TWI_SAYS_GAUGES, .items = items, .count = count};
+    if (!send(sync, statement, 2 * (size_t)count, 3 + (size_t)count, &words, now_ms)) {
+        free(items);
+        return false; /* later */
+    }
+    parts->at += count;
+    parts->number++;
     return true;
 }
 
-static bool say_holds(struct twi_sync *sync) {
+static void holds_told(struct twi_sync *sync, uint64_t serial) {
+    struct twi_parts *parts = &sync->parts;
+    parts->holds_done |= 1u << (serial - parts->holds_told - 1);
+    for (; parts->holds_done & 1; parts->holds_done >>= 1, parts->holds_told++) twi_port_holds_told(sync->engine);
+}
+
+static bool say_holds(struct twi_sync *sync, int64_t now_ms) {
     static const struct twi_hold_part none;
-    struct twi_bytes keys = {0}, members = {0};
+    struct twi_bytes keys = {0}, members = {0}, words = {0};
     uint32_t count = 0;
     for (struct twi_hold_part part = none; count < TWI_PARTS_KEYS_MAX && twi_port_hold_due(sync->engine, &part);
          count++) {
         twi_wire_put(&keys, part.name, part.name_size);
         twi_wire_put_text(&members, part.member);
     }
-    if (count != 0) twi_port_holds_sent(sync->engine);
-    if (count != 0 && !keys.failed &&
-        !members.failed) { /* without memory they come again when a third of their life is over */
-        begin(sync, TWI_SAYS_HOLDS, count, 6 + (size_t)count);
-        twi_bytes_add(&sync->out, keys.data, keys.size);
-        put_nobody(sync);
-        twi_wire_put_text(&sync->out, "state");
-        twi_wire_put_i64(&sync->out, life_ms());
-        twi_wire_put_text(&sync->out, "0");
-        twi_bytes_add(&sync->out, members.data, members.size);
-        await(sync, (struct twi_statement){TWI_SAYS_HOLDS, NULL, count, 0});
-    } else if (count != 0) {
-        twi_port_holds_told(sync->engine);
+    if (count != 0) {
+        twi_port_holds_sent(sync->engine);
+        struct twi_statement statement = {.what = TWI_SAYS_HOLDS, .count = count, .serial = ++sync->parts.holds_sent};
+        twi_wire_put_u64(&words, count);
+        twi_bytes_add(&words, keys.data, keys.size);
+        put_nobody(&words);
+        twi_wire_put_text(&words, "state");
+        twi_wire_put_i64(&words, life_ms());
+        twi_wire_put_text(&words, "0");
+        twi_bytes_add(&words, members.data, members.size);
+        if (keys.failed || members.failed) words.failed = true;
+        if (!send(sync, statement, count, 6 + (size_t)count, &words, now_ms))
+            holds_told(sync, statement.serial); /* they come again when a third of their life is over */
     }
     twi_bytes_free(&keys);
     twi_bytes_free(&members);
     return count != 0;
 }
 
-static bool say_sweep(struct twi_sync *sync) {
+static bool say_sweep(struct twi_sync *sync, int64_t now_ms) {
     struct twi_sweep sweep;
+    struct twi_bytes words = {0};
     if (!twi_port_sweep_due(sync->engine, &sweep)) return false;
-    begin(sync, TWI_SAYS_SWEEP, 3, 5);
-    for (int i = 0; i < 3; i++) twi_wire_put(&sync->out, sweep.names[i], sweep.sizes[i]);
-    put_nobody(sync);
-    twi_wire_put_text(&sync->out, "sweep");
-    twi_wire_put_text(&sync->out, "");
-    await(sync, (struct twi_statement){TWI_SAYS_SWEEP, NULL, 1, sweep.serial});
+    twi_wire_put_u64(&words, 3);
+    for (int i = 0; i < 3; i++) twi_wire_put(&words, sweep.names[i], sweep.sizes[i]);
+    put_nobody(&words);
+    twi_wire_put_text(&words, "sweep");
+    twi_wire_put_text(&words, "");
+    struct twi_statement statement = {.what = TWI_SAYS_SWEEP, .count = 1, .serial = sweep.serial};
+    if (!send(sync, statement, 3, 5, &words, now_ms)) twi_port_sweep_told(sync->engine, sweep.serial, REFUSED_MS);
     return true;
 }
 
 void twi_parts_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_parts *parts = &sync->parts;
-    /* A rewind waits for all answers that are under way. */
-    if (sync->rewind || sync->breaker.state != TWI_BREAKER_CLOSED || sync->merge != TW_MERGE_SCRIPT) return;
-    bool was_empty = sync->out.size == 0;
-    while (twi_parts_wait(parts) && say_gauges(sync)) continue;
-    while (parts->count < TWI_PARTS_MAX && say_holds(sync)) continue;
-    while (parts->count < TWI_PARTS_MAX && say_sweep(sync)) continue;
-    if (was_empty && sync->out.size != 0) sync->out_moved_ms = now_ms;
+    while (twi_parts_wait(&sync->parts) && twi_side_may(sync, TWI_SENDER_PRESENCE) && say_gauges(sync, now_ms))
+        continue;
+    while (twi_side_may(sync, TWI_SENDER_PRESENCE) && say_holds(sync, now_ms)) continue;
+    while (twi_side_may(sync, TWI_SENDER_PRESENCE) && say_sweep(sync, now_ms)) continue;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -174,15 +192,6 @@ static void give_back(struct twi_sync *sync, const struct twi_statement *stateme
         sync->begin_again = true;
         sync->parts.until = 0;
     }
-}
-
-static struct twi_statement take_first(struct twi_sync *sync) {
-    struct twi_parts *parts = &sync->parts;
-    struct twi_statement first = parts->ring[parts->first];
-    parts->first = (parts->first + 1) % TWI_PARTS_MAX;
-    parts->count--;
-    if (first.what == TWI_SAYS_HOLDS) twi_port_holds_told(sync->engine);
-    return first;
 }
 
 /* One that is refused is said again like the others, before its life is over; until then flushes know that it is not there. */
@@ -208,19 +217,18 @@ static bool tell_gauges(struct twi_sync *sync, const struct twi_statement *said,
     return true;
 }
 
-/* An error instead of an answer. False: perhaps done, or a replica's: that is for a new connection to say again. */
-static bool take_error(struct twi_sync *sync, const struct twi_statement *said, const struct twi_node *error) {
+/* An error instead of an answer. Where it was perhaps done, or a replica's, it is for a new connection to say it again. */
+static void take_error(struct twi_sync *sync, const struct twi_statement *said, enum twi_side_outcome outcome,
+                       const struct twi_node *error) {
     static const char *const words[TWI_SAYS] = {"gauges", "what is held", "to take back what is over"};
-    enum twi_answer_kind kind = twi_answer_error(error);
-    if (kind == TWI_ANSWER_NOSCRIPT) {
-        sync->parts.use_eval[said->what] = true;
-        give_back(sync, said, 0);
-        if (said->what == TWI_SAYS_HOLDS) twi_port_parts_again(sync->engine);
-        return true;
-    }
     twi_refusal_report(sync, words[said->what], error);
     give_back(sync, said, REFUSED_MS);
-    return kind != TWI_ANSWER_UNKNOWN && !twi_answer_is_replicas(error);
+    if (twi_answer_is_replicas(error)) {
+        sync->lost_logged = true; /* the outage has its line */
+        twi_sync_fail(sync, true, NULL);
+    } else if (outcome == TWI_SIDE_UNKNOWN) {
+        twi_sync_fail(sync, false, "a reply that is not understood");
+    }
 }
 
 /* False: the reply is not one of the script's. */
@@ -234,36 +242,32 @@ static bool take_answer(struct twi_sync *sync, const struct twi_statement *said,
     return true;
 }
 
-void twi_parts_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms) {
-    (void)pending;
-    struct twi_statement said = take_first(sync);
-    bool well = true, is_replicas = nodes->type == TWI_NODE_ERROR && twi_answer_is_replicas(nodes);
-    if (nodes->type == TWI_NODE_ERROR) {
-        well = take_error(sync, &said, nodes);
-    } else if (!take_answer(sync, &said, nodes, count, now_ms)) {
-        give_back(sync, &said, 0);
-        well = false;
-    }
+static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
+                 size_t count, int64_t now_ms) {
+    struct twi_statement *slot = ctx, said = *slot;
+    bool well = true;
+    *slot = (struct twi_statement){.is_under_way = false};
+    sync->parts.count--;
+    if (said.what == TWI_SAYS_HOLDS) holds_told(sync, said.serial);
+    if (outcome == TWI_SIDE_ANSWERED)
+        well = take_answer(sync, &said, nodes, count, now_ms);
+    else if (count != 0)
+        take_error(sync, &said, outcome, nodes);
+    if (!well || (outcome != TWI_SIDE_ANSWERED && count == 0)) give_back(sync, &said, 0);
     free(said.items);
-    if (is_replicas) sync->lost_logged = true; /* the outage has its line */
-    if (!well) twi_sync_fail(sync, is_replicas, is_replicas ? NULL : "a reply that is not understood");
+    return well;
 }
 
 void twi_parts_dropped(struct twi_sync *sync) {
     struct twi_parts *parts = &sync->parts;
-    while (parts->count != 0) {
-        struct twi_statement lost = take_first(sync);
-        give_back(sync, &lost, 0);
-        free(lost.items);
-    }
-    struct twi_statement waiting = {TWI_SAYS_GAUGES, parts->waiting + parts->at, parts->end - parts->at, 0};
+    struct twi_statement waiting = {
+        .what = TWI_SAYS_GAUGES, .items = parts->waiting + parts->at, .count = parts->end - parts->at};
     if (waiting.count != 0) give_back(sync, &waiting, 0);
     parts->at = parts->end = 0;
 }
 
 void twi_parts_free(struct twi_sync *sync) {
     struct twi_parts *parts = &sync->parts;
-    for (uint32_t i = 0; i < parts->count; i++) free(parts->ring[(parts->first + i) % TWI_PARTS_MAX].items);
+    for (uint32_t i = 0; i < TWI_PARTS_MAX; i++) free(parts->says[i].items);
     free(parts->waiting);
 }

@@ -5,12 +5,14 @@
 #include "sync/mutant.h"
 #include "sync/sync.h"
 
-void twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies) {
+struct twi_pending *twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch,
+                                       uint32_t replies) {
     twi_check(sync->pending_count < TWI_PENDING_MAX);
     bool alone = sync->pending_count == 0;
     struct twi_pending *pending = &sync->pending[(sync->pending_first + sync->pending_count++) % TWI_PENDING_MAX];
     *pending = (struct twi_pending){.command = command, .batch = batch, .replies = replies, .alone = alone};
     pending->out_end = sync->out_sent + (sync->out.size - sync->out_at);
+    return pending;
 }
 
 void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms) {
@@ -35,6 +37,6 @@ void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi
     sync->use_eval = false;
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    twi_pipeline_await(sync, command, batch, 1);
+    (void)twi_pipeline_await(sync, command, batch, 1);
     if (command == TWI_BATCH) twi_port_count(sync->engine, batches_sent, 1);
 }

@@ -22,7 +22,6 @@ enum twi_command {
     TWI_WAIT,
     TWI_LEASE,
     TWI_LEASE_WAIT,
-    TWI_PARTS_SAID,
     TWI_SIDE,
     TWI_OPEN,
     TWI_BATCH,
@@ -46,7 +45,8 @@ typedef void twi_taker(struct twi_sync *sync, const struct twi_pending *pending,
                        size_t count, int64_t now_ms);
 
 /* Notes that a command was put into `out` and awaits its reply, or so many. */
-void twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch, uint32_t replies);
+struct twi_pending *twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch,
+                                       uint32_t replies);
 /* Puts a batch into `out`: BATCH, or OPEN under the candidate's name. */
 void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi_command command, int64_t now_ms);
 

@@ -166,7 +166,7 @@ void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_
     }
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    twi_pipeline_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
+    (void)twi_pipeline_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
     twi_port_count(sync->engine, batches_sent, 1);
 }
 
@@ -325,7 +325,7 @@ static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
         twi_bytes_free(&plain->repairs);
     else {
         twi_bytes_add(&sync->out, plain->repairs.data, plain->repairs.size);
-        twi_pipeline_await(sync, TWI_REPAIR, NULL, plain->repair_count);
+        (void)twi_pipeline_await(sync, TWI_REPAIR, NULL, plain->repair_count);
     }
     plain->repairs.size = plain->repair_count = 0;
 }

@@ -42,7 +42,7 @@ void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
     twi_replicas_put(sync);
     sync->waits++;
     sync->wait_at_ms = now_ms + AGAIN_MS;
-    twi_pipeline_await(sync, TWI_WAIT, NULL, 1);
+    (void)twi_pipeline_await(sync, TWI_WAIT, NULL, 1);
 }
 
 /* Something is acknowledged and not known to be on the replicas, and no answer about it is under way. */

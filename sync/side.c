@@ -9,36 +9,52 @@ static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) 
     return &sides->ring[(sides->first + i) % TWI_SIDES_MAX];
 }
 
-bool twi_side_may(const struct twi_sync *sync) {
+bool twi_side_may(const struct twi_sync *sync, enum twi_sender sender) {
+    static const uint32_t quotas[TWI_SENDERS] = {
+        [TWI_SENDER_REGISTRY] = 1, [TWI_SENDER_CLOSING] = TWI_CLOSERS_MAX, [TWI_SENDER_PRESENCE] = TWI_PARTS_MAX};
     return sync->phase == TWI_UP && !sync->failure.is_there && !sync->rewind &&
            sync->breaker.state == TWI_BREAKER_CLOSED && sync->merge == TW_MERGE_SCRIPT &&
-           sync->sides.count < TWI_SIDES_MAX;
+           sync->sides.of[sender] < quotas[sender];
 }
 
+/* Should memory fail here, the turn ends the connection, and that tells it. */
 static void put(struct twi_sync *sync, const struct twi_side_pending *pending, int64_t now_ms) {
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     twi_wire_begin(&sync->out, 3 + pending->word_count);
     twi_wire_put_text(&sync->out, pending->is_eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(&sync->out, pending->is_eval ? pending->script->text : pending->script->sha1);
     twi_bytes_add(&sync->out, pending->words.data, pending->words.size);
-    twi_pipeline_await(sync, TWI_SIDE, NULL, 1);
+    struct twi_pending *awaited = twi_pipeline_await(sync, TWI_SIDE, NULL, 1);
+    if (pending->sender == TWI_SENDER_PRESENCE) awaited->alone = false; /* it takes Redis too long to tell the way */
 }
 
-bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms) {
+bool twi_side_send_encoded(struct twi_sync *sync, const struct twi_side *side, struct twi_bytes *words,
+                           int64_t now_ms) {
     struct twi_sides *sides = &sync->sides;
-    struct twi_side_pending pending = {
-        .script = side->script, .told = side->told, .ctx = side->ctx, .word_count = side->word_count};
-    if (!twi_side_may(sync)) return false;
-    twi_wire_put_u64(&pending.words, side->key_count);
-    for (size_t i = 0; i < side->word_count; i++)
-        twi_wire_put(&pending.words, side->words[i].data, side->words[i].size);
-    if (pending.words.failed || pending.words.size > TWI_SIDE_BYTES_MAX) {
+    struct twi_side_pending pending = {.sender = side->sender,
+                                       .script = side->script,
+                                       .told = side->told,
+                                       .ctx = side->ctx,
+                                       .words = *words,
+                                       .word_count = side->word_count};
+    *words = (struct twi_bytes){0};
+    if (pending.words.failed || !twi_side_may(sync, side->sender)) {
         twi_bytes_free(&pending.words);
         return false;
     }
     *pending_at(sides, sides->count++) = pending;
-    put(sync, &pending, now_ms); /* should memory fail here, the turn ends the connection, and that tells it */
+    sides->of[side->sender]++;
+    put(sync, &pending, now_ms);
     return true;
+}
+
+bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms) {
+    struct twi_bytes words = {0};
+    if (!twi_side_may(sync, side->sender)) return false;
+    twi_wire_put_u64(&words, side->key_count);
+    for (size_t i = 0; i < side->word_count; i++) twi_wire_put(&words, side->words[i].data, side->words[i].size);
+    if (words.size > TWI_SIDE_BYTES_MAX) words.failed = true;
+    return twi_side_send_encoded(sync, side, &words, now_ms);
 }
 
 static struct twi_side_pending take_first(struct twi_sides *sides) {
@@ -46,6 +62,7 @@ static struct twi_side_pending take_first(struct twi_sides *sides) {
     *pending_at(sides, 0) = (struct twi_side_pending){0};
     sides->first = (sides->first + 1) % TWI_SIDES_MAX;
     sides->count--;
+    sides->of[pending.sender]--;
     return pending;
 }
 
@@ -63,6 +80,7 @@ void twi_side_reply(struct twi_sync *sync, const struct twi_pending *awaited, co
     if (is_new && !pending.is_eval) {
         pending.is_eval = true;
         *pending_at(sides, sides->count++) = pending;
+        sides->of[pending.sender]++;
         put(sync, &pending, now_ms);
         return;
     }

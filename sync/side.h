@@ -3,8 +3,7 @@
  *   send ─▶ EVALSHA ─answered▶ told
  *              └─NOSCRIPT▶ EVAL ─answered▶ told          a connection that is lost: told "unknown"
  * What is sent this way may be lost and is not sent again by itself: each sender decides whether to say it once more.
- * Always true: at most TWI_SIDES_MAX are under way, of at most TWI_SIDE_BYTES_MAX each, so batches are never held up by more
- * than these; whoever was answered true by twi_side_send() is told exactly once; none is sent while the breaker is not closed
+ * Always true: each sender has at most its quota under way, so batches are never held up by more than these; whoever was answered true by twi_side_send() is told exactly once; none is sent while the breaker is not closed
  * or a rewind waits for all answers. By the owner of the turn. */
 #ifndef TWI_SIDE_H
 #define TWI_SIDE_H
@@ -12,8 +11,12 @@
 #include "sync/pipeline.h"
 #include "sync/wire.h"
 
-#define TWI_SIDES_MAX 16u         /* some 20 microseconds of Redis each */
-#define TWI_SIDE_BYTES_MAX 16384u /* keys and arguments of one, as they stand on the wire */
+/* Who sends, and how many each may have under way: some 20 microseconds of Redis each; a statement of gauges some 3 ms. */
+enum twi_sender { TWI_SENDER_REGISTRY, TWI_SENDER_CLOSING, TWI_SENDER_PRESENCE, TWI_SENDERS };
+#define TWI_PARTS_MAX 4u
+#define TWI_CLOSERS_MAX 4u
+#define TWI_SIDES_MAX (1u + TWI_CLOSERS_MAX + TWI_PARTS_MAX)
+#define TWI_SIDE_BYTES_MAX 16384u /* keys and arguments of one whose words are copied, as they stand on the wire */
 
 struct twi_side_script {
     const char *text, *sha1;
@@ -35,6 +38,7 @@ typedef bool twi_side_told(struct twi_sync *sync, void *ctx, enum twi_side_outco
                            const struct twi_node *nodes, size_t count, int64_t now_ms);
 
 struct twi_side {
+    enum twi_sender sender;
     const struct twi_side_script *script;
     const struct twi_side_word *words; /* keys, then arguments; copied */
     size_t key_count, word_count;
@@ -43,6 +47,7 @@ struct twi_side {
 };
 
 struct twi_side_pending {
+    enum twi_sender sender;
     const struct twi_side_script *script;
     twi_side_told *told;
     void *ctx;
@@ -54,11 +59,15 @@ struct twi_side_pending {
 struct twi_sides {
     struct twi_side_pending ring[TWI_SIDES_MAX];
     uint32_t first, count;
+    uint32_t of[TWI_SENDERS]; /* under way of each */
 };
 
-bool twi_side_may(const struct twi_sync *sync);
+bool twi_side_may(const struct twi_sync *sync, enum twi_sender sender);
 /* False: not now (no connection, no room, no memory, too long); nobody will be told. */
 bool twi_side_send(struct twi_sync *sync, const struct twi_side *side, int64_t now_ms);
+/* The same of words that are encoded already (twi_wire_put), the number of keys first; side->words is not looked at. Their memory is the
+ * queue's from here on, whatever the answer. */
+bool twi_side_send_encoded(struct twi_sync *sync, const struct twi_side *side, struct twi_bytes *words, int64_t now_ms);
 twi_taker twi_side_reply;
 void twi_side_dropped(struct twi_sync *sync, int64_t now_ms); /* what is under way will not be answered */
 void twi_side_free(struct twi_sides *sides);                  /* without a word to anybody */

@@ -41,7 +41,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     }
     uint32_t room = pipeline_room(sync, now_ms);
     /* The answers of these are awaited beside those of batches. */
-    room += sync->rewriting + sync->waits + sync->leases.waiting + sync->parts.count + sync->sides.count;
+    room += sync->rewriting + sync->waits + sync->leases.waiting + sync->sides.count;
     uint64_t before = sync->sent_number;
     bool was_idle = sync->pending_count == 0;
     struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
@@ -95,14 +95,14 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static twi_taker *const takers[] = {
-    [TWI_AUTH] = twi_connect_reply,     [TWI_SELECT] = twi_connect_reply,
-    [TWI_PING] = twi_connect_reply,     [TWI_INFO] = twi_connect_reply,
-    [TWI_CONFIG] = twi_connect_reply,   [TWI_REWRITE] = twi_connect_reply,
-    [TWI_TIME] = twi_plain_time,        [TWI_WAIT] = twi_replicas_reply,
-    [TWI_LEASE] = twi_lease_reply,      [TWI_LEASE_WAIT] = twi_lease_replicated,
-    [TWI_PARTS_SAID] = twi_parts_reply, [TWI_SIDE] = twi_side_reply,
-    [TWI_OPEN] = twi_instance_reply,    [TWI_BATCH] = twi_outcome_reply,
-    [TWI_PLAIN] = twi_plain_reply,      [TWI_REPAIR] = twi_plain_reply,
+    [TWI_AUTH] = twi_connect_reply,   [TWI_SELECT] = twi_connect_reply,
+    [TWI_PING] = twi_connect_reply,   [TWI_INFO] = twi_connect_reply,
+    [TWI_CONFIG] = twi_connect_reply, [TWI_REWRITE] = twi_connect_reply,
+    [TWI_TIME] = twi_plain_time,      [TWI_WAIT] = twi_replicas_reply,
+    [TWI_LEASE] = twi_lease_reply,    [TWI_LEASE_WAIT] = twi_lease_replicated,
+    [TWI_SIDE] = twi_side_reply,      [TWI_OPEN] = twi_instance_reply,
+    [TWI_BATCH] = twi_outcome_reply,  [TWI_PLAIN] = twi_plain_reply,
+    [TWI_REPAIR] = twi_plain_reply,
 };
 
 /* Its last byte went out; or, of many commands, the first of them did. */
@@ -112,7 +112,7 @@ static bool was_asked(const struct twi_sync *sync, const struct twi_pending *pen
 
 /* How far Redis is, by what was under way alone. Where replicas are waited for, they are a part of the way. */
 static void note_way(struct twi_sync *sync, const struct twi_pending *pending) {
-    if (pending->sent_us == 0 || pending->command == TWI_PARTS_SAID || pending->command == TWI_PLAIN) return;
+    if (pending->sent_us == 0 || pending->command == TWI_PLAIN) return;
     if (sync->wait_replicas != 0 && pending->command != TWI_WAIT) return;
     int64_t now_us = twi_port_mono_us(sync->engine);
     twi_depth_note(&sync->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0, now_us);
