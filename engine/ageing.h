@@ -1,4 +1,5 @@
-/* ageing.h -- endless families where idle keys make room (TW_ON_FULL_EVICT_IDLE): what the rest of the engine asks of ageing.c.
+/* ageing.h -- endless families where idle keys make room (TW_ON_FULL_EVICT_IDLE): what the rest of the engine asks of
+ * ageing.c.
  * Always true: only families whose `ages` is set come here. */
 #ifndef TWI_AGEING_H
 #define TWI_AGEING_H

@@ -1,6 +1,7 @@
-/* ask.h -- asking Redis and waiting for it: what strict limits, once, locks and stock have in common on this side of port.h.
- * Always true: who asks is in no section and in no hook, in an engine with a thread of its own; every name that goes into one
- * question ends in the counter's own name, so that a template with {...} keeps them in one slot.
+/* ask.h -- asking Redis and waiting for it: what strict limits, once, locks and stock have in common on this side of
+ * port.h.
+ * Always true: who asks is in no section and in no hook, in an engine with a thread of its own; every name that goes
+ * into one question ends in the counter's own name, so that a template with {...} keeps them in one slot.
  * Elsewhere: connections, deadlines, asking again (sync/ask.c). */
 #ifndef TWI_ASK_ENGINE_H
 #define TWI_ASK_ENGINE_H
@@ -17,7 +18,8 @@ struct twi_asking {
     char text[4 * TWI_ASK_NAME_MAX + 512];
 };
 
-/* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED, TW_ERR_MEMORY. */
+/* TW_OK; TW_ERR_MODE (host-driven, a hook, a section), TW_ERR_REDIS (no Redis), TW_ERR_CLOSED, TW_ERR_FORKED,
+ * TW_ERR_MEMORY. */
 tw_status twi_ask_may(tw_engine *engine);
 
 /* `timeout_ms` 0: redis_timeout_ms. */
@@ -28,8 +30,8 @@ void twi_asking_text(struct twi_asking *asking, const char *text);
 void twi_asking_number(struct twi_asking *asking, int64_t number);
 /* Asks. No lock is held, no section is open. */
 enum twi_asked twi_asking_do(struct twi_asking *asking, tw_engine *engine);
-/* Who decides in Redis's place: on_outage, or within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays what it is). `asked`: how the
- * question ended; DONE: it was answered, with a word that decides nothing. */
+/* Who decides in Redis's place: on_outage, or within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays what it is).
+ * `asked`: how the question ended; DONE: it was answered, with a word that decides nothing. */
 uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked);
 /* What is known here may come to decide, so Redis is to tell it while it is there. */
 bool twi_asking_falls_back_here(tw_family *family);

@@ -32,8 +32,8 @@ struct twi_span {
     int64_t end_ms; /* the first moment that is outside */
 };
 
-/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation in which a key that
- * begins then is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
+/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation in which a
+ * key that begins then is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
 /* The start of the window before the one that holds the moment; in an endless family 0. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);

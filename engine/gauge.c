@@ -1,12 +1,13 @@
-/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: what this engine counts as present is said whole, again and again.
+/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: what this engine counts as present is said whole, again and
+ * again.
  *
- * A counter's deltas add up in Redis for ever; what is present ends with whoever counts it. So a gauge sends no deltas: its items
- * (port.h, TWI_ITEM_PART) carry the whole of what this engine counts under the key, Redis keeps one such part for each engine,
- * with an end of its own, and answers the sum of those that live. Saying it again changes nothing, so nothing of it is in batches,
- * ledgers or replays. A part is said again before it ends (here), when it has changed (dirty.c), and when a stall or an outage is
- * over (both make it due). An engine that closes says 0 last.
- * Always true: by the turn alone; in bounded pieces; a key that this engine counts nothing under, and never did, is not said.
- * Without Redis a gauge is a counter. */
+ * A counter's deltas add up in Redis for ever; what is present ends with whoever counts it. So a gauge sends no deltas:
+ * its items (port.h, TWI_ITEM_PART) carry the whole of what this engine counts under the key, Redis keeps one such part
+ * for each engine, with an end of its own, and answers the sum of those that live. Saying it again changes nothing, so
+ * nothing of it is in batches, ledgers or replays. A part is said again before it ends (here), when it has changed
+ * (dirty.c), and when a stall or an outage is over (both make it due). An engine that closes says 0 last.
+ * Always true: by the turn alone; in bounded pieces; a key that this engine counts nothing under, and never did, is not
+ * said. Without Redis a gauge is a counter. */
 #include "engine/gauge.h"
 
 #include "engine/dirty.h"

@@ -1,5 +1,5 @@
-/* hold_store.c -- tw_hold and tw_hold_release where Redis decides: one question each (hold.lua), and the book (hold.h) of what is held here,
- * so that it can be said again.
+/* hold_store.c -- tw_hold and tw_hold_release where Redis decides: one question each (hold.lua), and the book (hold.h)
+ * of what is held here, so that it can be said again.
  *
  *   tw_hold     asked ──OK──▶ entered in the book          Redis away: on_outage decides; what it admits is entered as
  *                 └──DENIED──▶ no                          not said yet, and said when Redis is back
@@ -30,8 +30,8 @@ static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, 
     verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_part_life_ms);
 }
 
-/* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name, or, denied
- * here, never again. */
+/* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name,
+ * or, denied here, never again. */
 static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_asked asked, int64_t *held) {
     uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
@@ -84,8 +84,8 @@ tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict
     return admitted ? TW_OK : TW_DENIED;
 }
 
-/* What says that it is held may be on its way beside our question: not before that is answered. It is a matter of a round trip, and
- * seldom: once in a third of its life a hold is said. */
+/* What says that it is held may be on its way beside our question: not before that is answered. It is a matter of a
+ * round trip, and seldom: once in a third of its life a hold is said. */
 static void await_statement(tw_engine *engine, uint64_t statement) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + engine->options.redis_timeout_ms;
     for (;;) {

@@ -1,5 +1,5 @@
-/* lease_reclaim.c -- tw_lease_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap L3: never by a
- * clock, for whoever was only paused would sell it as well).
+/* lease_reclaim.c -- tw_lease_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap
+ * L3: never by a clock, for whoever was only paused would sell it as well).
  * Always true: an engine that Redis has heard of within some seconds is refused. */
 #include "engine/ask.h"
 

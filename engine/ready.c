@@ -1,5 +1,6 @@
 /* ready.c -- tw_ready(): waits until an engine knows what it must know to decide well.
- * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is here.
+ * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is
+ * here.
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
 #include "engine/engine.h"
 #include "engine/fetch.h"

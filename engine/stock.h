@@ -1,6 +1,7 @@
-/* stock.h -- what tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel() have in common, wherever the reservations are kept.
- * Always true: a verdict is filled whatever is answered; a token is a token upon TW_OK (and where it is not known whether the
- * units were reserved), else empty. */
+/* stock.h -- what tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel() have in common, wherever the reservations
+ * are kept.
+ * Always true: a verdict is filled whatever is answered; a token is a token upon TW_OK (and where it is not known
+ * whether the units were reserved), else empty. */
 #ifndef TWI_STOCK_H
 #define TWI_STOCK_H
 

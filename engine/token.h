@@ -1,11 +1,13 @@
-/* token.h -- the printable names of reservations: what tw_reserve() gives and any process may hand to tw_reserve_confirm().
+/* token.h -- the printable names of reservations: what tw_reserve() gives and any process may hand to
+ * tw_reserve_confirm().
  *
  *   twl-<tag:16><serial:16><due:12>-<check:8>    of an engine without Redis: it alone knows it
  *   twr-<id:32>-<check:8>                        of Redis: any process with the same Redis and prefix knows it
  *
- * All but the first letters is lower-case hexadecimal. The check tells a mistyped token from one of ours; it is no secret:
- * what keeps strangers out is that they cannot foresee tag or id.
- * Always true: what was read is one of the two forms, to the letter, and fits TW_TOKEN_SIZE with its NUL. Pure; any thread. */
+ * All but the first letters is lower-case hexadecimal. The check tells a mistyped token from one of ours; it is no
+ * secret: what keeps strangers out is that they cannot foresee tag or id.
+ * Always true: what was read is one of the two forms, to the letter, and fits TW_TOKEN_SIZE with its NUL. Pure; any
+ * thread. */
 #ifndef TWI_TOKEN_H
 #define TWI_TOKEN_H
 

@@ -3,7 +3,8 @@
  *
  * 1. Sold at once: tw_acquire() of a hard limit. Each server draws some units ahead from Redis and sells them without
  *    waiting; TW_PENDING says that units may yet come: ask again. TW_DENIED: sold out. Only TW_OK is a sale.
- * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_reserve_confirm() sells it, tw_reserve_cancel() or time gives it back. */
+ * 2. With a basket: tw_reserve() keeps a unit for a buyer, tw_reserve_confirm() sells it, tw_reserve_cancel() or time
+ * gives it back. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

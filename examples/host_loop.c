@@ -1,7 +1,7 @@
 /* host_loop.c -- inside a server that has an event loop of its own: no thread is made.
- * With TW_THREADS_HOST the host calls tw_turn() when tw_fd() is ready or tw_timeout_ms() has passed. A turn is short and
- * never waits, so it may run between two requests. Without Redis there is no descriptor, and turns only turn windows
- * over. With TALLYWHEEL_REDIS set the same loop also talks to Redis. */
+ * With TW_THREADS_HOST the host calls tw_turn() when tw_fd() is ready or tw_timeout_ms() has passed. A turn is short
+ * and never waits, so it may run between two requests. Without Redis there is no descriptor, and turns only turn
+ * windows over. With TALLYWHEEL_REDIS set the same loop also talks to Redis. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

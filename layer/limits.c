@@ -1,16 +1,17 @@
 /* limits.c -- tw_limits_open() and the calls upon it. See limits.h.
  *
- * A reader raises a count in a slot of its own, loads the table, looks up, and lowers the count: it never waits. Who reloads
- * swaps the table first, and frees the old one when each slot's two counts have been seen at 0. There are two so that
- * readers that come meanwhile use the other one (`side`) and cannot keep a count up for ever.
+ * A reader raises a count in a slot of its own, loads the table, looks up, and lowers the count: it never waits. Who
+ * reloads swaps the table first, and frees the old one when each slot's two counts have been seen at 0. There are two
+ * so that readers that come meanwhile use the other one (`side`) and cannot keep a count up for ever.
  *
  *                    find, acquire   reload   close      x = the caller must prevent it, ~ = answers TW_PENDING
  *  find, acquire           -           -       x
  *  reload                  -           ~       x
  *
- * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays good; a load or
- * reload that fails leaves everything as it was. A family's handle (tw_limited) is made with the first table that names the
- * family, and every later table names it too, at another place perhaps: the table's `places` lead there by the handle's number. */
+ * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays good; a load
+ * or reload that fails leaves everything as it was. A family's handle (tw_limited) is made with the first table that
+ * names the family, and every later table names it too, at another place perhaps: the table's `places` lead there by
+ * the handle's number. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -91,7 +92,8 @@ static struct found look_up(const tw_limits *limits, struct subject subject, con
     struct found found = {NULL, TW_UNBOUNDED, NULL};
     struct slot *slot = slot_here(limits);
     uint32_t side = twi_load_relaxed(&limits->gate->side); /* either will do: both are waited for */
-    /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table. */
+    /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table.
+     * */
     (void)twi_add_seqcst(&slot->inside[side], 1);
     const struct twi_limits_table *table = twi_load_seqcst(&limits->current); /* V2, with V3 */
     TWI_RACE_POINT(limits_table_loaded);

@@ -1,5 +1,5 @@
-/* hard.c -- hard limits over a real Redis: never more than the limit (P4), all of it in the end (P5), whatever engines and the
- * server do. Several engines in one process stand for several processes; hard_crowd.c has real ones. */
+/* hard.c -- hard limits over a real Redis: never more than the limit (P4), all of it in the end (P5), whatever engines
+ * and the server do. Several engines in one process stand for several processes; hard_crowd.c has real ones. */
 #include "tests/redis/hard_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/side_by_side.h"
@@ -28,8 +28,8 @@ static void one_engine_sells_exactly_the_limit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: demand equal to supply, nearly all of it at one engine after the others drew and went idle: everything is sold, and
- * nobody is told "final" before (P5, trap L4). */
+/* Goal: demand equal to supply, nearly all of it at one engine after the others drew and went idle: everything is sold,
+ * and nobody is told "final" before (P5, trap L4). */
 static void what_others_hold_idle_is_called_back(void **state) {
     (void)state;
     enum { ENGINES = 4, LIMIT = 1000 };
@@ -53,8 +53,8 @@ static void what_others_hold_idle_is_called_back(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: nothing is granted by a Redis that has lost everything before all living engines have said what they have; and then the
- * rest is sold, no more (P4, trap L2). */
+/* Goal: nothing is granted by a Redis that has lost everything before all living engines have said what they have; and
+ * then the rest is sold, no more (P4, trap L2). */
 static void after_flushall_no_unit_is_sold_twice(void **state) {
     (void)state;
     struct redis_server server;
@@ -75,7 +75,8 @@ static void after_flushall_no_unit_is_sold_twice(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are said again. */
+/* Goal: a server that comes back without the last grants (a failover, a lost tail) grants nothing before they are said
+ * again. */
 static void after_a_rollback_no_unit_is_sold_twice(void **state) {
     (void)state;
     static const char *const by_hand[] = {"--save", "", NULL};
@@ -102,8 +103,8 @@ static bool risk_is_seen(void *ctx) {
     return test_stat_of(ctx, limit_at_risk) != 0;
 }
 
-/* Goal: an engine that is cut off while Redis forgets, and for longer than it is waited for, says what was at risk, to the unit.
- * Method: the waiting is cut short by hand. */
+/* Goal: an engine that is cut off while Redis forgets, and for longer than it is waited for, says what was at risk, to
+ * the unit. Method: the waiting is cut short by hand. */
 static void what_was_at_risk_is_told_to_the_unit(void **state) {
     (void)state;
     struct redis_server server;
@@ -133,7 +134,8 @@ static void what_was_at_risk_is_told_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: copies of old words that are executed late, and replies that are lost, strand nothing and sell nothing twice (L1). */
+/* Goal: copies of old words that are executed late, and replies that are lost, strand nothing and sell nothing twice
+ * (L1). */
 static void late_copies_and_lost_replies_change_nothing(void **state) {
     (void)state;
     struct redis_server server;
@@ -162,7 +164,8 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: limits that change while units are leased (trap L9): a raised one sells the difference, a lowered one nothing beyond. */
+/* Goal: limits that change while units are leased (trap L9): a raised one sells the difference, a lowered one nothing
+ * beyond. */
 static void a_limit_is_raised_and_lowered_while_leased(void **state) {
     (void)state;
     struct redis_server server;
@@ -185,7 +188,8 @@ static void a_limit_is_raised_and_lowered_while_leased(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what is asked wrongly, or can never be had, has its answer at once; a large n is had from what several engines hold. */
+/* Goal: what is asked wrongly, or can never be had, has its answer at once; a large n is had from what several engines
+ * hold. */
 static void every_n_has_its_answer(void **state) {
     (void)state;
     struct redis_server server;
@@ -240,8 +244,8 @@ static bool is_away(void *ctx) {
     return test_stat_of(ctx, redis_connected) == 0 && test_stat_of(ctx, outage_ms) > 100;
 }
 
-/* Goal: without Redis the lease in hand is spent, then it is "denied", never "final"; a closed family denies at once; with a
- * grace both wait for its end. Where Redis is back it goes on, to the unit. */
+/* Goal: without Redis the lease in hand is spent, then it is "denied", never "final"; a closed family denies at once;
+ * with a grace both wait for its end. Where Redis is back it goes on, to the unit. */
 static void an_outage_is_answered_as_the_family_says(void **state) {
     (void)state;
     struct redis_server server;
@@ -270,7 +274,8 @@ static void an_outage_is_answered_as_the_family_says(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_WINDOW_ALIGNED, 1 s). */
+/* Goal: each window has the whole limit, and no more; units of one are never spent in the next (TW_WINDOW_ALIGNED, 1
+ * s). */
 static void windows_roll_over_while_units_are_leased(void **state) {
     (void)state;
     struct redis_server server;
@@ -348,8 +353,8 @@ static void without_the_replicas_nothing_is_sold(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what a dead engine held is shown as stranded and not sold; freed by hand it is. Units refunded in one engine are sold by
- * another, though that was told that all is sold. */
+/* Goal: what a dead engine held is shown as stranded and not sold; freed by hand it is. Units refunded in one engine
+ * are sold by another, though that was told that all is sold. */
 static void stranded_units_are_freed_by_hand_and_refunds_are_sold_again(void **state) {
     (void)state;
     static const char dead[] = "00112233445566778899aabbccddeeff";
@@ -401,8 +406,8 @@ static void wait_in_vain(tw_family *family) {
     assert_true(test_mono_ms() - began_ms < LONG_MS / 2);
 }
 
-/* Goal: who waits is sent home when all is sold; but not on an old word, where units have come back since; nor where the window's end
- * brings new ones. */
+/* Goal: who waits is sent home when all is sold; but not on an old word, where units have come back since; nor where
+ * the window's end brings new ones. */
 static void nobody_waits_for_what_is_sold_out(void **state) {
     (void)state;
     struct redis_server server;

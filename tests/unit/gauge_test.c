@@ -1,4 +1,5 @@
-/* gauge_test.c -- families of kind TW_KIND_GAUGE: counters without Redis; with Redis, what is present is said whole, and again. */
+/* gauge_test.c -- families of kind TW_KIND_GAUGE: counters without Redis; with Redis, what is present is said whole,
+ * and again. */
 #include "tests/unit/hand_driver.h"
 
 static struct rig rig;

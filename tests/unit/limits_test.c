@@ -247,7 +247,8 @@ static int64_t limit_by_handle(tw_limited *limited, const char *key) {
     return limit;
 }
 
-/* Goal: a handle leads to what the name leads to, in every table: reloads move its family to another place, and add others. */
+/* Goal: a handle leads to what the name leads to, in every table: reloads move its family to another place, and add
+ * others. */
 static void a_handle_goes_by_the_lines_that_hold_now(void **state) {
     (void)state;
     tw_limited *middle = NULL, *again = NULL, *first = NULL;
@@ -626,7 +627,8 @@ static void end_readers(struct reader *readers, int count) {
     }
 }
 
-/* Goal: a table is freed after its last reader, and readers go on meanwhile. (AddressSanitizer sees a table freed early.) */
+/* Goal: a table is freed after its last reader, and readers go on meanwhile. (AddressSanitizer sees a table freed
+ * early.) */
 static void readers_go_on_while_tables_are_swapped(void **state) {
     (void)state;
     struct reader readers[3];

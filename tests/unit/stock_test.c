@@ -1,5 +1,5 @@
-/* stock_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without Redis: the stock is exact, whatever
- * is confirmed, cancelled or over, and in whichever order. */
+/* stock_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without Redis:
+ * the stock is exact, whatever is confirmed, cancelled or over, and in whichever order. */
 #include "tests/unit/rig.h"
 
 #include "engine/token.h"
@@ -176,8 +176,8 @@ static void wrong_input_changes_nothing(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
 }
 
-/* Goal: a token of Redis is no token here, nor one of another engine, nor one that never was; a well-formed one that is too old
- * is unknown. */
+/* Goal: a token of Redis is no token here, nor one of another engine, nor one that never was; a well-formed one that is
+ * too old is unknown. */
 static void tokens_of_elsewhere_are_unknown(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -204,8 +204,8 @@ static void tokens_of_elsewhere_are_unknown(void **state) {
     assert_i64_equal(rig_get(sale, "a"), 1);
 }
 
-/* Goal: S5. Reservations take memory of the engine's own, at most half of it, give all of it back, and are refused when there is
- * none: counters find the other half whatever is reserved. */
+/* Goal: S5. Reservations take memory of the engine's own, at most half of it, give all of it back, and are refused when
+ * there is none: counters find the other half whatever is reserved. */
 static void reservations_stay_within_the_memory(void **state) {
     (void)state;
     rig_close(&rig);
@@ -256,7 +256,8 @@ static void a_closed_family_takes_its_reservations_along(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
 }
 
-/* Goal: a forked child begins with an empty book; its parent's tokens are unknown there, and the parent does not notice. */
+/* Goal: a forked child begins with an empty book; its parent's tokens are unknown there, and the parent does not
+ * notice. */
 static void a_forked_child_holds_nothing(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -401,8 +402,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Goal: with the real clock and several threads, the count in the end is what was sold, to the unit: each reservation was either
- * confirmed or given back, never both. */
+/* Goal: with the real clock and several threads, the count in the end is what was sold, to the unit: each reservation
+ * was either confirmed or given back, never both. */
 static void threads_and_time_outs_conserve_the_stock(void **state) {
     (void)state;
     enum { WORKERS = 4 };
