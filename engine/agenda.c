@@ -1,8 +1,6 @@
 /* agenda.c -- see agenda.h. Families that are due stand in two heaps, by links of their own: nothing is allocated. */
 #include "engine/agenda.h"
 
-#include "engine/family.h"
-
 #define SEARCH_MS 1000 /* how long a window may stay unannounced */
 #define SEARCH_STEP_MS 20
 

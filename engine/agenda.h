@@ -11,29 +11,7 @@
 #ifndef TWI_AGENDA_H
 #define TWI_AGENDA_H
 
-#include "engine/atomic.h"
-#include "engine/check.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-
-struct tw_engine;
-struct tw_family;
-
-/* A family in a heap: the earliest of all is the heap, each is no later than its children (a pairing heap). */
-struct twi_appointment {
-    int64_t at_ms; /* INT64_MAX: none, and not in the heap */
-    struct tw_family *family;
-    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, else the sibling before */
-};
-
-struct twi_agenda {
-    _Atomic(struct tw_family *) news;
-    struct twi_appointment *by_time, *by_mono;
-    struct tw_family *always;
-    struct tw_family *searched; /* the search goes on there; NULL: from the beginning */
-    int64_t searched_ms;        /* monotonic */
-};
+#include "engine/family.h"
 
 /* There is news of the family: it is looked at in the next turn. Any thread, after what there is to be seen. */
 void twi_agenda_tell(struct tw_family *family);

@@ -4,6 +4,7 @@
  * Always true: a call that answers an error has changed nothing. */
 #include "engine/api.h"
 
+#include "engine/agenda.h"
 #include "engine/count.h"
 #include "engine/packed.h"
 #include "engine/sized.h"

@@ -2,6 +2,7 @@
 #include "engine/ask.h"
 
 #include "engine/guard.h"
+#include "engine/report.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,9 @@
  * have been denied.
  * A claim counts in the figures when all are admitted; one that is put back never did, for a figure does not fall.
  * Always true: an answer that is not TW_OK leaves no unit taken, except in a window that has ended in between. */
-#include "engine/limit.h"
+#include "engine/decision.h"
 
+#include "engine/figures.h"
 #include "engine/signal.h"
 
 struct order {

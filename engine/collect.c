@@ -7,6 +7,7 @@
  * that goes back waits there too, so that no window is dropped that still owes. */
 #include "engine/collect.h"
 
+#include "engine/delayed.h"
 #include "engine/dirty.h"
 #include "engine/gauge.h"
 #include "engine/overshoot.h"
@@ -57,7 +58,7 @@ static void sort_pending(tw_engine *engine) {
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
     /* Refused a while ago: its DIRTY stays, so that it is not marked again before its time. */
-    if (twi_unlikely(engine->delayed.count != 0) && twi_delayed_holds(&engine->delayed, cell)) return false;
+    if (twi_unlikely(engine->delayed->count != 0) && twi_delayed_holds(engine->delayed, cell)) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
@@ -167,7 +168,7 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
 
 static void bring_back_delayed(tw_engine *engine) {
     struct twi_item item;
-    for (uint32_t at = 0; twi_delayed_take(&engine->delayed, engine->turn_mono_ms, &at, &item);) {
+    for (uint32_t at = 0; twi_delayed_take(engine->delayed, engine->turn_mono_ms, &at, &item);) {
         twi_dirty_owe(engine, item.generation, item.cell, twi_load_relaxed(&item.cell->meta));
         twi_item_let_go(&item);
     }
@@ -229,12 +230,12 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collect_asked = true;
     engine->collect_stamp = twi_reclaim_stamp();
     /* What Redis refused a while ago is tried once more for whoever waits. */
-    twi_delayed_hurry(&engine->delayed, engine->turn_mono_ms);
+    twi_delayed_hurry(engine->delayed, engine->turn_mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
     return twi_load_acquire(&engine->collect_done);
 }
 bool twi_port_is_dirty(tw_engine *engine) {
     return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 ||
-           (engine->delayed.count != 0 && engine->delayed.due_ms <= twi_clock_mono_ms(&engine->clock));
+           (engine->delayed->count != 0 && engine->delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
 }

@@ -2,7 +2,7 @@
 #ifndef TWI_COLLECT_H
 #define TWI_COLLECT_H
 
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/family.h"
 
 /* The item is settled, or waits for nothing any more. By the turn. */

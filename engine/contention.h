@@ -5,7 +5,7 @@
 #define TWI_CONTENTION_H
 
 #include "engine/dirty.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/stripe.h"
 
 /* Below this there is nothing to gain from slices. */

@@ -6,6 +6,7 @@
 #include "engine/call.h"
 #include "engine/dirty.h"
 #include "engine/idle_lookup.h"
+#include "engine/window.h"
 
 /* The live cell of families from first: this generation's, or the one before's, or a later life (table.h). */
 bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);

@@ -7,7 +7,7 @@
 #ifndef TWI_DELAYED_H
 #define TWI_DELAYED_H
 
-#include "engine/port.h"
+#include "engine/port_items.h"
 
 struct twi_delayed_item {
     struct twi_item item;

@@ -14,7 +14,7 @@
  * it what sealing has found to be owed, and the window would pass for drained (P2). */
 #include "engine/dirty.h"
 
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {

@@ -1,6 +1,11 @@
 /* engine.c -- the life of an engine: opening, closing, forking, figures.
  * Always true: tw_open() waits for nothing; after tw_stop() no call counts. */
-#include "engine/engine.h"
+#include "engine/agenda.h"
+#include "engine/delayed.h"
+#include "engine/hash_aes.h"
+#include "engine/report.h"
+#include "engine/restore.h"
+#include "engine/state.h"
 
 #include "engine/audit.h"
 #include "engine/closing.h"
@@ -107,9 +112,9 @@ static void renew(tw_engine *engine) {
     twi_overshoot_clear(engine);
     twi_store_relaxed(&engine->turn_owned, false);
     engine->pending = engine->pending_new = engine->retired = engine->maps = 0;
-    twi_delayed_clear(&engine->delayed);
+    twi_delayed_clear(engine->delayed);
     engine->collect_asked = engine->collect_running = false;
-    twi_restore_forget(&engine->restore);
+    twi_restore_forget(engine->restore);
     engine->forgot_mono_ms = 0;
     twi_leases_begin(engine);
     twi_share_open(engine);
@@ -153,8 +158,8 @@ static void free_engine(tw_engine *engine) {
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.metrics_labels);
     free((void *)(uintptr_t)engine->options.redis_url);
-    twi_delayed_free(&engine->delayed);
-    twi_restore_free(&engine->restore);
+    twi_delayed_free(engine->delayed);
+    twi_restore_free(engine->restore);
     twi_book_unmake(engine);
     twi_holds_unmake(engine);
     twi_roster_free(engine);
@@ -169,6 +174,8 @@ struct whole {
     struct tw_engine engine;
     struct twi_book book;
     struct twi_holds holds;
+    struct twi_delayed delayed;
+    struct twi_restore restore;
 };
 
 static tw_engine *make_engine(void) {
@@ -177,6 +184,8 @@ static tw_engine *make_engine(void) {
     memset((void *)whole, 0, sizeof *whole);
     whole->engine.book = &whole->book;
     whole->engine.holds = &whole->holds;
+    whole->engine.delayed = &whole->delayed;
+    whole->engine.restore = &whole->restore;
     return &whole->engine;
 }
 
@@ -291,7 +300,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     if (engine->sync == NULL && !has_hooks(engine)) return true;
     engine->closing = true;
-    twi_delayed_hurry(&engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
+    twi_delayed_hurry(engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
         twi_engine_turn(engine);
         if (twi_wheel_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;

@@ -9,9 +9,8 @@
 #define TWI_FAMILY_H
 
 #include "engine/calendar.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/template.h"
-#include "engine/window.h"
 
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
@@ -45,6 +44,13 @@ struct twi_family_closing {
     int64_t kept[TWI_CLOSED_KEPT];   /* starts of windows closed last, in case Redis forgets it */
     uint32_t kept_count, kept_again; /* how many ever; how many of the last ones are to be said again */
     bool kept_in_flight;
+};
+
+/* A family in a heap: the earliest of all is the heap, each is no later than its children (a pairing heap). */
+struct twi_appointment {
+    int64_t at_ms; /* INT64_MAX: none, and not in the heap */
+    struct tw_family *family;
+    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, else the sibling before */
 };
 
 struct tw_family {
@@ -215,16 +221,6 @@ TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
 
 TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
     return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
-}
-
-/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many
- * threads would pass its line between them. */
-TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
-    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
-    if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;
-    generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
-    if (generation != NULL && is_now) twi_store_release(&family->current, generation); /* W2 */
-    return generation;
 }
 
 #endif

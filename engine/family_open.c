@@ -2,6 +2,7 @@
  * takes it.
  * Always true: a family in the list has checked options and a template that no other open family can be confused
  * with. */
+#include "engine/agenda.h"
 #include "engine/family.h"
 
 #include "engine/ageing.h"
@@ -13,6 +14,7 @@
 #include "engine/options.h"
 #include "engine/reserve.h"
 #include "engine/roster.h"
+#include "engine/watch.h"
 #include "engine/window.h"
 
 #include <stdlib.h>

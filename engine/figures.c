@@ -1,7 +1,7 @@
 /* figures.c -- see figures.h. */
 #include "engine/figures.h"
 
-#include "engine/limit.h"
+#include "engine/agenda.h"
 #include "engine/overshoot.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TWI_FIGURES_H
 #define TWI_FIGURES_H
 
-#include "engine/family.h"
+#include "engine/decision.h"
 
 struct twi_limit_figures {
     int64_t admitted, admitted_here; /* here: and counted, as an increment */
@@ -38,5 +38,26 @@ bool twi_figures_list(tw_engine *engine, struct twi_family_figures **list, size_
 
 /* Into the line of all, and asks for lines of their own for threads that come often. `at`: in a shard. */
 TWI_COLD void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at);
+
+TWI_INLINE void twi_limit_count_at(tw_family *family, const struct twi_thread *self, size_t at) {
+    struct twi_limit_lines *lines = twi_load_acquire(&family->limit_lines); /* S2, pairs with S1 */
+    if (twi_unlikely(lines == NULL) || twi_unlikely(self->shard >= lines->count)) {
+        twi_limit_count_shared(family, self, at);
+        return;
+    }
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&lines->shards[self->shard] + at);
+    twi_store_relaxed(count, twi_load_relaxed(count) + 1); /* its only writer */
+}
+#define twi_limit_count(family, self, field) \
+    twi_limit_count_at((family), (self), offsetof(struct twi_limit_shard, field))
+
+/* Of a call that was admitted and counted in a cell. */
+TWI_INLINE void twi_limit_count_admitted(tw_family *family, struct twi_thread *self, int64_t used, int64_t limit) {
+    twi_limit_count(family, self, admitted);
+    if (twi_unlikely(twi_limit_is_near(used, limit))) twi_limit_count(family, self, near);
+}
+TWI_INLINE void twi_limit_count_denied(tw_family *family, struct twi_thread *self) {
+    twi_limit_count(family, self, denied);
+}
 
 #endif

@@ -14,6 +14,7 @@
  * Always true: a word only goes to the future, put-backs apart; a denied call has written nothing but a closed word. */
 #include "engine/gcra.h"
 
+#include "engine/figures.h"
 #include "engine/shape.h"
 #include "engine/stripe.h"
 #include "engine/window.h"

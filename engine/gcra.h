@@ -2,7 +2,9 @@
 #ifndef TWI_GCRA_H
 #define TWI_GCRA_H
 
-#include "tallywheel.h"
+#include "engine/decision.h"
+
+extern const struct twi_limit_kind twi_limit_paced;
 
 /* The key's bucket is not empty for so long from now, at least. Where there is no room for it, nothing is done. */
 void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms);

@@ -1,7 +1,7 @@
 /* guard.c -- see guard.h. */
 #include "engine/guard.h"
 
-#include "engine/engine.h"
+#include "engine/state.h"
 
 tw_status twi_thread_check_wait(const struct twi_thread *self) {
     if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);

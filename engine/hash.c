@@ -6,7 +6,6 @@
 #include "engine/hash.h"
 
 #include "engine/check.h"
-#include "engine/hash_aes.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -77,23 +76,4 @@ uint64_t twi_hash_sip(const struct twi_hash_secret *secret, const void *data, si
 /* The variant whose published answers are known; for tests. */
 uint64_t twi_hash_sip_2_4(const struct twi_hash_secret *secret, const void *data, size_t size) {
     return sip(secret->words, data, size, 2, 4);
-}
-
-#if TWI_WITH_AES
-TWI_AES_CODE static uint64_t hash_aes(const struct twi_hash_secret *secret, const void *data, size_t size) {
-    return twi_hash_aes_inline(secret, data, size);
-}
-
-twi_hash_fn *twi_hash_aes(void) {
-    return TWI_PROCESSOR_HAS_AES() ? hash_aes : NULL;
-}
-#else
-twi_hash_fn *twi_hash_aes(void) {
-    return NULL;
-}
-#endif
-
-twi_hash_fn *twi_hash_choose(void) {
-    twi_hash_fn *aes = twi_hash_aes();
-    return aes != NULL ? aes : twi_hash_sip;
 }

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define TWI_HASH_SECRET_BYTES 32
 
@@ -16,17 +17,18 @@ struct twi_hash_secret {
     _Alignas(16) uint64_t words[TWI_HASH_SECRET_BYTES / 8];
 };
 
+static inline uint64_t twi_load_64(const unsigned char *bytes) {
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
 typedef uint64_t twi_hash_fn(const struct twi_hash_secret *secret, const void *data, size_t size);
 
 /* `bytes`: TWI_HASH_SECRET_BYTES of them, from twi_random_bytes(). */
 void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes);
 
-/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer
- * within one process. */
-twi_hash_fn *twi_hash_choose(void);
-
-twi_hash_fn twi_hash_sip;        /* runs everywhere */
-twi_hash_fn twi_hash_sip_2_4;    /* for tests: the variant whose answers are published */
-twi_hash_fn *twi_hash_aes(void); /* NULL where the processor has no AES rounds */
+twi_hash_fn twi_hash_sip;     /* runs everywhere */
+twi_hash_fn twi_hash_sip_2_4; /* for tests: the variant whose answers are published */
 
 #endif

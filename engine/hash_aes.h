@@ -1,4 +1,4 @@
-/* hash_aes.h -- the AES hash, inline: hash.c offers it as a function, hot_aes.c has it inside the hot path.
+/* hash_aes.h -- the AES hash, inline: hash_aes.c offers it as a function, hot_aes.c has it inside the hot path.
  *
  * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret; each takes in every second block of the key
  * (exclusive or) and goes through two rounds, so that one lane's blocks never meet the other's before both are scrambled;
@@ -22,11 +22,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-static inline uint64_t twi_load_64(const unsigned char *bytes) {
-    uint64_t word;
-    memcpy(&word, bytes, sizeof word);
-    return word;
-}
+/* NULL where the processor has no AES rounds. */
+twi_hash_fn *twi_hash_aes(void);
+/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer
+ * within one process. */
+twi_hash_fn *twi_hash_choose(void);
 
 /* ---- the AES hash: one algorithm over four words that each processor spells its own way -------------------------- */
 

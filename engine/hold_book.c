@@ -1,8 +1,6 @@
 /* hold_book.c -- see hold.h. Chains by key, and one list of all in the order in which they were said. */
 #include "engine/hold_book.h"
 
-#include "engine/hold.h"
-
 #include "engine/family.h"
 #include "engine/presence.h"
 

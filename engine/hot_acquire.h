@@ -5,6 +5,7 @@
  * Always true: this path does nothing that twi_acquire_slow() does not; a count rises by one compare-and-swap from a value that
  * leaves room, and a denied call has only loaded (trap E36). */
 #include "engine/dirty.h"
+#include "engine/figures.h"
 #include "engine/limit.h"
 #include "engine/overshoot.h"
 #include "engine/share.h"

@@ -8,6 +8,7 @@
  * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
 #include "engine/lease.h"
 
+#include "engine/figures.h"
 #include "engine/record.h"
 #include "engine/refund.h"
 

@@ -10,7 +10,7 @@
 #define TWI_LEASE_H
 
 #include "engine/count.h"
-#include "engine/limit.h"
+#include "engine/decision.h"
 
 struct twi_lease {
     /* callers */
@@ -49,7 +49,8 @@ static_assert(sizeof(struct twi_lease) == TWI_ATTACHED_LINES * TWI_LINE_BYTES &&
                   offsetof(struct twi_lease, attached) == TWI_LINE_BYTES,
               "the generation gives leases back (table.h)");
 
-/* lease.c: tw_acquire() of a hard family with Redis. */
+extern const struct twi_limit_kind twi_limit_leased;
+/* tw_acquire() of a hard family with Redis. */
 twi_hot_acquire twi_lease_acquire;
 
 TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {

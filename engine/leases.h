@@ -7,7 +7,7 @@
 
 #include "engine/atomic.h"
 #include "engine/check.h"
-#include "engine/port.h"
+#include "engine/port_messages.h"
 
 #define TWI_LEASE_WANTED_MAX 128u
 

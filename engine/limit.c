@@ -7,6 +7,7 @@
 #include "engine/contention.h"
 #include "engine/count.h"
 #include "engine/dirty.h"
+#include "engine/figures.h"
 #include "engine/overshoot.h"
 #include "engine/refund.h"
 #include "engine/shape.h"

@@ -2,8 +2,10 @@
 #include "engine/limit_kinds.h"
 
 #include "engine/family.h"
+#include "engine/gcra.h"
+#include "engine/lease.h"
 #include "engine/limit.h"
-#include "engine/shape.h"
+#include "engine/strict.h"
 
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->is_hard && family->synced) return &twi_limit_leased;

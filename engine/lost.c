@@ -1,7 +1,8 @@
 /* lost.c -- see lost.h. */
 #include "engine/lost.h"
 
-#include "engine/engine.h"
+#include "engine/delayed.h"
+#include "engine/state.h"
 #include "engine/family.h"
 
 void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
@@ -36,7 +37,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     if (generation->family->gauge) return true; /* a part ends by itself */
     twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
                     twi_generation_start_ms(generation), delta,
-                    twi_delayed_holds(&report->engine->delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
+                    twi_delayed_holds(report->engine->delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
     return true;
 }
 

@@ -3,6 +3,7 @@
  * Always true: a counter of 1 or more says that somebody was first, whoever counted it; so all ways agree on what they leave. */
 #include "engine/ask.h"
 #include "engine/count.h"
+#include "engine/decision.h"
 #include "engine/limit.h"
 #include "engine/token.h"
 

@@ -12,7 +12,7 @@
 #ifndef TWI_OVERSHOOT_H
 #define TWI_OVERSHOOT_H
 
-#include "engine/limit.h"
+#include "engine/decision.h"
 
 TWI_INLINE bool twi_overshoot_is_measured(const struct tw_family *family) {
     return family->shares && !family->is_strict && family->has_starts;

@@ -2,7 +2,7 @@
 #include "engine/presence.h"
 
 #include "engine/atomic.h"
-#include "engine/port.h"
+#include "engine/port_messages.h"
 
 _Atomic int64_t twi_part_life_ms = 15000;
 

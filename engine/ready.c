@@ -2,7 +2,7 @@
  * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is
  * here.
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/fetch.h"
 #include "engine/guard.h"
 #include "engine/share.h"

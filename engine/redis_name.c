@@ -1,5 +1,5 @@
 /* redis_name.c -- what the counter of an item is called in Redis (port.h), by its family's template (template.h). */
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/family.h"
 
 size_t twi_port_render(const struct twi_item *item, char *out) {

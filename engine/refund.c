@@ -6,7 +6,7 @@
 
 #include "engine/count.h"
 #include "engine/dirty.h"
-#include "engine/limit.h"
+#include "engine/decision.h"
 #include "engine/slice.h"
 
 #define LIFE_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */

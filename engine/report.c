@@ -1,8 +1,6 @@
 /* report.c -- see report.h. */
 #include "engine/report.h"
 
-#include "engine/engine.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -2,7 +2,9 @@
  * collected again; until then each generation that is listed counts an `outstanding` more, so that it is not dropped. */
 #include "engine/restore.h"
 
+#include "engine/agenda.h"
 #include "engine/closing.h"
+#include "engine/delayed.h"
 #include "engine/dirty.h"
 #include "engine/history.h"
 #include "engine/lost.h"
@@ -56,7 +58,7 @@ static bool has_room(struct twi_restore *restore) {
 /* A window that is over by Redis's clock is neither restored nor missed; of one that lives, what was given up is noted by
  * counter: it was reported, and must not come back with the rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
-    struct twi_restore *restore = &engine->restore;
+    struct twi_restore *restore = engine->restore;
     struct twi_generation *generation = item->generation;
     if (reason == TW_LOST_CLOSED) return; /* the engine goes with it */
     if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
@@ -123,7 +125,7 @@ static void forget_given_up(struct twi_restore *restore, const struct twi_genera
 }
 
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation) {
-    struct twi_restore *restore = &engine->restore;
+    struct twi_restore *restore = engine->restore;
     if (generation->has_given_up) forget_given_up(restore, generation);
     int64_t now_ms = redis_now_ms(engine);
     struct twi_dropped_window window = {generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX,
@@ -161,8 +163,8 @@ struct begin {
 /* It owes again, whatever it had been through; its hook is not called anew. */
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     generation->listed_restore = true;
-    generation->next_restore = engine->restore.listed;
-    engine->restore.listed = twi_arena_line(&engine->arena, generation);
+    generation->next_restore = engine->restore->listed;
+    engine->restore->listed = twi_arena_line(&engine->arena, generation);
     generation->outstanding++;
     generation->sealed_mono_ms = engine->turn_mono_ms; /* from here on it has time to be drained */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
@@ -186,15 +188,15 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
 
 uint64_t twi_port_restore(tw_engine *engine) {
     struct begin begin = {engine, redis_now_ms(engine), 0};
-    begin.lost = take_dropped(&engine->restore, begin.now_ms);
-    engine->restore.cursor = (struct twi_cursor){0}; /* the one being walked is walked anew */
+    begin.lost = take_dropped(engine->restore, begin.now_ms);
+    engine->restore->cursor = (struct twi_cursor){0}; /* the one being walked is walked anew */
     twi_port_forgotten(engine);
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
         if (family->synced) twi_window_visit(family, begin_generation, &begin);
     /* Counters that Redis refused have nothing to wait for any more. */
-    twi_delayed_hurry(&engine->delayed, engine->turn_mono_ms);
-    sort_given_up(&engine->restore);
+    twi_delayed_hurry(engine->delayed, engine->turn_mono_ms);
+    sort_given_up(engine->restore);
     return begin.lost;
 }
 
@@ -210,7 +212,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     bool is_overflow = (meta & TWI_META_OVERFLOW) != 0;
     struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = 0;
-    if (walk->generation->has_given_up) given_up = given_up_of(&engine->restore, cell);
+    if (walk->generation->has_given_up) given_up = given_up_of(engine->restore, cell);
     if (acked == given_up) return true;
     if (walk->generation->family->from_first && !is_overflow && twi_load_relaxed(&cell->end_ms) <= walk->now_ms)
         return true; /* its life in Redis would be over, too */
@@ -226,7 +228,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
-    struct twi_cursor *cursor = &engine->restore.cursor;
+    struct twi_cursor *cursor = &engine->restore->cursor;
     if (cursor->looks <= REVIVE_WORK) {
         cursor->looks = 0;
         return false; /* it comes first next time */
@@ -246,7 +248,7 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
 
 /* True when every counter of the generation owes all that it holds. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
-    struct twi_cursor *cursor = &engine->restore.cursor;
+    struct twi_cursor *cursor = &engine->restore->cursor;
     struct walk walk = {engine, generation, engine->turn_ms};
     uint32_t line = twi_load_relaxed(&generation->packed);
     struct twi_packed *packed = twi_arena_at(&engine->arena, line);
@@ -262,7 +264,7 @@ static bool restore_generation(tw_engine *engine, struct twi_generation *generat
 }
 
 bool twi_port_restore_some(tw_engine *engine) {
-    struct twi_restore *restore = &engine->restore;
+    struct twi_restore *restore = engine->restore;
     restore->cursor.looks = TWI_WORK_TURN;
     while (restore->listed != 0 && restore->cursor.looks != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, restore->listed);

@@ -8,7 +8,7 @@
 #ifndef TWI_RESTORE_H
 #define TWI_RESTORE_H
 
-#include "engine/port.h"
+#include "engine/port_items.h"
 #include "engine/table.h"
 
 /* 65,536 x 24 bytes: sixteen ledgers lost with a full pipeline each. Beyond, windows become unrestorable. */

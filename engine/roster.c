@@ -1,6 +1,8 @@
 /* roster.c -- see roster.h. Names are in a hash table of chains; chains grow to two names on average. */
 #include "engine/roster.h"
 
+#include "engine/agenda.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +43,15 @@ static bool grow_names(tw_engine *engine) {
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
     struct tw_family *family = engine->roster.names != NULL ? *chain_of(engine, name) : NULL;
     while (family != NULL && strcmp(family->options.name, name) != 0) family = family->next_named;
+    return family;
+}
+
+tw_family *tw_family_find(tw_engine *engine, const char *name) {
+    twi_check(engine != NULL);
+    if (name == NULL || twi_thread_here() == NULL) return NULL;
+    pthread_mutex_lock(&engine->lock);
+    tw_family *family = twi_roster_find(engine, name);
+    pthread_mutex_unlock(&engine->lock);
     return family;
 }
 

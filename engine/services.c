@@ -1,5 +1,5 @@
 /* services.c -- what sync/ asks of the engine beside counters: clocks and random bytes (port.h). */
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/random.h"
 
 int64_t twi_port_wall_ms(tw_engine *engine) {

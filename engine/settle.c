@@ -4,8 +4,10 @@
  * falls by it when it goes back to its counter. */
 #include "engine/ageing.h"
 #include "engine/collect.h"
+#include "engine/delayed.h"
 #include "engine/dirty.h"
 #include "engine/lost.h"
+#include "engine/restore.h"
 #include "engine/share.h"
 
 #include <stdio.h>
@@ -75,7 +77,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     struct twi_cold *cold = cold_of(item);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
-    if (after_ms != 0) delayed = twi_delayed_put(&engine->delayed, item, engine->turn_mono_ms + after_ms);
+    if (after_ms != 0) delayed = twi_delayed_put(engine->delayed, item, engine->turn_mono_ms + after_ms);
     if (delayed == TWI_DELAYED_NEW) return;
     if (delayed == TWI_DELAYED_NO_ROOM)
         twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));

@@ -6,7 +6,7 @@
 #define TWI_SHAPE_H
 
 #include "engine/count.h"
-#include "engine/limit.h"
+#include "engine/decision.h"
 
 __extension__ typedef __int128 twi_wide;
 
@@ -17,7 +17,5 @@ TWI_INLINE int64_t twi_share_down(int64_t a, int64_t b, int64_t c) {
 TWI_INLINE int64_t twi_share_up(int64_t a, int64_t b, int64_t c) {
     return (int64_t)(((twi_wide)a * b + c - 1) / c);
 }
-
-extern const struct twi_limit_kind twi_limit_paced; /* gcra.c */
 
 #endif

@@ -21,7 +21,7 @@
 #define TWI_SHARE_H
 
 #include "engine/count.h"
-#include "engine/limit.h"
+#include "engine/decision.h"
 
 /* THE FIRST SECONDS. Engines that start together do not know of each other, and each would spend the whole limit. So
  *   opened ─Redis has told how many live▶ meeting ─TWI_MEETING_MS, told again▶ young ─nobody has come for TWI_YOUNG_MS▶ grown

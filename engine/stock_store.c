@@ -5,7 +5,7 @@
 #include "engine/stock_store.h"
 
 #include "engine/ask.h"
-#include "engine/stock.h"
+#include "engine/reserve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

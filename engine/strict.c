@@ -11,6 +11,7 @@
 
 #include "engine/ask.h"
 #include "engine/count.h"
+#include "engine/limit.h"
 #include "engine/refund.h"
 #include "engine/shape.h"
 #include "engine/sliding.h"

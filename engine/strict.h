@@ -3,7 +3,9 @@
 #ifndef TWI_STRICT_H
 #define TWI_STRICT_H
 
-#include "engine/limit.h"
+#include "engine/decision.h"
+
+extern const struct twi_limit_kind twi_limit_strict, twi_limit_strict_paced; /* strict_paced.c has that one */
 
 /* As tw_acquire(). */
 twi_hot_acquire twi_strict_acquire;

@@ -14,6 +14,7 @@
 #include "engine/ask.h"
 #include "engine/gcra.h"
 #include "engine/shape.h"
+#include "engine/strict.h"
 
 struct request {
     tw_family *family;

@@ -11,7 +11,7 @@
 #define TWI_TEMPLATE_H
 
 #include "engine/calendar.h"
-#include "engine/port.h"
+#include "engine/port_items.h"
 
 #include <stdbool.h>
 #include <stddef.h>

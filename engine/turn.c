@@ -1,9 +1,10 @@
 /* turn.c -- see turn.h: one bounded round of background work, the thread that makes it, and a host that does so itself. */
 #include "engine/turn.h"
 
+#include "engine/agenda.h"
 #include "engine/contention.h"
 #include "engine/dirty.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/gauge.h"
 #include "engine/guard.h"
 #include "engine/reserve.h"

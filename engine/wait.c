@@ -6,7 +6,7 @@
  * Always true: it is in no section and in no hook while it sleeps; nothing is taken in advance. */
 #include "engine/count.h"
 #include "engine/guard.h"
-#include "engine/limit.h"
+#include "engine/decision.h"
 
 #define LOOK_MS 100
 

@@ -4,7 +4,7 @@
  * limit in force would not have counted it either. */
 #include "engine/watch.h"
 
-#include "engine/limit.h"
+#include "engine/figures.h"
 
 /* What is decided in a lease, in Redis or on a time; the others count where they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {

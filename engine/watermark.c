@@ -1,6 +1,7 @@
 /* watermark.c -- tw_close_until(): how far event time has come, as the one who counts knows it.
  * Always true: a watermark only rises; a window that it has passed, and that has ended by the clock, takes no more counts, whatever its
  * family's lateness is. What it does to windows is the wheel's (wheel.c, by twi_family_over_by()). */
+#include "engine/agenda.h"
 #include "engine/family.h"
 #include "engine/why.h"
 

@@ -22,6 +22,7 @@
 #include "engine/lease.h"
 #include "engine/lease_turn.h"
 #include "engine/overshoot.h"
+#include "engine/restore.h"
 #include "engine/roster.h"
 #include "engine/share.h"
 #include "engine/window.h"

@@ -11,7 +11,7 @@
  * unseen. */
 #include "engine/window.h"
 
-#include "engine/family.h"
+#include "engine/agenda.h"
 
 #include <string.h>
 

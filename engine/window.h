@@ -2,18 +2,24 @@
 #ifndef TWI_WINDOW_H
 #define TWI_WINDOW_H
 
-#include "tallywheel.h"
-
-struct tw_family;
-struct twi_generation;
-struct twi_span;
+#include "engine/family.h"
 
 /* A map that was replaced, for the turn to give back once nobody can see it. */
 void twi_engine_retire_map(tw_engine *engine, uint32_t line);
 
 /* The generation of a window, or NULL: not held. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
-/* The same, made if it is not held. NULL: no memory. Lock-free. Inside a section. */
+/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many
+ * threads would pass its line between them. */
+TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
+    if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;
+    generation = twi_window_find(family, twi_calendar_span(&family->rule, unix_ms).start_ms);
+    if (generation != NULL && is_now) twi_store_release(&family->current, generation); /* W2 */
+    return generation;
+}
+
+/* The same as twi_window_find(), made if it is not held. NULL: no memory. Lock-free. Inside a section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 /* Publishes a prepared generation. False: the window was opened by somebody else. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);

@@ -40,8 +40,8 @@ in_sources() { # PATTERN FOLDER...: lines that match, comments of one line left 
         if [ ! -e "engine/$header" ]; then in_sources "#include \"$header\"" engine include; fi
     done
 } | must_be_empty "engine/ includes nothing of sync/"
-in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port|atomic|check|why)\.h"' |
-    must_be_empty "sync/ sees the engine through engine/port.h (and atomic.h, check.h, why.h) only"
+in_sources '#include "(\.\./)?engine/' sync | grep -vE '"(\.\./)?engine/(port(_[a-z]+)?|atomic|check|why)\.h"' |
+    must_be_empty "sync/ sees the engine through engine/port*.h (and atomic.h, check.h, why.h) only"
 in_sources '#include "' tools examples layer | grep -E '"(\.\./)?(engine|sync)/' | grep -vE '"(\.\./)?engine/(atomic|check)\.h"' |
     grep -vE '^layer/.*"engine/why\.h"' | must_be_empty "the command, the examples and layer/ use the public header"
 grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdint|string)\.h>' |

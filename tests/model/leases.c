@@ -9,7 +9,7 @@
  * "final" while units were unspent. At the end faults stop: everything is sold that no dead engine holds (P5). */
 #include "tests/support/support.h"
 
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/lease.h"
 #include "tests/model/lease_store.h"
 

@@ -14,7 +14,7 @@
 //   engine/window.c:twi_window_find 91e51dd7d8ef
 //   engine/window.c:enter 79e6d197b83d
 //   engine/window.c:twi_window_unlink_dropped 7c90f8d1d030
-//   engine/family.h:twi_window_at c6c455eb73bc
+//   engine/window.h:twi_window_at c6c455eb73bc
 //   engine/family.h:twi_family_takes_until 2529a1ee656b
 //   engine/count.c:still_lives_before c742b249a113
 //   engine/count.c:still_current 8b0c6f791be8

@@ -5,7 +5,7 @@
 #include "tests/support/side_by_side.h"
 
 #include "engine/closing.h"
-#include "engine/engine.h"
+#include "engine/state.h"
 
 #include "closers.lua.h"
 

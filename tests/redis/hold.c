@@ -4,7 +4,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/hold.h"
+#include "engine/hold_book.h"
 #include "engine/hold_book.h"
 #include "engine/port.h"
 

@@ -6,7 +6,7 @@
  * Always true: only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "engine/lease.h"
 
 #include <pthread.h>

@@ -6,6 +6,7 @@
 #include "tests/support/support.h"
 
 #include "engine/grow.h"
+#include "engine/hash_aes.h"
 #include "engine/reclaim.h"
 #include "engine/table.h"
 
@@ -89,8 +90,8 @@ static struct block key_hashing_to(const struct twi_hash_secret *secret, uint64_
     struct block a = block_of(secret->words), b = block_of(secret->words + 2);
     uint64_t end[2] = {draw, draw ^ hash};
     struct block joined = round_back(round_back(block_of(end), b), a);
-    struct block lane = xor_of(round_on(round_on(b, a), b), size_block(16));
-    return xor_of(round_back(round_back(round_back(joined, lane), a), b), a);
+    struct block odd = xor_of(round_on(round_on(b, a), b), size_block(16));
+    return xor_of(round_back(round_back(round_back(joined, odd), a), b), a);
 }
 
 /* ---- what a set of keys costs ---------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * against what chance would do with structured keys. */
 #include "tests/support/support.h"
 
-#include "engine/hash.h"
+#include "engine/hash_aes.h"
 #include "engine/random.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 /* restore_test.c -- a Redis that lost everything is told again what the counters that live had told it, once.
  * A row of sums stands for Redis: what is collected is applied to it by key, and a wipe empties it. */
+#include "engine/restore.h"
 #include "tests/unit/hand_driver.h"
 
 #define STORE_KEYS 64
@@ -189,7 +190,7 @@ static void of_very_many_dropped_windows_the_sum_stays_whole(void **state) {
     restore_whole(&rig);
     send_all(&store);
     assert_i64_equal((int64_t)lost + store.sums[1], 5000);
-    assert_true(rig.engine->restore.dropped_room <= TWI_DROPPED_MAX);
+    assert_true(rig.engine->restore->dropped_room <= TWI_DROPPED_MAX);
     hand_close(&rig);
 }
 

@@ -1,23 +1,21 @@
-/* engine.h -- the engine: one per process as a rule, owner of the arena, the clock, the families and the turn.
+/* state.h -- the engine: one per process as a rule, owner of the arena, the clock, the families and the turn.
  *
  * The TURN is the background work, in bounded rounds: clock, roll-over (wheel.c), sync (through port.h), reclamation.
  * It has one owner at a time (turn_owner): the background thread, or whoever calls tw_turn(), tw_flush() or tw_close()
  * in a host-driven engine.
  * Always true: what is said to be the turn's own is touched by the owner of the turn alone; a user's hook runs inside a
  * turn and never inside a section. */
-#ifndef TWI_ENGINE_H
-#define TWI_ENGINE_H
+#ifndef TWI_STATE_H
+#define TWI_STATE_H
 
-#include "engine/agenda.h"
 #include "engine/arena.h"
 #include "engine/clock.h"
-#include "engine/delayed.h"
 #include "engine/hash.h"
 #include "engine/leases.h"
-#include "engine/port.h"
+#include "engine/port_driver.h"
+#include "engine/port_items.h"
+#include "engine/port_services.h"
 #include "engine/reclaim.h"
-#include "engine/report.h"
-#include "engine/restore.h"
 #include "engine/signal.h"
 #include "engine/table.h"
 
@@ -42,6 +40,27 @@ struct twi_note {
 };
 #define TWI_NOTES 1024u
 
+/* What the engine says of itself (report.h, port_services.h). */
+#define TWI_REPORT_EVENTS 32u
+#define TWI_REPORT_ERROR_MAX 128u
+
+struct twi_report {
+    _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
+    int64_t logged_ms[TWI_REPORT_EVENTS]; /* monotonic, per event: its last line; 0: none. The turn's */
+    uint32_t left_out[TWI_REPORT_EVENTS]; /* lines since */
+    pthread_mutex_t lock;                 /* last_error */
+    char last_error[TWI_REPORT_ERROR_MAX];
+};
+
+/* Which families the turn has to look at (agenda.h). */
+struct twi_agenda {
+    _Atomic(struct tw_family *) news;
+    struct twi_appointment *by_time, *by_mono;
+    struct tw_family *always;
+    struct tw_family *searched; /* the search goes on there; NULL: from the beginning */
+    int64_t searched_ms;        /* monotonic */
+};
+
 /* Which families there are (roster.h). */
 struct twi_roster {
     struct tw_family **names; /* chains, by a hash of the name */
@@ -60,7 +79,9 @@ struct twi_auditor {
 };
 
 struct twi_book;
+struct twi_delayed;
 struct twi_holds;
+struct twi_restore;
 
 struct tw_engine {
     /* set before sharing, then read by all */
@@ -115,10 +136,10 @@ struct tw_engine {
     _Atomic(struct twi_thread *) telling; /* the thread that is in a hook on a closed window */
     int64_t items_out;                    /* collected counters with a delta that is not settled */
     int64_t unsent_look_ms;               /* monotonic: unsent_keys is sampled again then */
-    struct twi_delayed delayed;
-    struct twi_restore restore;
-    struct twi_book *book;   /* reserve.h; under its own lock */
-    struct twi_holds *holds; /* hold.h; under its own lock */
+    struct twi_delayed *delayed;          /* delayed.h */
+    struct twi_restore *restore;          /* restore.h */
+    struct twi_book *book;                /* reserve.h; under its own lock */
+    struct twi_holds *holds;              /* hold.h; under its own lock */
     int64_t
         forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
     uint32_t retired;   /* unlinked generations, by next_all */
