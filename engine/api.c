@@ -25,7 +25,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     place->cell = &place->generation->overflow;
     place->meta = twi_load_relaxed(&place->cell->meta);
     switch (twi_cell_add(place->cell, place->meta, delta, &before)) {
-    case TWI_ADD_FROZEN: return TW_PENDING;
+    case TWI_ADD_FROZEN: return TWI_AGAIN;
     case TWI_ADD_RANGE: return twi_sum_refuse();
     default: break;
     }
@@ -35,7 +35,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     return TW_OVERFLOWED;
 }
 
-/* One attempt: TW_PENDING means that the window changed under it. */
+/* One attempt: TWI_AGAIN means that the window changed under it. */
 static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -44,7 +44,7 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
         if (status != TW_OK) return status;
     }
     enum twi_added added = twi_place_add(call, &place, delta, view);
-    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
+    if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
     if (call->family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return TW_OK;
 }
@@ -88,7 +88,7 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
             return status;
         }
         if (status == TW_ERR_LATE) note_late(call);
-        if (status != TW_PENDING) return status;
+        if (status != TWI_AGAIN) return status;
         /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even
          * if the clock we read is a little behind the turn's. */
         if (call->at) {
@@ -181,15 +181,15 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         if (!twi_place_find(&call, &place)) {
             if (!call.family->ages || place.aged == NULL) break; /* unknown: 0 already */
             status = twi_place_make(&call, &place);
-            if (status == TW_PENDING) continue;
+            if (status == TWI_AGAIN) continue;
             if (status != TW_OK) break;
         }
         taken = twi_cell_view(place.cell, place.meta);
         int64_t local;
         enum twi_added added = twi_place_add(&call, &place, taken == INT64_MIN ? INT64_MAX : -taken, &local);
         if (added == TWI_ADDED) (void)twi_count_increments(call.engine, call.self, 1);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
-    } while (status == TW_PENDING);
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     if (last != NULL && status == TW_OK) *last = taken;
     return status == TW_ERR_FULL ? twi_full_refuse() : status;

@@ -6,6 +6,10 @@
 
 #include "engine/family.h"
 
+/* A status of the inside, which no caller is ever answered: the window was sealed, or the clock has moved, since this call looked for
+ * its counter. It decides anew. TW_PENDING is an answer: ask again, units may yet come. */
+#define TWI_AGAIN ((tw_status)100)
+
 /* Where to count. */
 struct twi_place {
     struct twi_generation *generation;

@@ -82,33 +82,33 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
     case TWI_FOUND:
     case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
     case TWI_NO_ROOM: return TW_ERR_FULL;
-    default: return TW_PENDING;
+    default: return TWI_AGAIN;
     }
 }
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->ages) return twi_idle_make(call, place);
-    if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TW_PENDING;
+    if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
     /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
     if (place->generation != NULL && !family->from_first) {
         struct currency found = {call, place->generation};
         TWI_RACE_POINT(window_found_not_inserted);
-        return still_current(&found) ? insert(call, place, &call->wanted) : TW_PENDING;
+        return still_current(&found) ? insert(call, place, &call->wanted) : TWI_AGAIN;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    if (twi_generation_is_packed(place->generation)) return TW_PENDING; /* over for good, whatever lateness says now */
+    if (twi_generation_is_packed(place->generation)) return TWI_AGAIN; /* over for good, whatever lateness says now */
     /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life, not even
      * in one that another late-comer has just opened; and a key may have begun its life in the next window, whose inserter
      * found none here (trap E22). */
     struct currency currency = {call, place->generation};
     twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
-    if (!still_current(&currency)) return TW_PENDING;
+    if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->wanted);
     if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
     struct twi_wanted again = twi_wanted_again(call->wanted);

@@ -27,7 +27,7 @@ TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *pl
 }
 
 /* Makes the key's cell (or finds that somebody has). TW_OK; TW_ERR_FULL (place->generation may be set: its overflow
- * counter can take the count); TW_PENDING: the clock has moved or the window was sealed, decide again. */
+ * counter can take the count); TWI_AGAIN: the clock has moved or the window was sealed, decide again. */
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place);
 
 /* What a window that is held shows of the call's key: by its table, or by what was packed of it. Inside a section. */

@@ -63,7 +63,7 @@ static tw_status ask(tw_family *family, tw_key key) {
     do {
         status = twi_call_now(&call);
         if (status == TW_OK && !twi_place_find(&call, &place)) status = twi_place_make(&call, &place);
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     if (status == TW_OK) twi_place_ask(&call, &place);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;

@@ -81,7 +81,7 @@ static tw_status take(struct pace *pace, const struct twi_call *call, struct twi
     uint64_t word = twi_load_acquire(&cell->local); /* N4 */
     int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
     for (;;) {
-        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TW_PENDING;
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
         int64_t at = twi_word_value(word);
         tw_status status = decide(pace, at != 0 ? at : begins);
         if (status != TW_OK || pace->n == 0) return status;
@@ -129,7 +129,7 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(pace, &call, full);
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
     if (status == TW_OK && pace->n != 0 && !*full) twi_limit_count(family, call.self, admitted);
     twi_call_end(&call);
@@ -161,7 +161,7 @@ static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ah
     uint64_t after = (uint64_t)(pace->now + ahead) << TWI_COUNT_SHIFT;
     int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
     do {
-        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TW_PENDING;
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
         int64_t at = twi_word_value(word);
         if ((at != 0 ? at : begins) >= pace->now + ahead) return TW_OK;
     } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after)); /* N4 */
@@ -178,7 +178,7 @@ void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, WINDOW_UNITS, pace.window_ms));
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
 }
 
@@ -188,7 +188,7 @@ static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     if (!twi_place_find(call, &place)) return TW_ERR_LATE;
     uint64_t word = twi_load_acquire(&place.cell->local), after;
     do {
-        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TW_PENDING;
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
         int64_t at = twi_word_value(word);
         if (at == 0) return TW_ERR_LATE;
         after = (uint64_t)(at > pace->charge ? at - pace->charge : 0) << TWI_COUNT_SHIFT;
@@ -207,7 +207,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = put_back_once(&pace, &call);
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;
 }

@@ -61,8 +61,8 @@ static tw_status release_locally(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         enum twi_added added = twi_place_find(&call, &place) ? take_one(&call, &place) : TWI_ADD_RANGE;
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_hold_refuse();
-    } while (status == TW_PENDING);
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_hold_refuse();
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;
 }

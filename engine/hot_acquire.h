@@ -46,7 +46,7 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
     return hot_find_afar(engine, generation, hash, synced, key);
 }
 
-/* From the stripes of a cell whose local was seen frozen; TW_PENDING: it has none, its window was sealed. */
+/* From the stripes of a cell whose local was seen frozen; TWI_AGAIN: it has none, its window was sealed. */
 __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, struct twi_generation *generation,
                                                             struct twi_cell *cell, int64_t n, int64_t limit,
                                                             struct twi_thread *self, struct twi_decision *decision) {
@@ -119,7 +119,7 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     bool shares = TWI_HOT_SYNCED && twi_likely(family->shares);
     if (shares && twi_unlikely(!twi_share_quick(family, cell, n, limit, &share))) goto slow;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
-    if (twi_unlikely(status == TW_PENDING) || twi_unlikely(status < 0)) goto slow;
+    if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) goto slow;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.calm))) {
         struct twi_decision told = decision; /* its own, as in take */
         hot_share_decided(family, generation, cell, n, limit, status, &told);

@@ -87,12 +87,12 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
     place->generation = twi_window_open(call->family, twi_calendar_span(&call->family->rule, call->unix_ms), 0);
     if (place->generation == NULL) return TW_ERR_FULL;
     twi_fence_seqcst(); /* N2, pairs with N1 */
-    if (!still_current(place->generation)) return TW_PENDING;
+    if (!still_current(place->generation)) return TWI_AGAIN;
     switch (twi_idle_insert(place->generation, call->self, call->wanted, place->aged_in, place->aged, &place->cell)) {
     case TWI_FOUND:
     case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
     case TWI_NO_ROOM: return TW_ERR_FULL;
-    default: return TW_PENDING;
+    default: return TWI_AGAIN;
     }
 }
 

@@ -109,12 +109,12 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
     }
     /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
     put_back(call->engine, lease, n);
-    return added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
+    return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
 }
 
-/* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE. *again: the window was sealed, decide anew. */
+/* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE; TWI_AGAIN. */
 static tw_status spend(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
-                       struct hard *hard, bool *again) {
+                       struct hard *hard) {
     hard->decision.view = twi_cell_view(place->cell, place->meta);
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
@@ -132,7 +132,6 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
         /* Only a hint: while there are units in hand the lease is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
-    *again = status == TW_PENDING;
     return status;
 }
 
@@ -149,15 +148,14 @@ static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64
     return status;
 }
 
-static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct hard *hard, bool *again) {
+static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct hard *hard) {
     struct twi_place place;
     bool found = twi_place_find(call, &place);
     tw_status status = found ? TW_OK : begin_key(call, &place, n, limit, hard);
-    *again = status == TW_PENDING;
     if (status != TW_OK) return status;
     hard->decision.start_ms = place.generation->start_ms;
     hard->decision.end_ms = place.generation->end_ms;
-    status = spend(call, &place, n, limit, hard, again);
+    status = spend(call, &place, n, limit, hard);
     hard->decision.full = status == TW_ERR_FULL;
     return status;
 }
@@ -166,11 +164,10 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    bool again = false;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK) status = acquire_once(&call, n, limit, hard, &again);
-    } while (again);
+        if (status == TW_OK) status = acquire_once(&call, n, limit, hard);
+    } while (status == TWI_AGAIN);
     hard->decision.now_ms = call.now_ms;
     if (status == TW_OK && n != 0) twi_limit_count(family, call.self, admitted);
     twi_call_end(&call);
@@ -224,7 +221,7 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     do {
         status = twi_call_now(&call);
         if (status == TW_OK && family->synced) status = warm(&call, limit); /* without Redis all of it is in hand */
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }

@@ -89,7 +89,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
     if (call->family->shares) {
         int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
         tw_status decided = take(call, &place, n, ceiling, decision);
-        if (decided >= 0 && decided != TW_PENDING) {
+        if (decided >= 0 && decided != TWI_AGAIN) {
             twi_share_decided(call, &place, n, limit, decided, decision);
             twi_overshoot_watch(call->family, place.generation, place.cell, n, decision->view, limit);
         }
@@ -114,7 +114,7 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(&call, n, limit, decision);
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
     if (n != 0 && !decision->full && status == TW_OK)

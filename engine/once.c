@@ -57,8 +57,8 @@ static tw_status cancel_here(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status != TW_OK || !twi_place_find(&call, &place)) break;
         enum twi_added added = clear_cell(&call, &place);
-        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TW_PENDING : twi_sum_refuse();
-    } while (status == TW_PENDING);
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status;
 }

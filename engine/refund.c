@@ -19,7 +19,7 @@ static int64_t least_view(const struct tw_family *family, const struct twi_place
     return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked) != 0 ? 0 : INT64_MIN;
 }
 
-/* TW_OK; TW_ERR_RANGE: there are not so many units; TW_PENDING: the window was sealed. */
+/* TW_OK; TW_ERR_RANGE: there are not so many units; TWI_AGAIN: the window was sealed. */
 static tw_status refuse_late(void) {
     return twi_refuse(TW_ERR_LATE, "window_start_ms: that window is over");
 }
@@ -91,7 +91,7 @@ tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window
     do {
         status = twi_call_now(&call);
         if (status == TW_OK) status = put_back_once(&call, n, window_start_ms, keep);
-    } while (status == TW_PENDING);
+    } while (status == TWI_AGAIN);
     twi_call_end(&call);
     if (status == TW_OK) twi_signal_raise(&family->engine->given_back);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;

@@ -12,6 +12,7 @@
  * the unit, leaves no room (traps E35, E36). */
 #include "engine/slice.h"
 
+#include "engine/call.h"
 #include "engine/stripe.h"
 #include "engine/why.h"
 
@@ -64,7 +65,7 @@ static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64
     uint64_t word = twi_load_acquire(&stripes->trunk), after;
     int64_t fixed = beside + twi_stripes_fold(stripes);
     do {
-        if ((word & TWI_FROZEN) != 0) return TW_PENDING;
+        if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
         int64_t trunk = twi_word_value(word), value = fixed + trunk;
         taken->used = twi_saturated_sum(value, base);
         if (twi_saturated_sum(taken->used, n) > limit) return TW_DENIED;
@@ -78,7 +79,7 @@ static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64
 
 static tw_status look(struct twi_stripes *stripes, uint64_t trunk, int64_t beside, int64_t limit,
                       struct twi_taken *taken) {
-    if ((trunk & TWI_FROZEN) != 0) return TW_PENDING;
+    if ((trunk & TWI_FROZEN) != 0) return TWI_AGAIN;
     taken->used = twi_saturated_sum(beside, twi_word_value(trunk) + twi_stripes_sum(stripes));
     return taken->used > limit ? TW_DENIED : TW_OK;
 }
@@ -87,7 +88,7 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
                           struct twi_taken *taken) {
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
     *taken = (struct twi_taken){0};
-    if (stripes == NULL) return TW_PENDING;
+    if (stripes == NULL) return TWI_AGAIN;
     bool synced = (meta & TWI_META_COLD) != 0;
     int64_t base = synced ? twi_load_relaxed(&cell->base) : 0;
     int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
@@ -108,12 +109,12 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
  * Stripes without a limit may shrink: there another's negative add may come in between. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
-    if (stripes == NULL) return TW_PENDING;
+    if (stripes == NULL) return TWI_AGAIN;
     bool synced = (meta & TWI_META_COLD) != 0;
     uint64_t dirty = synced ? TWI_DIRTY : 0, word = twi_load_acquire(&stripes->trunk), after;
     int64_t beside = twi_load_relaxed(twi_cell_final(cell, meta)), base = synced ? twi_load_relaxed(&cell->base) : 0;
     do {
-        if ((word & TWI_FROZEN) != 0) return TW_PENDING;
+        if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
         int64_t trunk = twi_word_value(word), floor = twi_saturated_sum(least, n);
         if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + trunk, base) < floor &&
             twi_saturated_sum(beside + twi_stripes_fold(stripes) + trunk, base) < floor)

@@ -10,7 +10,7 @@
 //   engine/lease.c:ask 0f9f27071be8
 //   engine/lease.c:put_back d4c8d1acc879
 //   engine/lease.c:fall_short 75e0b6564b30
-//   engine/lease.c:spend 31b0764afdc9
+//   engine/lease.c:spend bdb2b0ff2e85
 //   engine/lease.c:keep_units ffb0c0f88a57
 //   engine/lease_turn.c:take_out cdd8c2b47a0a
 //   engine/lease_turn.c:may_draw 537b8b1abc2b

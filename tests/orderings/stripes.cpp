@@ -24,8 +24,8 @@
 //   engine/slice.c:take_of bcd03d92aaf8
 //   engine/slice.c:take_of_any bd19a83bdb5d
 //   engine/slice.c:are_true 64401792e8e6
-//   engine/slice.c:take_exactly 542f457ae998
-//   engine/slice.c:twi_slices_take 4075a6f55212
+//   engine/slice.c:take_exactly c956e7d0ad58
+//   engine/slice.c:twi_slices_take 3405d1a12d7c
 //   engine/table.c:twi_table_seal 5655be92f29a
 #include "tests/orderings/model.hpp"
 

@@ -18,11 +18,11 @@
 //   engine/family.h:twi_family_takes_until 2529a1ee656b
 //   engine/count.c:still_lives_before c742b249a113
 //   engine/count.c:still_current 8b0c6f791be8
-//   engine/count.c:twi_place_make 26cb425858d2
+//   engine/count.c:twi_place_make 29b4123314c3
 //   engine/closing.c:fill_word 64e2de07c73a
 //   engine/wheel.c:is_its_turn d18fc63e77c8
 //   engine/gcra.c:close_before 4dde61a6638a
-//   engine/gcra.c:take 32e92fffe19e
+//   engine/gcra.c:take ff7c9044904b
 //   engine/family_open.c:note_what_is_over 39bb1d391b7a
 //   engine/family_open.c:apply_policies 5cc373920a64
 //   engine/api.c:status_of_absent_window 7d7e783077db

@@ -85,7 +85,7 @@ static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
     assert_status(tw_once(family, tw_str("key"), &first), TW_OK);
     assert_true(first);
     assert_false(twi_place_find(&call, &place));
-    assert_status(twi_place_make(&call, &place), TW_PENDING); /* decide again */
+    assert_status(twi_place_make(&call, &place), TWI_AGAIN); /* decide again */
     twi_call_end(&call);
     assert_status(tw_once(family, tw_str("key"), &first), TW_OK);
     assert_false(first);
@@ -128,7 +128,7 @@ static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     twi_engine_turn(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_false(twi_place_find(&call, &place));
-    assert_status(twi_place_make(&call, &place), TW_PENDING);
+    assert_status(twi_place_make(&call, &place), TWI_AGAIN);
     twi_call_end(&call);
     rig_pass(&rig, 5 * TW_MINUTE);
     assert_i64_equal(log.calls, 1);
