@@ -186,6 +186,10 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     generation->acked_units = 0;
 }
 
+void twi_port_forgotten(tw_engine *engine) {
+    engine->forgot_mono_ms = engine->turn_mono_ms;
+}
+
 uint64_t twi_port_restore(tw_engine *engine) {
     struct begin begin = {engine, redis_now_ms(engine), 0};
     begin.lost = take_dropped(engine->restore, begin.now_ms);

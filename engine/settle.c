@@ -34,10 +34,6 @@ static void watch_for_regression(const struct twi_item *item, struct twi_cold *c
                  (long long)total, (long long)acked);
 }
 
-void twi_port_forgotten(tw_engine *engine) {
-    engine->forgot_mono_ms = engine->turn_mono_ms;
-}
-
 static struct twi_cold *cold_of(const struct twi_item *item) {
     return twi_generation_cold(item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
 }

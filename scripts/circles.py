@@ -15,7 +15,6 @@ sys.dont_write_bytecode = True
 import c_source
 
 KNOWN = [
-    "engine/restore engine/settle",
 ]
 KNOWN_INCLUDES = [
     "sync/closers sync/lease sync/live sync/parts sync/pipeline sync/refusal sync/replicas sync/side sync/sync",
