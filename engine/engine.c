@@ -28,6 +28,7 @@
 #include "engine/wheel.h"
 #include "engine/window.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -98,6 +99,13 @@ static void empty_family(struct tw_family *family) {
     twi_figures_clear(family);
 }
 
+/* Who it is in Redis: 128 random bits. */
+static void name(tw_engine *engine) {
+    unsigned char bytes[16];
+    twi_port_random(engine, bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->id + 2 * i, 3, "%02x", bytes[i]);
+}
+
 /* Nothing of the parent's counts, leases, batches or socket may be used here: they are the parent's (trap E37). */
 static void renew(tw_engine *engine) {
     pthread_mutex_init(&engine->lock, NULL);
@@ -129,6 +137,7 @@ static void renew(tw_engine *engine) {
     if (made) twi_roster_renew(engine);
     twi_agenda_renew(engine);
     twi_book_renew(engine);
+    name(engine);
     twi_holds_make(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
@@ -228,6 +237,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
     twi_book_make(engine);
+    name(engine);
     twi_holds_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;

@@ -114,7 +114,7 @@ size_t twi_holds_set(const tw_family *family, tw_key key, char *out) {
 void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
     struct twi_holds *holds = engine->holds;
     pthread_mutex_lock(&holds->lock);
-    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, holds->instance, ++holds->number);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->id, ++holds->number);
     pthread_mutex_unlock(&holds->lock);
 }
 
@@ -226,11 +226,8 @@ void twi_holds_again(tw_engine *engine) {
 
 void twi_holds_make(tw_engine *engine) {
     struct twi_holds *holds = engine->holds;
-    uint64_t random[2];
     *holds = (struct twi_holds){.again_from_ms = INT64_MIN};
     pthread_mutex_init(&holds->lock, NULL);
-    twi_port_random(engine, random, sizeof random);
-    (void)snprintf(holds->instance, sizeof holds->instance, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
 }
 
 void twi_holds_unmake(tw_engine *engine) {

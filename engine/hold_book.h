@@ -19,7 +19,6 @@
 
 struct twi_holds {
     pthread_mutex_t lock;
-    char instance[33];
     uint64_t number;      /* of the newest hold */
     uint32_t first, last; /* lines: said longest ago, said last; 0: none */
     uint32_t index;       /* chains by key; 0: none yet */

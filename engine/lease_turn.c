@@ -304,15 +304,6 @@ static size_t walk(tw_engine *engine, struct twi_lease_ask *asks, size_t count_m
     return count;
 }
 
-/* Who this engine is in all epochs. */
-static void name_instance(tw_engine *engine) {
-    unsigned char bytes[16];
-    if (engine->leases.epoch.instance[0] != '\0') return;
-    twi_port_random(engine, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(engine->leases.epoch.instance + 2 * i, 3, "%02x", bytes[i]);
-}
-
 static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *ask) {
     struct twi_leases *leases = &engine->leases;
     if (leases->serial != serial) {
@@ -322,7 +313,7 @@ static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *
     }
     bool leaves = engine->closing && twi_leases_are_home(engine);
     if (leases->asking || leases->left || (engine->turn_mono_ms < leases->ask_at_ms && !leaves)) return false;
-    name_instance(engine);
+    memcpy(leases->epoch.instance, engine->id, sizeof engine->id);
     *ask = (struct twi_lease_ask){.wanted_since_ms = leases->wanted_since_ms, .leaves = leaves};
     memcpy(ask->epoch, leases->epoch.id, sizeof ask->epoch);
     if (leases->restating == 0) memcpy(leases->epoch.said, leases->epoch.id, sizeof leases->epoch.said);

@@ -32,5 +32,7 @@ int64_t twi_port_mono_ms(tw_engine *engine);
 int64_t twi_port_mono_us(tw_engine *engine); /* the same clock, as fine as it is: not the system's coarse one */
 /* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */
 void twi_port_random(tw_engine *engine, void *out, size_t size);
+/* Who this engine is in Redis, but for its ledger: 32 random hex digits, the same for its life, whatever becomes of that. */
+const char *twi_port_engine_id(tw_engine *engine);
 
 #endif

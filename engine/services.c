@@ -1,4 +1,4 @@
-/* services.c -- what sync/ asks of the engine beside counters: clocks and random bytes (port.h). */
+/* services.c -- what sync/ asks of the engine beside counters: clocks, random bytes, who this engine is (port.h). */
 #include "engine/state.h"
 #include "engine/random.h"
 
@@ -35,4 +35,8 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
         at += part;
         size -= part;
     }
+}
+
+const char *twi_port_engine_id(tw_engine *engine) {
+    return engine->id;
 }

@@ -162,6 +162,7 @@ struct tw_engine {
     const struct twi_transport *transport; /* a simulator's */
     void *transport_ctx;
     _Atomic uint64_t random_state; /* 0: the system's */
+    char id[33];                   /* who it is in Redis (port.h); a forked child has another */
     bool opening, random_failed;   /* while it is being made, alone: the system had no random bytes for it */
 
     struct twi_leases leases; /* of hard limits (lease.h) */

@@ -124,7 +124,7 @@ static void put_ends(struct words *words, const struct twi_closing_say *say, boo
 static void put_say(struct twi_sync *sync, struct words *words, const struct twi_closing_say *say) {
     put_text(words, "1");
     put_text(words, verbs[say->verb]);
-    put_text(words, sync->live.instance);
+    put_text(words, twi_port_engine_id(sync->engine));
     put_i64(words, (int64_t)++sync->closers.number);
     put_text(words, say->known ? "1" : "0");
     put_i64(words, say->life_ms);
@@ -166,7 +166,6 @@ static struct twi_closers_say *free_slot(struct twi_closers *closers) {
 void twi_closers_step(struct twi_sync *sync, int64_t now_ms) {
     struct twi_closers *closers = &sync->closers;
     struct twi_closers_say *slot;
-    if (sync->live.instance[0] == '\0') return; /* nobody knows us by a name yet */
     if (closers->doubts && sync->ledger_ms != closers->doubts_ms) closers->doubts = false;
     while (twi_side_may(sync, TWI_SENDER_CLOSING) && (slot = free_slot(closers)) != NULL &&
            twi_port_closing(sync->engine, &slot->say)) {

@@ -40,19 +40,13 @@ static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome
     return true;
 }
 
-static void name_instance(struct twi_sync *sync) {
-    snprintf(sync->live.instance, sizeof sync->live.instance, "%016llx%016llx",
-             (unsigned long long)twi_sync_random(sync), (unsigned long long)twi_sync_random(sync));
-}
-
 void twi_live_step(struct twi_sync *sync, int64_t now_ms) {
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
     if (sync->live.asking || now_ms < sync->live.at_ms) return;
-    if (sync->live.instance[0] == '\0') name_instance(sync);
+    const char *id = twi_port_engine_id(sync->engine);
     size_t name_size = (size_t)snprintf(name, sizeof name, "%stw:live", twi_port_prefix(sync->engine));
     size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_LIVE_MS);
-    const struct twi_side_word words[] = {
-        {name, name_size}, {"1", 1}, {sync->live.instance, strlen(sync->live.instance)}, {ttl, ttl_size}};
+    const struct twi_side_word words[] = {{name, name_size}, {"1", 1}, {id, strlen(id)}, {ttl, ttl_size}};
     const struct twi_side side = {.sender = TWI_SENDER_REGISTRY,
                                   .script = &script,
                                   .words = words,

@@ -19,7 +19,6 @@ struct twi_sync;
 #define TWI_LIVE_REFUSED_MS 30000 /* before a Redis that refuses is asked again */
 
 struct twi_live {
-    char instance[33];     /* "": not named yet */
     int64_t at_ms;         /* the next word */
     int64_t pause_ms;      /* to the word after that */
     uint32_t told, before; /* how many live; before this connection */

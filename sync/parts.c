@@ -85,15 +85,6 @@ static void put_nobody(struct twi_bytes *words) {
     twi_wire_put_text(words, "1");
 }
 
-/* Which engine counts: random, and kept for its life, whatever becomes of the ledger's. */
-static const char *instance_of(struct twi_sync *sync) {
-    struct twi_parts *parts = &sync->parts;
-    if (parts->instance[0] == '\0')
-        snprintf(parts->instance, sizeof parts->instance, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
-                 (unsigned long long)twi_sync_random(sync));
-    return parts->instance;
-}
-
 static bool say_gauges(struct twi_sync *sync, int64_t now_ms) {
     struct twi_parts *parts = &sync->parts;
     uint32_t count = parts->end - parts->at;
@@ -108,7 +99,7 @@ static bool say_gauges(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_put(&words, name, twi_port_render(&items[i], name));
         twi_wire_put(&words, name, twi_port_render_own(&items[i], "gauge", name));
     }
-    twi_wire_put_text(&words, instance_of(sync));
+    twi_wire_put_text(&words, twi_port_engine_id(sync->engine));
     twi_wire_put_i64(&words, life_ms());
     twi_wire_put_u64(&words, parts->number + 1);
     for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&words, items[i].units);

@@ -26,7 +26,6 @@ struct twi_parts {
     uint32_t at, end, room;
     struct twi_statement says[TWI_PARTS_MAX];
     uint32_t count; /* of these, under way */
-    char instance[33];
     uint64_t number;
     uint64_t taken, told; /* items, since ever */
     uint64_t until;       /* 0: nobody waits; else one more than how many were taken then */

@@ -3,8 +3,8 @@
  *   send ─▶ EVALSHA ─answered▶ told
  *              └─NOSCRIPT▶ EVAL ─answered▶ told          a connection that is lost: told "unknown"
  * What is sent this way may be lost and is not sent again by itself: each sender decides whether to say it once more.
- * Always true: each sender has at most its quota under way, so batches are never held up by more than these; whoever was answered true by twi_side_send() is told exactly once; none is sent while the breaker is not closed
- * or a rewind waits for all answers. By the owner of the turn. */
+ * Always true: each sender has at most its quota under way, so batches are never held up by more than these; whoever was answered
+ * true by twi_side_send() is told exactly once; none is sent while the breaker is not closed or a rewind waits for all answers. By the owner of the turn. */
 #ifndef TWI_SIDE_H
 #define TWI_SIDE_H
 

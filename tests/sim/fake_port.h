@@ -54,6 +54,7 @@ struct tw_engine {
     uint32_t live; /* as last told; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     char last_error[128];
+    char id[33];
     char log[64][160]; /* the last lines */
     size_t log_count;
 };
@@ -326,6 +327,15 @@ int64_t twi_port_mono_us(tw_engine *engine) {
 
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
     for (size_t i = 0; i < size; i++) ((uint8_t *)out)[i] = (uint8_t)test_prng_next(&engine->prng);
+}
+
+const char *twi_port_engine_id(tw_engine *engine) {
+    uint64_t random[2];
+    if (engine->id[0] != '\0') return engine->id;
+    twi_port_random(engine, random, sizeof random);
+    (void)snprintf(engine->id, sizeof engine->id, "%016llx%016llx", (unsigned long long)random[0],
+                   (unsigned long long)random[1]);
+    return engine->id;
 }
 
 void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
