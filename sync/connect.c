@@ -292,7 +292,6 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 
 void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms) {
     twi_plain_dropped(sync);
-    twi_lease_dropped(sync);
     twi_side_dropped(sync, now_ms);
     twi_parts_dropped(sync);
 }

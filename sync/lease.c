@@ -2,7 +2,7 @@
  *
  * The calls go into the pipeline beside the batches, a bounded number of them, and are answered in order; what is on a
  * connection that is lost is of unknown outcome, and the engine says it again. With wait_replicas an answer counts once the
- * replicas have what the script wrote: until then it is held here, so that no unit is spent that a failover could forget.
+ * replicas have what the script wrote: until then it is held here (side.h), so that no unit is spent that a failover could forget.
  * Always true: each ask that the engine handed out is answered exactly once; a reply of another shape than the scripts' is
  * an error, and the connection goes. */
 #include "sync/lease.h"
@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sync/answer.h"
-#include "sync/pipeline.h"
-#include "sync/replicas.h"
 #include "sync/refusal.h"
 #include "sync/sync.h"
 
@@ -25,113 +22,88 @@
 
 enum { SCRIPT_LEASES, SCRIPT_LEASE };
 static const struct {
-    const char *text, *sha1;
+    struct twi_side_script script;
     size_t keys, args;
-} scripts[] = {[SCRIPT_LEASES] = {twi_script_leases, twi_script_leases_sha1, 2, 10},
-               [SCRIPT_LEASE] = {twi_script_lease, twi_script_lease_sha1, 3, 16}};
-
-static struct twi_lease_pending *pending_at(struct twi_lease_link *link, uint32_t i) {
-    return &link->ring[(link->first + i) % TWI_LEASES_MAX];
-}
+} scripts[] = {[SCRIPT_LEASES] = {{twi_script_leases, twi_script_leases_sha1}, 2, 10},
+               [SCRIPT_LEASE] = {{twi_script_lease, twi_script_lease_sha1}, 3, 16}};
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-static void put_name(struct twi_sync *sync, const char *name) {
+static void put_name(struct twi_sync *sync, struct twi_bytes *words, const char *name) {
     char text[TWI_LEDGER_NAME_MAX];
     int size = snprintf(text, sizeof text, "%s%s", twi_port_prefix(sync->engine), name);
-    twi_wire_put(&sync->out, text, (size_t)size);
+    twi_wire_put(words, text, (size_t)size);
 }
 
-static void begin(struct twi_sync *sync, uint32_t script, size_t more) {
-    bool eval = sync->leases.use_eval[script];
-    sync->leases.use_eval[script] = false;
-    twi_wire_begin(&sync->out, 3 + scripts[script].keys + scripts[script].args + more);
-    twi_wire_put_text(&sync->out, eval ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(&sync->out, eval ? scripts[script].text : scripts[script].sha1);
-    twi_wire_put_u64(&sync->out, scripts[script].keys);
-    put_name(sync, "tw:leases");
-    put_name(sync, "tw:leases:wanted");
+static void begin(struct twi_sync *sync, struct twi_bytes *words, uint32_t script) {
+    twi_wire_put_u64(words, scripts[script].keys);
+    put_name(sync, words, "tw:leases");
+    put_name(sync, words, "tw:leases:wanted");
 }
 
-static void put_epoch_ask(struct twi_sync *sync, const struct twi_lease_ask *ask) {
+/* Returns how many names of others come behind the script's arguments. */
+static size_t put_epoch_ask(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
     char fresh[33];
     snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
              (unsigned long long)twi_sync_random(sync));
     uint32_t others = ask->tells ? epoch->other_count : 0;
-    begin(sync, SCRIPT_LEASES, others);
-    twi_wire_put_text(&sync->out, VERSION);
-    twi_wire_put_text(&sync->out, epoch->instance);
-    twi_wire_put_text(&sync->out, ask->epoch);
-    twi_wire_put_text(&sync->out, epoch->run);
-    twi_wire_put_text(&sync->out, ask->said);
-    twi_wire_put_text(&sync->out, fresh);
-    twi_wire_put_i64(&sync->out, ask->wanted_since_ms);
-    twi_wire_put_text(&sync->out, ask->leaves ? "1" : "0");
-    twi_wire_put_i64(&sync->out, epoch->changes);
-    twi_wire_put_i64(&sync->out, epoch->every_ms);
-    for (uint32_t i = 0; i < others; i++) twi_wire_put_text(&sync->out, epoch->others[i]);
+    begin(sync, words, SCRIPT_LEASES);
+    twi_wire_put_text(words, VERSION);
+    twi_wire_put_text(words, epoch->instance);
+    twi_wire_put_text(words, ask->epoch);
+    twi_wire_put_text(words, epoch->run);
+    twi_wire_put_text(words, ask->said);
+    twi_wire_put_text(words, fresh);
+    twi_wire_put_i64(words, ask->wanted_since_ms);
+    twi_wire_put_text(words, ask->leaves ? "1" : "0");
+    twi_wire_put_i64(words, epoch->changes);
+    twi_wire_put_i64(words, epoch->every_ms);
+    for (uint32_t i = 0; i < others; i++) twi_wire_put_text(words, epoch->others[i]);
+    return others;
 }
 
-static void put_lease_name(struct twi_sync *sync, const struct twi_lease_ask *ask) {
+static void put_lease_name(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
     char name[TWI_REDIS_KEY_MAX + 16];
     size_t prefix = strlen(twi_port_prefix(sync->engine)), word = sizeof "tw:lease:" - 1;
     size_t size = twi_port_render(&ask->item, name + word); /* prefix and rest; the word goes in between */
     memmove(name, name + word, prefix);
     memcpy(name + prefix, "tw:lease:", word);
-    twi_wire_put(&sync->out, name, size + word);
+    twi_wire_put(words, name, size + word);
 }
 
-static void put_lease_ask(struct twi_sync *sync, const struct twi_lease_ask *ask) {
+static void put_lease_ask(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
-    begin(sync, SCRIPT_LEASE, 0);
-    put_lease_name(sync, ask);
-    twi_wire_put_text(&sync->out, VERSION);
-    twi_wire_put_text(&sync->out, epoch->id);
-    twi_wire_put_text(&sync->out, epoch->instance);
-    twi_wire_put_u64(&sync->out, sync->serial);
-    twi_wire_put_i64(&sync->out, ask->item.expiry_ms);
-    twi_wire_put_i64(&sync->out, ask->limit);
-    twi_wire_put_i64(&sync->out, ask->granted);
-    twi_wire_put_i64(&sync->out, ask->target);
-    twi_wire_put_i64(&sync->out, ask->need);
-    twi_wire_put_i64(&sync->out, ask->returned);
-    twi_wire_put_i64(&sync->out, ask->spent);
-    twi_wire_put_i64(&sync->out, ask->spent_all);
-    twi_wire_put_text(&sync->out, ask->look ? "1" : "0");
-    twi_wire_put_text(&sync->out, epoch->life);
+    begin(sync, words, SCRIPT_LEASE);
+    put_lease_name(sync, words, ask);
+    twi_wire_put_text(words, VERSION);
+    twi_wire_put_text(words, epoch->id);
+    twi_wire_put_text(words, epoch->instance);
+    twi_wire_put_u64(words, sync->serial);
+    twi_wire_put_i64(words, ask->item.expiry_ms);
+    twi_wire_put_i64(words, ask->limit);
+    twi_wire_put_i64(words, ask->granted);
+    twi_wire_put_i64(words, ask->target);
+    twi_wire_put_i64(words, ask->need);
+    twi_wire_put_i64(words, ask->returned);
+    twi_wire_put_i64(words, ask->spent);
+    twi_wire_put_i64(words, ask->spent_all);
+    twi_wire_put_text(words, ask->look ? "1" : "0");
+    twi_wire_put_text(words, epoch->life);
     if (ask->base >= 0)
-        twi_wire_put_i64(&sync->out, ask->base);
+        twi_wire_put_i64(words, ask->base);
     else
-        twi_wire_put_text(&sync->out, "");
-    twi_wire_put_i64(&sync->out, ask->risk);
-}
-
-void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_lease_link *link = &sync->leases;
-    /* A rewind waits for all answers that are under way. */
-    if (sync->rewind || sync->breaker.state != TWI_BREAKER_CLOSED || sync->merge != TW_MERGE_SCRIPT) return;
-    struct twi_lease_ask asks[TWI_LEASES_MAX];
-    size_t count = twi_port_leases(sync->engine, sync->serial, asks, TWI_LEASES_MAX - link->count);
-    if (count == 0) return;
-    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-    for (size_t i = 0; i < count; i++) {
-        if (asks[i].lease == NULL)
-            put_epoch_ask(sync, &asks[i]);
-        else
-            put_lease_ask(sync, &asks[i]);
-        *pending_at(link, link->count++) = (struct twi_lease_pending){.ask = asks[i]};
-        (void)twi_pipeline_await(sync, TWI_LEASE, NULL, 1);
-    }
-    link->waiting += (uint32_t)count;
-    if (sync->wait_replicas != 0) {
-        twi_replicas_put(sync);
-        (void)twi_pipeline_await(sync, TWI_LEASE_WAIT, NULL, 1);
-        link->waiting++;
-    }
+        twi_wire_put_text(words, "");
+    twi_wire_put_i64(words, ask->risk);
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
+
+static void tell(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+    struct twi_lease_ask ask = slot->ask;
+    slot->is_under_way = false;
+    twi_port_lease_told(sync->engine, &ask, answer);
+}
 
 static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_lease_answer *answer) {
     if (twi_node_is(&nodes[1], "EPOCH")) answer->kind = TWI_LEASE_ENDED;
@@ -186,73 +158,85 @@ static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size
 static bool read_answer(struct twi_sync *sync, const struct twi_lease_ask *ask, const struct twi_node *nodes,
                         size_t count, struct twi_lease_answer *answer) {
     *answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
-    if (nodes->type == TWI_NODE_ERROR) {
-        bool is_new = twi_answer_error(nodes) == TWI_ANSWER_NOSCRIPT;
-        if (is_new) sync->leases.use_eval[ask->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE] = true;
-        if (!is_new) twi_refusal_report(sync, "a lease of a hard limit", nodes);
-        answer->refused = !is_new;
-        return true;
-    }
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
     if (!twi_node_i64(&nodes[2], &answer->redis_ms)) return false;
     return ask->lease == NULL ? read_epoch(sync, nodes, count, answer) : read_lease(nodes, count, answer);
 }
 
-static void tell_first(struct twi_sync *sync, const struct twi_lease_answer *answer) {
-    struct twi_lease_link *link = &sync->leases;
-    struct twi_lease_ask ask = pending_at(link, 0)->ask;
-    link->first = (link->first + 1) % TWI_LEASES_MAX;
-    link->count--;
-    twi_port_lease_told(sync->engine, &ask, answer);
+/* The reply's texts go with it. */
+static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+    slot->answer = *answer;
+    if (!answer->id) return;
+    snprintf(slot->id, sizeof slot->id, "%s", answer->id);
+    snprintf(slot->run, sizeof slot->run, "%s", answer->run);
+    snprintf(slot->life, sizeof slot->life, "%s", answer->life);
+    slot->answer.id = slot->id;
+    slot->answer.run = slot->run;
+    slot->answer.life = slot->life;
 }
 
-void twi_lease_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms) {
-    (void)awaited, (void)now_ms;
-    struct twi_lease_link *link = &sync->leases;
-    struct twi_lease_pending *pending = pending_at(link, link->held);
-    struct twi_lease_answer answer;
-    link->waiting--;
-    if (!read_answer(sync, &pending->ask, nodes, count, &answer)) {
-        twi_sync_fail(sync, false, "a reply that is not understood");
-        return;
+static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
+                 size_t count, int64_t now_ms) {
+    struct twi_lease_pending *slot = ctx;
+    struct twi_lease_answer answer = {.kind = TWI_LEASE_AGAIN};
+    (void)now_ms;
+    if (outcome != TWI_SIDE_ANSWERED) {
+        answer.refused = count != 0;
+        if (answer.refused) twi_refusal_report(sync, "a lease of a hard limit", nodes);
+        tell(sync, slot, &answer);
+        return true;
     }
-    if (sync->wait_replicas == 0) {
-        tell_first(sync, &answer);
-        return;
-    }
-    if (answer.id) { /* the reply's texts go with it */
-        snprintf(pending->id, sizeof pending->id, "%s", answer.id);
-        snprintf(pending->run, sizeof pending->run, "%s", answer.run);
-        snprintf(pending->life, sizeof pending->life, "%s", answer.life);
-    }
-    pending->answer = answer;
-    link->held++;
+    bool well = read_answer(sync, &slot->ask, nodes, count, &answer);
+    if (!well) answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+    if (well && sync->wait_replicas != 0)
+        keep(slot, &answer);
+    else
+        tell(sync, slot, &answer);
+    return well;
 }
 
-void twi_lease_replicated(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *answer,
-                          size_t count, int64_t now_ms) {
-    (void)awaited, (void)count, (void)now_ms;
-    struct twi_lease_link *link = &sync->leases;
-    int64_t replicas = 0;
-    link->waiting--;
-    bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)sync->wait_replicas;
-    for (; link->held != 0; link->held--) {
-        struct twi_lease_answer said = pending_at(link, 0)->answer;
-        if (said.id) {
-            said.id = pending_at(link, 0)->id;
-            said.run = pending_at(link, 0)->run;
-            said.life = pending_at(link, 0)->life;
-        }
-        if (!enough && said.kind == TWI_LEASE_TOLD) said = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
-        tell_first(sync, &said);
-    }
+static void replicated(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome) {
+    struct twi_lease_pending *slot = ctx;
+    struct twi_lease_answer answer = slot->answer;
+    bool counts = outcome == TWI_SIDE_ANSWERED || (outcome == TWI_SIDE_REFUSED && answer.kind != TWI_LEASE_TOLD);
+    if (!counts) answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+    tell(sync, slot, &answer);
 }
 
-void twi_lease_dropped(struct twi_sync *sync) {
-    struct twi_lease_link *link = &sync->leases;
-    struct twi_lease_answer again = {.kind = TWI_LEASE_AGAIN};
-    while (link->count != 0) tell_first(sync, &again);
-    link->held = link->waiting = 0;
-    link->use_eval[SCRIPT_LEASES] = link->use_eval[SCRIPT_LEASE] = false;
+/* ---- a turn ------------------------------------------------------------------------------------------------------ */
+
+static struct twi_lease_pending *free_slot(struct twi_lease_link *link) {
+    uint32_t i = 0;
+    while (link->says[i].is_under_way) i++;
+    return &link->says[i];
+}
+
+static void say(struct twi_sync *sync, const struct twi_lease_ask *ask, int64_t now_ms) {
+    struct twi_lease_pending *slot = free_slot(&sync->leases);
+    uint32_t script = ask->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
+    struct twi_bytes words = {0};
+    size_t more = 0;
+    slot->ask = *ask;
+    slot->is_under_way = true;
+    if (ask->lease == NULL)
+        more = put_epoch_ask(sync, &words, ask);
+    else
+        put_lease_ask(sync, &words, ask);
+    const struct twi_side side = {.sender = TWI_SENDER_LEASES,
+                                  .script = &scripts[script].script,
+                                  .key_count = scripts[script].keys,
+                                  .word_count = scripts[script].keys + scripts[script].args + more,
+                                  .told = told,
+                                  .replicated = replicated,
+                                  .ctx = slot};
+    if (twi_side_send_encoded(sync, &side, &words, now_ms)) return;
+    tell(sync, slot, &(struct twi_lease_answer){.kind = TWI_LEASE_AGAIN});
+}
+
+void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_lease_ask asks[TWI_LEASES_MAX];
+    if (!twi_side_may(sync, TWI_SENDER_LEASES)) return;
+    size_t room = TWI_LEASES_MAX - sync->sides.of[TWI_SENDER_LEASES];
+    size_t count = twi_port_leases(sync->engine, sync->serial, asks, room);
+    for (size_t i = 0; i < count; i++) say(sync, &asks[i], now_ms);
 }

@@ -20,9 +20,8 @@ enum twi_command {
     TWI_REWRITE,
     TWI_TIME,
     TWI_WAIT,
-    TWI_LEASE,
-    TWI_LEASE_WAIT,
     TWI_SIDE,
+    TWI_SIDE_WAIT,
     TWI_OPEN,
     TWI_BATCH,
     TWI_PLAIN, /* a batch without a script, of many replies */

@@ -49,7 +49,7 @@ void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
 void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
     const struct twi_ledger *ledger = &sync->ledger;
     if (sync->wait_replicas == 0 || ledger->replicated >= ledger->confirmed) return;
-    if (sync->pending_count != sync->leases.waiting) return;
+    if (sync->pending_count != sync->sides.count + sync->sides.waits) return;
     if (now_ms < sync->wait_at_ms || sync->breaker.state != TWI_BREAKER_CLOSED) return;
     if (sync->wrote_number != 0) {
         if (sync->out.size == 0) sync->out_moved_ms = now_ms;

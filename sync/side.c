@@ -2,6 +2,7 @@
 #include "sync/side.h"
 
 #include "sync/answer.h"
+#include "sync/replicas.h"
 #include "sync/pipeline.h"
 #include "sync/sync.h"
 
@@ -10,8 +11,10 @@ static struct twi_side_pending *pending_at(struct twi_sides *sides, uint32_t i) 
 }
 
 bool twi_side_may(const struct twi_sync *sync, enum twi_sender sender) {
-    static const uint32_t quotas[TWI_SENDERS] = {
-        [TWI_SENDER_REGISTRY] = 1, [TWI_SENDER_CLOSING] = TWI_CLOSERS_MAX, [TWI_SENDER_PRESENCE] = TWI_PARTS_MAX};
+    static const uint32_t quotas[TWI_SENDERS] = {[TWI_SENDER_LEASES] = TWI_LEASES_MAX,
+                                                 [TWI_SENDER_REGISTRY] = 1,
+                                                 [TWI_SENDER_CLOSING] = TWI_CLOSERS_MAX,
+                                                 [TWI_SENDER_PRESENCE] = TWI_PARTS_MAX};
     return sync->phase == TWI_UP && !sync->failure.is_there && !sync->rewind &&
            sync->breaker.state == TWI_BREAKER_CLOSED && sync->merge == TW_MERGE_SCRIPT &&
            sync->sides.of[sender] < quotas[sender];
@@ -24,6 +27,7 @@ static void put(struct twi_sync *sync, const struct twi_side_pending *pending, i
     twi_wire_put_text(&sync->out, pending->is_eval ? "EVAL" : "EVALSHA");
     twi_wire_put_text(&sync->out, pending->is_eval ? pending->script->text : pending->script->sha1);
     twi_bytes_add(&sync->out, pending->words.data, pending->words.size);
+    if (pending->replicated != NULL && sync->wait_replicas != 0) sync->sides.unwaited = true;
     struct twi_pending *awaited = twi_pipeline_await(sync, TWI_SIDE, NULL, 1);
     if (pending->sender == TWI_SENDER_PRESENCE) awaited->alone = false; /* it takes Redis too long to tell the way */
 }
@@ -34,6 +38,7 @@ bool twi_side_send_encoded(struct twi_sync *sync, const struct twi_side *side, s
     struct twi_side_pending pending = {.sender = side->sender,
                                        .script = side->script,
                                        .told = side->told,
+                                       .replicated = side->replicated,
                                        .ctx = side->ctx,
                                        .words = *words,
                                        .word_count = side->word_count};
@@ -85,11 +90,50 @@ void twi_side_reply(struct twi_sync *sync, const struct twi_pending *awaited, co
         return;
     }
     twi_bytes_free(&pending.words);
-    if (!pending.told(sync, pending.ctx, outcome_of(nodes), nodes, count, now_ms))
+    enum twi_side_outcome outcome = outcome_of(nodes);
+    if (!pending.told(sync, pending.ctx, outcome, nodes, count, now_ms)) {
         twi_sync_fail(sync, false, "a reply that is not understood");
+    } else if (pending.replicated != NULL && sync->wait_replicas != 0 && outcome == TWI_SIDE_ANSWERED) {
+        sides->held[sides->held_count++] = pending;
+        sides->of[pending.sender]++;
+    }
 }
 
+/* ---- replicas ---------------------------------------------------------------------------------------------------- */
+
+void twi_side_step(struct twi_sync *sync, int64_t now_ms) {
+    if (!sync->sides.unwaited) return;
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    twi_replicas_put(sync);
+    (void)twi_pipeline_await(sync, TWI_SIDE_WAIT, NULL, 1);
+    sync->sides.unwaited = false;
+    sync->sides.waits++;
+}
+
+static void release(struct twi_sync *sync, enum twi_side_outcome outcome) {
+    struct twi_sides *sides = &sync->sides;
+    for (uint32_t i = 0; i < sides->held_count; i++) {
+        sides->of[sides->held[i].sender]--;
+        sides->held[i].replicated(sync, sides->held[i].ctx, outcome);
+    }
+    sides->held_count = 0;
+}
+
+void twi_side_wait_reply(struct twi_sync *sync, const struct twi_pending *awaited, const struct twi_node *answer,
+                         size_t count, int64_t now_ms) {
+    int64_t replicas = 0;
+    (void)awaited, (void)count, (void)now_ms;
+    sync->sides.waits--;
+    bool enough = twi_node_i64(answer, &replicas) && replicas >= (int64_t)sync->wait_replicas;
+    release(sync, enough ? TWI_SIDE_ANSWERED : TWI_SIDE_REFUSED);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
 void twi_side_dropped(struct twi_sync *sync, int64_t now_ms) {
+    release(sync, TWI_SIDE_UNKNOWN);
+    sync->sides.waits = 0;
+    sync->sides.unwaited = false;
     while (sync->sides.count != 0) {
         struct twi_side_pending pending = take_first(&sync->sides);
         twi_bytes_free(&pending.words);

@@ -27,8 +27,8 @@
 #include "sync/url.h"
 #include "sync/wire.h"
 
-/* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; leases, each with a WAIT at worst; side scripts. */
-#define TWI_PENDING_MAX (16u + 2 * TWI_LEASES_MAX + TWI_SIDES_MAX)
+/* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; side scripts; WAITs for leases, two for each at worst. */
+#define TWI_PENDING_MAX (16u + TWI_SIDES_MAX + 2 * TWI_LEASES_MAX)
 #define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
 #define TWI_FORMERS 4u        /* a store that comes back after four others is told by its marker */
 #define TWI_REFUSALS_SAID 8u  /* different refusals in one outage; more than that come again */

@@ -41,7 +41,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     }
     uint32_t room = pipeline_room(sync, now_ms);
     /* The answers of these are awaited beside those of batches. */
-    room += sync->rewriting + sync->waits + sync->leases.waiting + sync->sides.count;
+    room += sync->rewriting + sync->waits + sync->sides.count + sync->sides.waits;
     uint64_t before = sync->sent_number;
     bool was_idle = sync->pending_count == 0;
     struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
@@ -95,14 +95,11 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static twi_taker *const takers[] = {
-    [TWI_AUTH] = twi_connect_reply,   [TWI_SELECT] = twi_connect_reply,
-    [TWI_PING] = twi_connect_reply,   [TWI_INFO] = twi_connect_reply,
-    [TWI_CONFIG] = twi_connect_reply, [TWI_REWRITE] = twi_connect_reply,
-    [TWI_TIME] = twi_plain_time,      [TWI_WAIT] = twi_replicas_reply,
-    [TWI_LEASE] = twi_lease_reply,    [TWI_LEASE_WAIT] = twi_lease_replicated,
-    [TWI_SIDE] = twi_side_reply,      [TWI_OPEN] = twi_instance_reply,
-    [TWI_BATCH] = twi_outcome_reply,  [TWI_PLAIN] = twi_plain_reply,
-    [TWI_REPAIR] = twi_plain_reply,
+    [TWI_AUTH] = twi_connect_reply,        [TWI_SELECT] = twi_connect_reply, [TWI_PING] = twi_connect_reply,
+    [TWI_INFO] = twi_connect_reply,        [TWI_CONFIG] = twi_connect_reply, [TWI_REWRITE] = twi_connect_reply,
+    [TWI_TIME] = twi_plain_time,           [TWI_WAIT] = twi_replicas_reply,  [TWI_SIDE] = twi_side_reply,
+    [TWI_SIDE_WAIT] = twi_side_wait_reply, [TWI_OPEN] = twi_instance_reply,  [TWI_BATCH] = twi_outcome_reply,
+    [TWI_PLAIN] = twi_plain_reply,         [TWI_REPAIR] = twi_plain_reply,
 };
 
 /* Its last byte went out; or, of many commands, the first of them did. */
@@ -167,7 +164,7 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     bool is_first = sync->phase != TWI_UP && sync->breaker.failures == 0; /* has ten times the time, as its dialling */
     int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)sync->timeout_ms + sync->late_ms;
     enum twi_command command = sync->pending[sync->pending_first].command;
-    if (command == TWI_WAIT || command == TWI_LEASE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
+    if (command == TWI_WAIT || command == TWI_SIDE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
     return reply_ms < out_ms ? reply_ms : out_ms;
 }
 
@@ -206,7 +203,7 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_CONNECTING) /* 10 ms: a look-up has no descriptor; else: the next address's turn */
         return earlier(now_ms + (fd < 0 ? 10 : sync->timeout_ms), sync->phase_deadline_ms);
     int64_t wake_ms = deadline_of(sync);
-    if (sync->phase == TWI_UP && !sync->rewind && sync->leases.count < TWI_LEASES_MAX &&
+    if (sync->phase == TWI_UP && !sync->rewind && sync->sides.of[TWI_SENDER_LEASES] < TWI_LEASES_MAX &&
         breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
     if (sync->phase == TWI_UP && !sync->rewind && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED)
@@ -263,7 +260,7 @@ static const struct {
     {open_again, TWI_OPENING},    {twi_connect_rewrite, TWI_UP}, {twi_replicas_step, TWI_UP},
     {twi_collect, TWI_UP},        {send_batches, TWI_UP},        {twi_lease_step, TWI_UP},
     {twi_parts_step, TWI_UP},     {twi_live_step, TWI_UP},       {twi_closers_step, TWI_UP},
-    {flush_out, TWI_GREETING},
+    {twi_side_step, TWI_UP},      {flush_out, TWI_GREETING},
 };
 
 void twi_sync_turn(struct twi_sync *sync) {
