@@ -39,7 +39,7 @@
 #define TWI_COUNT_SHIFT 2
 #define TWI_KEY_INLINE 32u
 
-/* meta: 0..15 key size | 16.. flags | 24..31 kind (record class, cold or not) | 32..63 index in its chunk */
+/* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
 #define TWI_META_PUBLISHED (UINT64_C(1) << 16) /* it is in the index: walkers see it. Set by whoever finds it first */
 #define TWI_META_EDGE (UINT64_C(1) << 17)      /* |value| >= 2^59 was seen: adds go the careful way */
@@ -50,6 +50,8 @@
 #define TWI_META_USED (UINT64_C(1) << 22)      /* ageing families: used since its generation is the previous one */
 #define TWI_META_HEIR (UINT64_C(1) << 23)      /* ageing families: took over from a frozen cell (ageing.c) */
 #define TWI_META_KIND_SHIFT 24
+#define TWI_META_UNTOLD \
+    (UINT64_C(1) << 31) /* the store that is there has yet to be told what an earlier one has (restore.h) */
 #define TWI_META_INDEX_SHIFT 32
 
 struct twi_cell {
@@ -117,7 +119,7 @@ TWI_INLINE uint32_t twi_cell_index(uint64_t meta) {
     return (uint32_t)(meta >> TWI_META_INDEX_SHIFT);
 }
 TWI_INLINE uint32_t twi_cell_kind(uint64_t meta) {
-    return (uint32_t)(meta >> TWI_META_KIND_SHIFT) & 0xff;
+    return (uint32_t)(meta >> TWI_META_KIND_SHIFT) & 0x7f;
 }
 
 TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) {

@@ -11,6 +11,7 @@
 #include "engine/dirty.h"
 #include "engine/gauge.h"
 #include "engine/overshoot.h"
+#include "engine/restore.h"
 #include "engine/stripe.h"
 #include "engine/window.h"
 
@@ -67,13 +68,17 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
     bool part = generation->family->gauge;
     if (part && twi_gauge_leaves(generation->family)) value = 0;
-    int64_t delta = value - twi_load_relaxed(&cold->handed);
+    int64_t untold = 0;
+    if (twi_unlikely((meta & TWI_META_UNTOLD) != 0)) untold = twi_restore_take(generation, cell, cold);
+    int64_t delta = value - twi_load_relaxed(&cold->handed) + untold;
+    if (untold != 0) twi_store_relaxed(&cold->handed, value);
     bool asked = twi_load_relaxed(&generation->asks_totals);
     if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
     item->expiry_ms = generation->expiry_ms;
+    item->units = untold;
     if (generation->family->from_first) {
         item->expiry_ms = cell == &generation->overflow
                               ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)

@@ -15,6 +15,7 @@
 #include "engine/dirty.h"
 #include "engine/family.h"
 #include "engine/packed.h"
+#include "engine/restore.h"
 
 #define TABLE_BYTES_MIN 2048u /* a window of a handful of counters is as small as it would be packed */
 #define AGAIN_MS 60000        /* memory was short: tried again after so long */
@@ -128,7 +129,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
         if (*wait) return false;
         packed->table = TWI_TABLE_GOING;
         forget_marks(engine, generation);
-        if (generation->has_given_up) generation->unrestorable = true;
+        twi_restore_note_shed(generation);
     }
     if (!twi_history_shed(engine, generation, work)) return false;
     generation->to_pack = false;

@@ -2,6 +2,7 @@
 #include "engine/lost.h"
 
 #include "engine/delayed.h"
+#include "engine/restore.h"
 #include "engine/state.h"
 #include "engine/family.h"
 
@@ -34,6 +35,7 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
+    if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
     if (generation->family->gauge) return true; /* a part ends by itself */
     twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
                     twi_generation_start_ms(generation), delta,

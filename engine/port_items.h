@@ -28,7 +28,9 @@ struct twi_item {
     int64_t delta;     /* 0: only the total is asked for */
     int64_t expiry_ms; /* absolute Unix ms by Redis's clock at which the key dies in Redis; 0: never */
     uint32_t flags;    /* TWI_ITEM_* */
-    int64_t units;     /* TWI_ITEM_PART */
+    /* TWI_ITEM_PART: all that this engine counts. Else: the part of `delta` that an earlier store has, and this one
+     * has yet to be told (restore.h) */
+    int64_t units;
 };
 
 /* a rendered name, prefix included; tw_family_open() refuses templates that could pass it */
@@ -81,5 +83,17 @@ void twi_port_forgotten(tw_engine *engine);
  * nothing may be collected before that. Begun again in between, it begins anew. */
 uint64_t twi_port_restore(tw_engine *engine);
 bool twi_port_restore_some(tw_engine *engine);
+/* Before that: an item of unknown outcome, which the store that was left may have after all. */
+void twi_port_adrift(const struct twi_item *item);
+/* The life of the item's key in Redis is over. The part that the store of before has was there for as long as that
+ * one was seen; nobody misses it now. The part that it perhaps has is given up as uncertain. The item loses both, and
+ * what is left of it is settled by itself. Answers whether anything was given up. */
+bool twi_port_end_item(struct twi_item *item);
+/* A store that was left is back: what is still to be told because of it was told there, and is not told again. What
+ * was under way is settled before: an item of unknown outcome loses the part that the store of before has
+ * (twi_port_keep_item), and is given up. Answers whether a restoration has begun since that store was left;
+ * *uncertain becomes what it may lack: what was newly acknowledged since. */
+void twi_port_keep_item(struct twi_item *item);
+bool twi_port_keep(tw_engine *engine, uint64_t *uncertain);
 
 #endif

@@ -49,7 +49,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
     if ((item->flags & TWI_ITEM_PART) == 0) /* parts are said again, not restored */
-        item->generation->acked_units += (uint64_t)(item->delta < 0 ? -item->delta : item->delta);
+        twi_restore_note_told(item);
     if (answer->has_total && (item->flags & TWI_ITEM_PART) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
         twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
@@ -72,6 +72,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     tw_engine *engine = item->family->engine;
     struct twi_cold *cold = cold_of(item);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
+    if ((item->flags & TWI_ITEM_PART) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
     enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
     if (after_ms != 0) delayed = twi_delayed_put(engine->delayed, item, engine->turn_mono_ms + after_ms);
     if (delayed == TWI_DELAYED_NEW) return;

@@ -15,8 +15,10 @@ sys.dont_write_bytecode = True
 import c_source
 
 KNOWN = [
+    "engine/history engine/lost engine/restore",
 ]
 KNOWN_INCLUDES = [
+    "engine/history engine/lost engine/restore",
     "sync/closers sync/lease sync/live sync/parts sync/pipeline sync/refusal sync/replicas sync/side sync/sync",
 ]
 # A header that two files share: stripe.h has the types, which cell.h must not see and stripe_words.h, which it includes, therefore has not.

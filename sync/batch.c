@@ -180,14 +180,43 @@ static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
     return NULL;
 }
 
-uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index) {
+static bool is_delta(char first) {
+    return first == '-' || (first >= '0' && first <= '9');
+}
+
+/* Both leave no number, which INCRBY refuses: x for each place, or a letter for each digit, and m for the sign. */
+static uint64_t strike(struct twi_batch *batch, uint32_t index, bool aside) {
     size_t size;
     char *text = delta_at(batch, index, &size);
-    if (!text || *text == 'x') return 0;
-    long long delta = strtoll(text, &text, 10);
+    if (!text || !is_delta(*text)) return 0;
+    long long delta = strtoll(text, NULL, 10);
     uint64_t units = delta < 0 ? (uint64_t)-delta : (uint64_t)delta;
     batch->struck += units;
-    while (*--text == '-' || (*text >= '0' && *text <= '9')) *text = 'x'; /* no number: INCRBY refuses it */
+    for (; is_delta(*text); text++) {
+        if (!aside)
+            *text = 'x';
+        else
+            *text = *text == '-' ? 'm' : (char)('a' + (*text - '0'));
+    }
+    return units;
+}
+
+uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index) {
+    return strike(batch, index, false);
+}
+
+uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index) {
+    return strike(batch, index, true);
+}
+
+uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
+    size_t size;
+    uint64_t units = 0;
+    char *text = delta_at(batch, index, &size);
+    for (; text && *text >= 'a'; text++) { /* up to its line's end, if it is struck out */
+        if (*text <= 'j') units = units * 10 + (uint64_t)(*text - 'a');
+        *text = 'x';
+    }
     return units;
 }
 

@@ -27,9 +27,11 @@ struct twi_batch {
     uint64_t plus, minus;         /* what it adds and takes away */
     uint64_t struck;              /* of these, what Redis has refused, in magnitude */
     uint64_t plus_sum, minus_sum; /* running sums of the instance, this batch included */
-    bool is_step;                 /* empty: it stands for numbers whose batches are lost */
-    uint32_t copies_open;         /* sendings whose outcome is not known */
-    int64_t sent_ms;              /* the latest sending */
+    bool strayed;         /* it was sent again while nobody knew what had become of a copy: two stores may have it */
+    bool was_short;       /* a run of it was cut short, and is counted as uncertain */
+    bool is_step;         /* empty: it stands for numbers whose batches are lost */
+    uint32_t copies_open; /* sendings whose outcome is not known */
+    int64_t sent_ms;      /* the latest sending */
     int64_t frozen_ms;
 };
 
@@ -60,6 +62,10 @@ struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
 /* Makes Redis refuse that delta whenever the batch is sent again. Returns its magnitude; 0: there is none, or none left. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
+/* The same, for a delta that goes back to its counter: the batch still knows how much it was. */
+uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);
+/* Strikes out what was set aside. Returns its magnitude; 0: nothing was. */
+uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index);
 size_t twi_batch_bytes(const struct twi_batch *batch); /* memory held */
 void twi_batch_items_drop(struct twi_batch *batch);    /* they were settled */
 void twi_batch_free(struct twi_batch *batch);

@@ -232,6 +232,7 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
     }
     sync->phase = TWI_UP;
     sync->rewind = sync->use_eval = false;
+    if (sync->run[0] == '\0' || strcmp(sync->run, sync->home) != 0) twi_ledger_look_back(&sync->ledger);
     sync->sent_number = sync->ledger.confirmed;
 }
 

@@ -76,7 +76,7 @@ static void give_up_uncertain(struct twi_sync *sync) {
 
 /* What stood in the window is in Redis, but for the part that was still to be replayed. */
 static void leave_instance(struct twi_sync *sync, const char *why) {
-    uint64_t open = twi_ledger_window_drop(&sync->ledger, sync->ledger.confirmed);
+    uint64_t open = twi_ledger_window_drop(&sync->ledger, twi_ledger_known(&sync->ledger));
     twi_port_count(sync->engine, uncertain, (int64_t)open);
     give_up_uncertain(sync);
     sync->has_former = true;
@@ -116,9 +116,18 @@ static void send_all_again(struct twi_sync *sync, const char *what) {
     note_forgotten(sync, twi_ledger_beyond_window(&sync->ledger), what, "the latest batches are sent again");
 }
 
-/* Nothing of this engine is in Redis any more, and no copy that is under way can be applied, for want of its ledger. The
- * counters know what they contributed; the window's batches are a part of that. */
+/* What the store that is left may have all the same, should it come back. */
+static void note_adrift(struct twi_sync *sync) {
+    TWI_MUTATE(TWI_MUTANT_ADRIFT, return );
+    for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
+        for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
+            twi_port_adrift(&batch->items[i]);
+}
+
+/* Nothing of this engine is in this store, and no copy that is under way can be applied there, for want of its
+ * ledger. The counters know what they contributed; the window's batches are a part of that. */
 static void restore_all(struct twi_sync *sync, const char *what) {
+    note_adrift(sync);
     while (sync->ledger.head) {
         struct twi_batch *batch = sync->ledger.head;
         twi_settle_give_back(batch);
@@ -129,12 +138,36 @@ static void restore_all(struct twi_sync *sync, const char *what) {
     note_forgotten(sync, twi_port_restore(sync->engine), what, "what the counters hold is sent again");
 }
 
-/* Ledger and marker may be gone while counters of ours stand: nothing can be said of what was acknowledged. */
+/* What is unsettled: surely not applied, it goes back to its counters; else it is given up, but for what this store
+ * has. */
+static void keep_unsettled(struct twi_sync *sync) {
+    for (struct twi_batch *batch = sync->ledger.head, *next; batch; batch = next) {
+        next = batch->next;
+        if (batch->number <= sync->ledger.acked) continue;
+        for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
+            twi_port_keep_item(&batch->items[i]);
+        if (batch->copies_open)
+            twi_settle_give_up(sync, batch, TW_LOST_UNCERTAIN);
+        else
+            twi_settle_give_back(batch);
+        twi_ledger_remove(&sync->ledger, batch);
+        twi_batch_free(batch);
+    }
+}
+
+/* A store that we knew, or may have known: what it has of ours is not told again, and what was acknowledged elsewhere
+ * since is not there. Where it is the one that was left for another, only what is new since then is missing. */
 static void leave_uncertain(struct twi_sync *sync, const char *why) {
-    uint64_t uncertain = twi_ledger_beyond_window(&sync->ledger);
-    uncertain += twi_ledger_window_drop(&sync->ledger, 0);
+    uint64_t uncertain, since = twi_ledger_beyond_window(&sync->ledger);
+    since += twi_ledger_window_drop(&sync->ledger, 0);
+    keep_unsettled(sync);
+    bool was_left = twi_port_keep(sync->engine, &uncertain);
+    if (!was_left) uncertain += since;
+    TWI_MUTATE(TWI_MUTANT_KEPT_SILENTLY, uncertain = 0);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
+                 "%s; what it has is not sent again, %" PRIu64 " units are uncertain", why, uncertain);
     leave_instance(sync, why);
 }
 
@@ -208,18 +241,10 @@ void twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- the store has our ledger, and is behind ---------------------------------------------------------------------- */
 
-/* The store is at that number: what it lacks is sent again. */
-static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
-    sync->rewind = true;
-    if (head->last >= sync->ledger.confirmed) return; /* only out of turn */
-    struct twi_batch *step = twi_batch_empty(now_ms);
-    if (!step) {
-        twi_sync_fail(sync, false, "no memory");
-        return;
-    }
+void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms) {
     twi_port_forgotten(sync->engine);
-    uint64_t gone = sync->ledger.confirmed - head->last;
-    uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
+    sync->restores = true;
+    twi_ledger_believe(&sync->ledger);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, lost, (int64_t)lost);
     sync->rewrites_owed = TWI_REWRITE_TRIES;
@@ -229,6 +254,21 @@ static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head
                  "Redis has forgotten %" PRIu64 " acknowledged batches; those still held are sent again, %" PRIu64
                  " units are lost",
                  gone, lost);
+}
+
+/* The store is at that number: what it lacks is sent again. */
+static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    sync->rewind = true;
+    if (head->last >= sync->ledger.confirmed) return; /* only out of turn */
+    struct twi_batch *step = twi_batch_empty(now_ms);
+    if (!step) {
+        twi_sync_fail(sync, false, "no memory");
+        return;
+    }
+    uint64_t gone = twi_ledger_known(&sync->ledger) - head->last;
+    uint64_t lost = twi_ledger_roll_back(&sync->ledger, head, step, twi_sync_random(sync));
+    twi_instance_went_back(sync, gone, lost, now_ms);
+    twi_ledger_look_back(&sync->ledger);
 }
 
 void twi_instance_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
@@ -243,6 +283,7 @@ static void begin_instance(struct twi_sync *sync) {
     twi_ledger_adopt(&sync->ledger, &sync->candidate, twi_sync_fill_random, sync);
     twi_poison_renumber(&sync->poison, sync->ledger.last);
     sync->sent_number = 0;
+    sync->restores = false;
     if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
 }
 
@@ -269,6 +310,7 @@ static void take_opening(struct twi_sync *sync, const struct twi_answer_head *he
         break;
     case TWI_ANSWER_KEPT:
         end_opening(sync, now_ms);
+        if (head->last >= sync->ledger.confirmed) twi_ledger_look_back(&sync->ledger);
         sync->sent_number = sync->ledger.confirmed;
         twi_instance_at(sync, head, now_ms);
         break;

@@ -17,6 +17,8 @@ void twi_instance_lose(struct twi_sync *sync, const char *why);
 bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_answer_head *head);
 /* The store has our ledger, at that number: what it lacks is sent again. */
 void twi_instance_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
+/* The store lacks what it had acknowledged: so many batches; of them so many units are in no batch any more. */
+void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms);
 void twi_instance_at_home(struct twi_sync *sync); /* a store answered that has our ledger */
 void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head); /* its marker */
 void twi_instance_entered(struct twi_sync *sync, const struct twi_answer_head *head,

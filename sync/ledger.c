@@ -24,7 +24,7 @@ void twi_ledger_close_ranks(struct twi_ledger *ledger) {
         batch->minus_sum = ledger->minus_sum += batch->minus;
     }
     ledger->acked = settled;
-    ledger->confirmed = ledger->replicated = 0;
+    ledger->confirmed = ledger->replicated = ledger->looked = 0;
     ledger->unconfirmed = ledger->head;
     memset(ledger->missing, 0, sizeof ledger->missing);
     ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
@@ -118,7 +118,7 @@ uint64_t twi_ledger_safe(const struct twi_ledger *ledger) {
 }
 
 void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
-    while (ledger->head && ledger->head->number <= ledger->replicated &&
+    while (ledger->head && ledger->head->number <= ledger->replicated && ledger->head->number <= ledger->confirmed &&
            (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms)) {
         struct twi_batch *batch = ledger->head;
         ledger->window_bytes -= twi_batch_bytes(batch);
@@ -189,11 +189,40 @@ bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
     return true;
 }
 
+uint64_t twi_ledger_known(const struct twi_ledger *ledger) {
+    return ledger->looked > ledger->confirmed ? ledger->looked : ledger->confirmed;
+}
+
+void twi_ledger_look_back(struct twi_ledger *ledger) {
+    uint64_t known = twi_ledger_known(ledger), from = known;
+    bool strayed = false;
+    for (struct twi_batch *batch = ledger->head; batch && batch->number <= known; batch = batch->next) {
+        if (batch->number + TWI_LEDGER_REMEMBERS <= known) continue;
+        if (batch->is_step) { /* a store may be anywhere within it: not across that */
+            from = known;
+            strayed = false;
+            continue;
+        }
+        if (from == known) from = batch->before;
+        strayed = strayed || batch->strayed;
+    }
+    if (!strayed) return;
+    ledger->looked = known;
+    if (from < ledger->confirmed) ledger->confirmed = from;
+    seek_unconfirmed(ledger);
+    reckon_window(ledger);
+}
+
+void twi_ledger_believe(struct twi_ledger *ledger) {
+    ledger->looked = 0;
+    if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
+}
+
 uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
                               uint64_t nonce) {
     ledger->confirmed = head->last;
     seek_unconfirmed(ledger);
-    if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
+    twi_ledger_believe(ledger);
     struct twi_batch *next = twi_ledger_unconfirmed(ledger);
     reckon_window(ledger);
     if ((next ? next->before : ledger->last) == head->last) {
@@ -248,8 +277,8 @@ void twi_ledger_free(struct twi_ledger *ledger) {
 }
 
 bool twi_ledger_is_valid(const struct twi_ledger *ledger) {
-    twi_check(ledger->replicated <= ledger->confirmed && ledger->confirmed <= ledger->acked &&
-              ledger->acked <= ledger->last);
+    twi_check(ledger->replicated <= twi_ledger_known(ledger) && ledger->confirmed <= ledger->acked &&
+              ledger->looked <= ledger->acked && ledger->acked <= ledger->last);
     const struct twi_batch *before = NULL, *unconfirmed = NULL;
     for (const struct twi_batch *batch = ledger->head; batch; before = batch, batch = batch->next) {
         twi_check(batch->before < batch->number && batch->number <= ledger->last);

@@ -3,9 +3,10 @@
  *   |<-- replay window -->|<--- unsettled --->|
  *   head ......... confirmed ......... acked ......... last            batches by number, without gaps
  * `acked`: the last number whose items were settled. `confirmed`: the last number that Redis is known to hold now.
- * They are equal, except while Redis, having gone back, is being replayed to: then confirmed < acked.
- * Always true: replicated <= confirmed <= acked <= last; no batch above `replicated` is ever dropped; numbers in the list follow each
- * other. */
+ * They are equal, except while Redis, having gone back, is being replayed to, or is asked once more: then confirmed <
+ * acked.
+ * Always true: confirmed <= acked <= last, and so is what is known to be there, and replicated <= that; no batch
+ * above `replicated` or `confirmed` is ever dropped; numbers in the list follow each other. */
 #ifndef TWI_LEDGER_H
 #define TWI_LEDGER_H
 
@@ -33,6 +34,7 @@ struct twi_ledger {
     char marker[40];  /* of the store, as last told; before that, the one we would give it */
     bool marker_known;
     uint64_t confirmed, acked, last;
+    uint64_t looked;     /* up to there Redis is known to hold them, though it is asked about some once more */
     uint64_t replicated; /* up to there enough replicas have it; `confirmed`, where nobody asks for replicas */
     bool awaits_replicas;
     uint64_t plus_sum, minus_sum; /* through `last` */
@@ -74,6 +76,13 @@ void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
 /* The store is at `last`, further than we knew, and remembers the eight numbers up to there: it is asked about these again.
  * False: that would leave out some that are not settled. */
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
+/* Two stores may have different answers about a batch that strayed: the store is asked once more about those of the
+ * eight numbers it remembers that are held, if one of them did. */
+void twi_ledger_look_back(struct twi_ledger *ledger);
+/* Up to there Redis is known to hold them: not less than `confirmed`. */
+uint64_t twi_ledger_known(const struct twi_ledger *ledger);
+/* It lacks what it was asked about once more. */
+void twi_ledger_believe(struct twi_ledger *ledger);
 /* Up to there a flush is done: acknowledged, and on enough replicas. */
 uint64_t twi_ledger_safe(const struct twi_ledger *ledger);
 /* Drops what is too old, or too much, of the replay window. */

@@ -33,6 +33,10 @@ enum twi_mutant {
     TWI_MUTANT_KEPT_IGNORED,      /* an opening does not ask for the ledger of before */
     TWI_MUTANT_PAST_CLASHES,      /* a ledger that is further than we knew is taken for another engine's */
     TWI_MUTANT_ANY_SERVER,        /* whichever server greets anew is believed, not only the one that knew us */
+    TWI_MUTANT_TOLD_AGAIN,    /* a store that was left and is back is told again what the other one was not told yet */
+    TWI_MUTANT_KEPT_SILENTLY, /* ... and what the other one was told meanwhile is not uncertain */
+    TWI_MUTANT_ADRIFT,        /* what was under way to a store when it was left is taken for not applied */
+    TWI_MUTANT_LATE_LOST,     /* what the store of before has of a window that is over is lost with what is new */
     TWI_MUTANTS_END
 };
 extern enum twi_mutant twi_mutant;

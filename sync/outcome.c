@@ -41,7 +41,9 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
  * it. */
 static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
                                 const struct twi_item_answer *said, int64_t now_ms) {
-    twi_ledger_note_missing(&sync->ledger, batch->number, twi_batch_strike(batch, index));
+    bool returns = said->kind == TWI_ITEM_FAILED;
+    uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
+    twi_ledger_note_missing(&sync->ledger, batch->number, units);
     twi_settle_item(sync, &batch->items[index], batch->number, said, false, now_ms);
 }
 
@@ -49,6 +51,7 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
                          const struct twi_answer_head *head, int64_t now_ms) {
     size_t at = head->items_at;
     bool uncertain = head->kind == TWI_ANSWER_DUP && !head->done;
+    batch->was_short = uncertain;
     for (uint32_t i = 0; i < batch->item_count; i++) {
         struct twi_item_answer said;
         bool whole = twi_answer_item(nodes, count, &at, &said);
@@ -63,30 +66,51 @@ static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const s
     twi_batch_items_drop(batch);
 }
 
-/* What a replay could not bring back, because Redis refuses the key by now. (What is late has died there anyway.) */
-static uint64_t replay_refused(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes,
-                               size_t count, size_t at) {
-    uint64_t units = 0;
+struct replayed {
+    uint64_t refused; /* not brought back: Redis refuses the key by now. (What is late has died there anyway.) */
+    uint64_t twice;   /* this store has them; another one refused them, so they went back to their counters */
+};
+
+static struct replayed replay_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes,
+                                    size_t count, size_t at) {
+    struct replayed units = {0};
     for (uint32_t i = 0; i < batch->key_count; i++) {
         struct twi_item_answer said;
         bool whole = twi_answer_item(nodes, count, &at, &said);
         twi_check(whole); /* items_are_whole() has walked it */
-        if (said.kind == TWI_ITEM_FAILED) units += twi_batch_strike(batch, i);
+        if (said.kind == TWI_ITEM_FAILED)
+            units.refused += twi_batch_strike(batch, i);
+        else if (said.kind != TWI_ITEM_LATE)
+            units.twice += twi_batch_take_aside(batch, i);
     }
-    twi_ledger_note_missing(&sync->ledger, batch->number, units);
+    twi_ledger_note_missing(&sync->ledger, batch->number, units.refused);
     return units;
 }
 
+/* One store took it, another one refused it before that was known: what went back to its counter is a second time in
+ * the first. */
+static void note_twice(struct twi_sync *sync, uint64_t units) {
+    if (units == 0) return;
+    twi_port_count(sync->engine, uncertain, (int64_t)units);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON,
+                 "a key was refused by one store and taken by another: %" PRIu64 " units are perhaps counted twice",
+                 units);
+}
+
 static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                          const struct twi_answer_head *head) {
+                          const struct twi_answer_head *head, int64_t now_ms) {
     int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
     if (head->kind == TWI_ANSWER_DUP && !head->done) { /* it was cut short */
-        twi_port_count(sync->engine, uncertain, units);
+        if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
+        batch->was_short = true;
         return;
     }
-    int64_t refused = (int64_t)replay_refused(sync, batch, nodes, count, head->items_at);
-    twi_port_count(sync->engine, lost, refused);
-    if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - refused);
+    bool went_back = head->kind == TWI_ANSWER_OK && batch->number <= sync->ledger.looked;
+    if (went_back) twi_instance_went_back(sync, sync->ledger.looked - batch->before, 0, now_ms);
+    struct replayed of = replay_items(sync, batch, nodes, count, head->items_at);
+    if (!batch->was_short) twi_port_count(sync->engine, lost, (int64_t)of.refused);
+    note_twice(sync, of.twice);
+    if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
 }
 
 static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
@@ -101,7 +125,6 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         sync->rewind = true;
         return;
     }
-    bool replay = twi_ledger_is_replaying(&sync->ledger);
     if (head->kind == TWI_ANSWER_OK)
         twi_port_count(sync->engine, batches_ok, 1);
     else
@@ -110,7 +133,7 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
-        settle_replay(sync, batch, nodes, count, head);
+        settle_replay(sync, batch, nodes, count, head, now_ms);
     twi_ledger_confirm(&sync->ledger, batch);
     twi_instance_note(sync, head);
     if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
@@ -119,9 +142,11 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
     }
     twi_ledger_trim(&sync->ledger, now_ms); /* perhaps `batch`, too */
     twi_settle_success(sync, now_ms);
-    if (replay && !twi_ledger_is_replaying(&sync->ledger))
+    if (!twi_ledger_is_replaying(&sync->ledger) && sync->restores) {
+        sync->restores = false;
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
                      "what could be restored in Redis has been restored");
+    }
     if (head->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
                      head->unhealed);

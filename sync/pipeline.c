@@ -35,6 +35,7 @@ void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi
         return;
     }
     sync->use_eval = false;
+    if (batch->items) batch->strayed = batch->copies_open != 0; /* later ones are replays */
     batch->copies_open++;
     batch->sent_ms = now_ms;
     (void)twi_pipeline_await(sync, command, batch, 1);

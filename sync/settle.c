@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/atomic.h"
+#include "sync/mutant.h"
 #include "sync/refusal.h"
 #include "sync/sync.h"
 
@@ -34,7 +35,17 @@ void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item,
 static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint64_t number) {
     bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
-    twi_settle_give_up_item(sync, item, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
+    struct twi_item fresh =
+        *item; /* what a store of before has, and this one was only told again, is not lost with it */
+    bool ends = true;
+    TWI_MUTATE(TWI_MUTANT_LATE_LOST, ends = false);
+    if (ends && twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
+    if (fresh.delta == 0 && item->delta != 0) {
+        struct twi_answer none = {0};
+        twi_port_acknowledge(&fresh, &none);
+        return;
+    }
+    twi_settle_give_up_item(sync, &fresh, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
 }
 
 static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,

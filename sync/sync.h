@@ -127,6 +127,7 @@ struct twi_sync {
     bool has_former;                   /* of a lost identity before this one something may be in Redis */
     char stores[TWI_STORES_KNOWN][40]; /* markers of stores that we have counted in; empty: none yet */
     uint32_t stores_next;
+    bool restores;     /* it went back, and is being told again */
     bool is_open;      /* Redis has made the ledger of this instance */
     int64_t ledger_ms; /* when it was last written */
     int64_t entered_ms,

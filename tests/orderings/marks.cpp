@@ -9,7 +9,7 @@
 //   engine/dirty.c:twi_dirty_list 79b22daf837e
 //   engine/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/dirty.c:twi_dirty_take_marked ae8ab507a6ed
-//   engine/collect.c:make_item de116ed4c415
+//   engine/collect.c:make_item f48ec889aa82
 //   engine/collect.c:collect_chunk 75e792e94467
 //   engine/collect.c:next_chunk 81a3bfc4f9e1
 //   engine/collect.c:collect_pass 2f6dad9275f1

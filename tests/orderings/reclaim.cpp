@@ -12,7 +12,7 @@
 //   engine/reclaim.c:barrier f4a8ee947c7a
 //   engine/reclaim.c:twi_reclaim_reached 81fcd90c1267
 //   engine/history.c:publish 75f0134b9eb3
-//   engine/history.c:shed b48a177293b8
+//   engine/history.c:shed 8786b6e88e07
 //   engine/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count.c:twi_view_in db9c2542ddb8
 //   engine/api.c:begin_each abec52ac4799

@@ -34,6 +34,8 @@ struct twi_cell {
     int64_t period_ms; /* of its windows; 0: it has one life */
     int64_t end_ms;    /* of this one; a key that another node began may die before it */
     int in_flight;     /* items handed out and not settled */
+    bool untold;       /* the store that is there has yet to be told what another one has */
+    int64_t adrift;    /* was under way to a store that was left */
 };
 
 struct tw_engine {
@@ -50,6 +52,9 @@ struct tw_engine {
     bool adds_between; /* an adder may come between any two steps of a collection */
     uint64_t rolled_over, turns, breaker_seen[3];
     size_t restore_left; /* cells still to be restored, from the first on */
+    bool was_back;       /* a store that was left was, once */
+    bool keeps;          /* in place of that: another store is back, which was told of them */
+    int64_t begun, away, twice, lacked;
     size_t malloc_fails;
     uint32_t live; /* as last told; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
@@ -115,7 +120,10 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
         if (!last) cell->marked = false;
         if (!last) fake_add_between(engine, i);
         items[count] = (struct twi_item){.family = &engine->family, .generation = &engine->generation, .cell = cell};
-        items[count].delta = cell->local - cell->handed;
+        if (cell->untold) items[count].units = cell->acked;
+        items[count].delta = cell->local - cell->handed + items[count].units;
+        cell->acked -= items[count].units;
+        cell->untold = false;
         items[count].expiry_ms = cell->expiry_ms;
         items[count].flags = (cell->asked ? 0u : TWI_ITEM_FIRST) | (cell->from_first ? TWI_ITEM_FROM_FIRST : 0u);
         cell->handed = cell->local;
@@ -167,6 +175,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *
     struct twi_cell *cell = item->cell;
     cell->in_flight--;
     cell->acked += item->delta;
+    item->family->engine->away += (item->delta - item->units) * cell->sign;
     if (answer->has_total) {
         cell->base = answer->total - cell->acked;
         cell->asked = cell->has_base = true;
@@ -179,6 +188,13 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     struct twi_cell *cell = item->cell;
     cell->in_flight--;
     cell->handed -= item->delta;
+    if (item->units && (after_ms == 0 || cell->in_flight == 0)) {
+        cell->handed += item->units;
+        cell->acked += item->units;
+        cell->untold = true;
+    } else {
+        item->family->engine->twice += item->units * cell->sign;
+    }
     cell->marked = true;
     cell->not_before_ms = after_ms ? item->family->engine->world->now_ms + after_ms : 0;
     assert_true(--item->family->engine->outstanding >= 0);
@@ -206,21 +222,77 @@ void twi_port_forgotten(tw_engine *engine) {
     (void)engine;
 }
 
+/* What was under way to a store that is left, and may be there. */
+void twi_port_adrift(const struct twi_item *item) {
+    item->cell->adrift += item->delta - item->units;
+}
+
+void twi_port_keep_item(struct twi_item *item) {
+    item->cell->acked += item->units;
+    item->delta -= item->units;
+    item->units = 0;
+}
+
+bool twi_port_end_item(struct twi_item *item) {
+    struct twi_cell *cell = item->cell;
+    twi_port_keep_item(item);
+    int64_t adrift = cell->adrift * cell->sign, most = item->delta * cell->sign;
+    if (adrift > most) adrift = most;
+    if (adrift <= 0) return false;
+    cell->adrift -= adrift * cell->sign;
+    cell->unsure += adrift * cell->sign;
+    item->delta -= adrift * cell->sign;
+    return true;
+}
+
+/* Perhaps it has arrived there: it is not sent again. */
+static void fake_keep_adrift(struct twi_cell *cell) {
+    int64_t most = (cell->local - cell->handed) * cell->sign, adrift = cell->adrift * cell->sign;
+    if (adrift > most) adrift = most;
+    cell->handed += adrift * cell->sign;
+    cell->unsure += adrift * cell->sign;
+    cell->adrift = 0;
+}
+
+static int64_t fake_untold(const tw_engine *engine) {
+    int64_t untold = 0;
+    for (size_t i = 0; i < FAKE_CELLS; i++) {
+        const struct twi_cell *cell = &engine->cells[i];
+        if (cell->untold || (!engine->keeps && i < engine->restore_left)) untold += cell->acked * cell->sign;
+    }
+    return untold;
+}
+
+bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
+    bool was_left = engine->begun != 0;
+    TWI_MUTATE(TWI_MUTANT_TOLD_AGAIN, *uncertain = 0; return true);
+    for (size_t i = 0; i < FAKE_CELLS; i++) fake_keep_adrift(&engine->cells[i]);
+    *uncertain = (uint64_t)(engine->lacked + (engine->away + engine->twice) * was_left);
+    engine->lacked = fake_untold(engine);
+    engine->begun = engine->away = engine->twice = 0;
+    engine->restore_left = was_left ? FAKE_CELLS : 0;
+    engine->keeps = was_left;
+    engine->was_back = true;
+    return was_left;
+}
+
 /* What was given up stays given up; nothing is dropped here, so nothing is lost. */
 uint64_t twi_port_restore(tw_engine *engine) {
     assert_i64_equal(engine->outstanding, 0);
+    if (engine->begun++ == 0 && !engine->was_back) engine->away = 0;
+    if (engine->lacked < fake_untold(engine)) engine->lacked = fake_untold(engine);
     engine->restore_left = FAKE_CELLS;
+    engine->keeps = false;
     return 0;
 }
 
 bool twi_port_restore_some(tw_engine *engine) {
     for (uint64_t n = test_prng_below(&engine->prng, FAKE_CELLS); n > 0 && engine->restore_left > 0; n--) {
         struct twi_cell *cell = &engine->cells[--engine->restore_left];
-        if (cell->acked == 0) continue;
+        if (engine->keeps) cell->untold = false;
+        if (engine->keeps || cell->acked == 0) continue;
         twi_port_count(engine, restored, cell->acked * cell->sign);
-        cell->handed -= cell->acked;
-        cell->acked = 0;
-        cell->marked = true;
+        cell->untold = cell->marked = true;
     }
     return engine->restore_left > 0;
 }

@@ -1,9 +1,10 @@
 /* hardships.h -- what one seed makes a world go through: which of the faults, how often, and how much is forgotten.
  *
- * Six kinds of hardship, because what may be demanded at the end depends on what Redis forgets: nothing (half of the seeds),
- * its last seconds, more than the replay window holds, everything, the ledgers alone, or all of these mixed (where nothing
- * may be doubled, and no more can be asked: what was given up and then forgotten is in nobody's books).
- * For the programs of this folder that play whole seeds; included once, after play.h. */
+ * Seven kinds of hardship, because what may be demanded at the end depends on what Redis forgets: nothing (half of
+ * the seeds, and in some of these another store is seen for so long that it is believed), its last seconds, more than
+ * the replay window holds, everything, the ledgers alone, or all of these mixed (where nothing may be doubled, and no
+ * more can be asked: what was given up and then forgotten is in nobody's books). For the programs of this folder that
+ * play whole seeds; included once, after play.h. */
 #ifndef TEST_HARDSHIPS_H
 #define TEST_HARDSHIPS_H
 
@@ -80,6 +81,27 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
     }
 }
 
+/* Another store, empty or seen before, stays until it is believed, and goes while it is being told everything, or
+ * later: nothing is doubled in the one of before, and what is missing there is uncertain. */
+static bool stays_elsewhere(enum hardship hardship, uint64_t seed, struct world_faults *faults) {
+    struct test_prng prng;
+    test_prng_seed(&prng, seed ^ 0xe15e);
+    if (hardship != KEEPS || !test_prng_chance(&prng, 1, 4)) return false;
+    faults->flicker = 40;
+    faults->twin = faults->cut_short = 0;
+    return true;
+}
+
+static void believe_others(void) {
+    atomic_store(&twi_doubt_ms, 500);
+    sim.world.other_kinds = OTHER_EMPTY + 1;
+    sim.world.other_stays_ms = 1500;
+    sim.world.flicker_max_ms = 600;
+    sim.forgets = true; /* in a way: the one that is back never had what the other one was told */
+    sim.certain = false;
+    sim.believes = true;
+}
+
 /* The world of that seed, nothing played yet. */
 static void hardship_make(const char *name, uint64_t seed, bool silent) {
     struct test_prng prng;
@@ -87,6 +109,7 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     enum hardship hardship = hardship_of(&prng);
     struct world_faults faults = common_faults(&prng);
     add_hardship(&faults, hardship, &prng);
+    bool stays = stays_elsewhere(hardship, seed, &faults);
     const char *policy = hardship == EVICTS || hardship == MIXED ? "volatile-lru" : "noeviction";
     if (hardship == EVICTS && test_prng_chance(&prng, 1, 2)) { /* ledgers and marker alike */
         policy = "allkeys-lru";
@@ -104,6 +127,7 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     if (goes_back && !faults.poison) sim.world.other_kinds = OTHERS;
     sim.world.goes_back_to_known = hardship == GOES_FAR_BACK || (goes_back && faults.poison);
     sim.replay_ms = hardship == GOES_FAR_BACK ? 300 : 0;
+    if (stays) believe_others();
     if (test_prng_chance(&prng, 1, 8)) sim.world.leap_max_ms = 1800000; /* half an hour: windows end unsent */
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);
 }

@@ -37,6 +37,10 @@ static const char *const names[TWI_MUTANTS_END] = {
     [TWI_MUTANT_KEPT_IGNORED] = "ledger of before not asked for",
     [TWI_MUTANT_PAST_CLASHES] = "PAST taken as CLASH",
     [TWI_MUTANT_ANY_SERVER] = "any server that greets anew is believed",
+    [TWI_MUTANT_TOLD_AGAIN] = "store of before told again",
+    [TWI_MUTANT_KEPT_SILENTLY] = "store of before lacks in silence",
+    [TWI_MUTANT_ADRIFT] = "adrift taken as not applied",
+    [TWI_MUTANT_LATE_LOST] = "all of a late delta lost",
 };
 
 /* ---- the mistakes that need more than a line ------------------------------------------------------------------------- */

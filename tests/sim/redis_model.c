@@ -263,7 +263,7 @@ static struct model_key *item_add(struct run *run, const struct model_word *word
     int64_t sum = 0;
     if (key && (key->type == MODEL_LIST || key->type == MODEL_LEDGER))
         error = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    else if ((key && key->type == MODEL_TEXT) || word->data[0] == 'x') /* a delta that was struck out */
+    else if ((key && key->type == MODEL_TEXT) || word->data[0] >= 'a') /* a delta that was struck out */
         error = "ERR value is not an integer or out of range";
     else if (__builtin_add_overflow(key ? key->value : 0, delta, &sum))
         error = "ERR increment or decrement would overflow";

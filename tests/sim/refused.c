@@ -100,9 +100,159 @@ static void refused_keys_that_are_counted_on_are_tried_ever_more_rarely(void **s
     world_free(&world);
 }
 
+/* ---- a copy of the store answers otherwise ----------------------------------------------------------------------- */
+
+#define KEY "r:0"
+
+static struct model_store copy; /* of the store, before the count in question */
+
+static void overwrite(struct redis_model *redis, enum model_type type) {
+    struct model_key *key = redis_model_find(redis, KEY);
+    assert_non_null(key);
+    key->type = type;
+}
+
+static void add(struct rig *rig, int64_t delta) {
+    assert_status(tw_add(rig->family, tw_str(KEY + 2), delta, NULL), TW_OK);
+    rig->added += delta;
+}
+
+static void pass(struct rig *rig, int64_t ms) {
+    for (int64_t until_ms = world.now_ms + ms; world.now_ms < until_ms;) step(rig);
+}
+
+static void cut_all(void) {
+    for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
+        struct world_connection *connection = &world.connections[i];
+        if (!connection->used) continue;
+        connection->to_redis.cut = connection->to_client.cut = true;
+        connection->to_client.piece_count = 0; /* not even what has arrived and was not read */
+        connection->broken_at_ms = world.now_ms;
+    }
+}
+
+/* The copy is promoted and the store is gone, for so long. */
+static void promote_copy(int64_t ms) {
+    redis_model_init(&world.other);
+    world.other.store = copy;
+    world.other.run = 1000001;
+    world.other.policy = world.redis.policy;
+    world.other.beside = world.redis.beside;
+    world.other_until_ms[0] = world.now_ms + ms;
+    cut_all();
+}
+
+/* 5 units are in the store and in the copy; 7 more are on their way to the store, which takes or refuses them, and
+ * its answer is lost. */
+static void lose_an_answer(struct rig *rig, bool refuses) {
+    rig_open(rig);
+    add(rig, 5);
+    pass(rig, 3000);
+    assert_i64_equal(in_redis(0), 5);
+    copy = world.redis.store;
+    overwrite(&world.redis, refuses ? MODEL_TEXT : MODEL_INTEGER);
+    uint64_t before = world.redis.edges[MODEL_ITEM_FAILED];
+    add(rig, 7);
+    while (world.redis.edges[MODEL_ITEM_FAILED] == before && in_redis(0) != 12) {
+        assert_status(tw_turn(rig->engine), TW_OK);
+        world_step(&world);
+    }
+    assert_int_equal(world.redis.edges[MODEL_ITEM_FAILED] - before, refuses);
+    promote_copy(3000);
+}
+
+/* Goal: what the store refused, and a promoted copy of it took, is counted as lost when the store is back. Method: see
+ * lose_an_answer(). Without the look back the 7 units are missing in silence. */
+static void what_a_copy_took_and_the_store_refuses_is_lost_to_the_unit(void **state) {
+    (void)state;
+    struct rig rig;
+    lose_an_answer(&rig, true);
+    pass(&rig, 2500);
+    struct model_key *key = redis_model_find(&world.other, KEY);
+    assert_true(key && key->value == 12);
+    pass(&rig, 10000);
+    overwrite(&world.redis, MODEL_INTEGER);
+    add(&rig, 1);
+    pass(&rig, 70000);
+    assert_i64_equal(in_redis(0), 6);
+    assert_i64_equal(test_stat_of(rig.engine, lost), 7);
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 0);
+    (void)tw_close(rig.engine, 0);
+    world_free(&world);
+}
+
+/* Goal: what the store took, and a promoted copy of it refused, is sent again, and said to be uncertain when the
+ * store is back. Where the store does not come back nothing is. */
+static void what_a_copy_refused_and_the_store_took_is_uncertain_to_the_unit(void **state) {
+    (void)state;
+    struct rig rig;
+    lose_an_answer(&rig, false);
+    struct model_key *key = redis_model_find(&world.other, KEY);
+    assert_non_null(key);
+    key->type = MODEL_TEXT;
+    pass(&rig, 2500);
+    assert_true(world.other.edges[MODEL_ITEM_FAILED] > 0);
+    assert_i64_equal(test_stat_of(rig.engine, uncertain), 0);
+    pass(&rig, 70000);
+    int64_t uncertain = test_stat_of(rig.engine, uncertain);
+    assert_i64_equal(uncertain, 7);
+    assert_i64_equal(in_redis(0), rig.added + uncertain);
+    assert_i64_equal(test_stat_of(rig.engine, lost), 0);
+    (void)tw_close(rig.engine, 0);
+    world_free(&world);
+}
+
+/* Goal: a copy that stays makes nothing lost or uncertain, whoever refused the key. */
+static void a_copy_that_stays_is_told_all_of_it(void **state) {
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        struct rig rig;
+        lose_an_answer(&rig, refuses != 0);
+        world.other_until_ms[0] = INT64_MAX;
+        overwrite(&world.other, MODEL_TEXT);
+        pass(&rig, 3000);
+        overwrite(&world.other, MODEL_INTEGER);
+        pass(&rig, 70000);
+        struct model_key *key = redis_model_find(&world.other, KEY);
+        assert_true(key && key->value == 12);
+        assert_i64_equal(test_stat_of(rig.engine, lost) + test_stat_of(rig.engine, uncertain), 0);
+        (void)tw_close(rig.engine, 0);
+        world_free(&world);
+    }
+}
+
+/* Goal: a store that went back is told so, with all that follows from it, also by whoever asks it once more about
+ * what it had. */
+static void a_copy_that_goes_back_is_found_out_while_it_is_asked_once_more(void **state) {
+    (void)state;
+    struct rig rig;
+    lose_an_answer(&rig, true);
+    pass(&rig, 1000);
+    struct model_key *key = redis_model_find(&world.other, KEY);
+    assert_true(key && key->value == 12);
+    copy = world.other.store;
+    int64_t before = test_stat_of(rig.engine, rollbacks);
+    add(&rig, 1);
+    pass(&rig, 300);
+    assert_i64_equal(key->value, 13);
+    promote_copy(INT32_MAX);
+    world.other.run++;
+    pass(&rig, 5000);
+    key = redis_model_find(&world.other, KEY);
+    assert_true(key && key->value == 13);
+    assert_i64_equal(test_stat_of(rig.engine, rollbacks), before + 1);
+    assert_i64_equal(test_stat_of(rig.engine, lost) + test_stat_of(rig.engine, uncertain), 0);
+    (void)tw_close(rig.engine, 0);
+    world_free(&world);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_keys_that_are_counted_on_are_tried_ever_more_rarely),
+        cmocka_unit_test(what_a_copy_took_and_the_store_refuses_is_lost_to_the_unit),
+        cmocka_unit_test(what_a_copy_refused_and_the_store_took_is_uncertain_to_the_unit),
+        cmocka_unit_test(a_copy_that_stays_is_told_all_of_it),
+        cmocka_unit_test(a_copy_that_goes_back_is_found_out_while_it_is_asked_once_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -366,8 +366,7 @@ static void go_back_perhaps(struct world *world) {
 
 /* ---- another store, seen for a while ---- */
 
-/* The node's connections end. What is under way in them may yet be executed, there. */
-static void turn_to(struct world *world, int node, int64_t until_ms) {
+void world_turn_to(struct world *world, int node, int64_t until_ms) {
     world->other_until_ms[node] = until_ms;
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++) {
         struct world_connection *connection = &world->connections[i];
@@ -399,10 +398,21 @@ static void prepare_other(struct world *world, enum world_other kind) {
     world->other_known = is_master;
 }
 
+/* It is believed, and being told everything. */
+static void leave_in_the_middle(struct world *world) {
+    uint64_t opened = world->other.edges[MODEL_OPENED];
+    if (opened == world->other_opened || world->other_stays_ms == 0) return;
+    world->other_opened = opened;
+    for (int n = 0; n < WORLD_NODES; n++)
+        if (world_sees_other(world, n) && test_prng_chance(&world->prng, 1, 2))
+            world->other_until_ms[n] = world->now_ms + between(world, 1, 60);
+}
+
 /* One node sees it, or all do. */
 static void flicker_perhaps(struct world *world) {
+    leave_in_the_middle(world);
     for (int n = 0; n < WORLD_NODES; n++)
-        if (world->other_until_ms[n] && !world_sees_other(world, n)) turn_to(world, n, 0);
+        if (world->other_until_ms[n] && !world_sees_other(world, n)) world_turn_to(world, n, 0);
     if (!chance(world, world->faults.flicker) || world->before_count == 0 || world->other_kinds == 0) return;
     for (int n = 0; n < WORLD_NODES; n++)
         if (world_sees_other(world, n)) return;
@@ -415,7 +425,8 @@ static void flicker_perhaps(struct world *world) {
         if (who != n && who != WORLD_NODES) continue;
         world_note(world, WORLD_SAW_OTHER + kind, n);
         int64_t max_ms = world->flicker_max_ms * (kind == OTHER_FULL ? 4 : 1); /* nothing can be opened there */
-        turn_to(world, n, world->now_ms + between(world, 5, max_ms));
+        int64_t min_ms = world->other_stays_ms ? max_ms : 5;
+        world_turn_to(world, n, world->now_ms + between(world, min_ms, max_ms + world->other_stays_ms));
     }
 }
 
@@ -543,7 +554,7 @@ void world_calm(struct world *world) {
     memset(&world->faults, 0, sizeof world->faults);
     world->refuses_until_ms = world->poison_until_ms = world->down_until_ms = 0;
     for (int n = 0; n < WORLD_NODES; n++)
-        if (world->other_until_ms[n]) turn_to(world, n, 0);
+        if (world->other_until_ms[n]) world_turn_to(world, n, 0);
 }
 
 void world_free(struct world *world) {

@@ -139,6 +139,10 @@ struct world {
     int64_t flicker_max_ms;
     int other_kinds;  /* the first so many */
     bool other_known; /* it is one that was seen before */
+    /* It is seen for longer than it is doubted, by this; and as soon as it has been opened may be gone at any moment.
+     * 0: it is not */
+    int64_t other_stays_ms;
+    uint64_t other_opened; /* so often, as of the last look */
     bool (*may_flicker)(void);
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
@@ -156,6 +160,9 @@ void world_free(struct world *world);
 void world_kill(struct world *world, int node, int life);
 void world_note(struct world *world, enum world_fault fault, int node); /* -1: it strikes all of them */
 bool world_sees_other(const struct world *world, int node);
+/* The node sees the other store until then, or (0) the one of before. Its connections end. What is under way in them
+ * may yet be executed, there. */
+void world_turn_to(struct world *world, int node, int64_t until_ms);
 extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);
 int64_t world_clock_ns(void *ctx, int kind); /* an engine's clock_now_ns; ctx: the world */

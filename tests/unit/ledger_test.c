@@ -61,6 +61,35 @@ static void the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed(v
     twi_ledger_free(&ledger);
 }
 
+/* Goal: a store is asked once more about what it remembers, if a batch of that strayed; never across a step, within
+ * which a store may be anywhere; and what is asked once more is not held for forgotten. */
+static void only_a_batch_that_strayed_is_looked_back_for(void **state) {
+    (void)state;
+    struct twi_ledger ledger = ledger_make();
+    twi_ledger_look_back(&ledger);
+    assert_int_equal(ledger.confirmed, 4);
+    twi_ledger_find(&ledger, 3)->strayed = true;
+    for (int i = 0; i < 2; i++) {
+        twi_ledger_look_back(&ledger);
+        assert_int_equal(ledger.confirmed, 0);
+        assert_int_equal(twi_ledger_known(&ledger), 4);
+        assert_true(twi_ledger_is_valid(&ledger));
+    }
+    for (uint64_t i = 1; i <= 4; i++) twi_ledger_confirm(&ledger, twi_ledger_unconfirmed(&ledger));
+    twi_ledger_find(&ledger, 2)->is_step = true;
+    twi_ledger_look_back(&ledger);
+    assert_int_equal(ledger.confirmed, 2);
+    for (uint64_t i = 3; i <= 4; i++) twi_ledger_confirm(&ledger, twi_ledger_unconfirmed(&ledger));
+    for (uint64_t i = 7; i <= 12; i++) append(&ledger, i, 0, 0);
+    for (uint64_t i = 5; i <= 12; i++) twi_ledger_confirm(&ledger, twi_ledger_unconfirmed(&ledger));
+    twi_ledger_look_back(&ledger); /* 3 is remembered no more */
+    assert_int_equal(ledger.confirmed, 12);
+    twi_ledger_find(&ledger, 5)->strayed = true;
+    twi_ledger_look_back(&ledger);
+    assert_int_equal(ledger.confirmed, 4);
+    twi_ledger_free(&ledger);
+}
+
 /* Goal: all of what was forgotten is still held: it is replayed in order, and nothing is lost. */
 static void going_back_within_the_window_loses_nothing(void **state) {
     (void)state;
@@ -232,6 +261,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_and_sums_follow_each_other),
         cmocka_unit_test(the_window_drops_what_is_old_or_too_much_and_never_the_unconfirmed),
+        cmocka_unit_test(only_a_batch_that_strayed_is_looked_back_for),
         cmocka_unit_test(going_back_within_the_window_loses_nothing),
         cmocka_unit_test(going_back_beyond_the_window_counts_the_loss),
         cmocka_unit_test(going_back_twice_counts_a_loss_once),
