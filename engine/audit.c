@@ -3,11 +3,11 @@
  * Always true: nothing is changed, neither here nor in Redis; the turn is held for as long as a few words are copied. */
 #include "engine/audit.h"
 
-#include "engine/family.h"
-#include "engine/guard.h"
-#include "engine/options.h"
-#include "engine/sized.h"
-#include "engine/turn.h"
+#include "engine/core/family.h"
+#include "engine/core/call_guard.h"
+#include "engine/core/options.h"
+#include "engine/base/sized.h"
+#include "engine/turn/turn.h"
 
 #include <signal.h>
 #include <stdio.h>

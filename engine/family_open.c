@@ -2,20 +2,20 @@
  * takes it.
  * Always true: a family in the list has checked options and a template that no other open family can be confused
  * with. */
-#include "engine/agenda.h"
-#include "engine/family.h"
+#include "engine/core/agenda.h"
+#include "engine/core/family.h"
 
-#include "engine/ageing.h"
-#include "engine/api.h"
-#include "engine/hash_aes.h"
-#include "engine/hold_book.h"
-#include "engine/limit.h"
+#include "engine/turn/idle_eviction.h"
+#include "engine/count/api.h"
+#include "engine/base/hash_aes.h"
+#include "engine/reserve/hold_book.h"
+#include "engine/limit/acquire.h"
 #include "engine/limit_kinds.h"
-#include "engine/options.h"
-#include "engine/reserve.h"
-#include "engine/roster.h"
-#include "engine/watch.h"
-#include "engine/window.h"
+#include "engine/core/options.h"
+#include "engine/reserve/reserve_local.h"
+#include "engine/core/roster.h"
+#include "engine/limit/shadow.h"
+#include "engine/core/window_map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,7 +129,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
     if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
     family->engine = engine;
-    /* Times do not add up: Redis has a word of its own for each key (strict_paced.c), and what is here stays here. */
+    /* Times do not add up: Redis has a word of its own for each key (strict_gcra.c), and what is here stays here. */
     family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_WINDOW_FROM_FIRST;

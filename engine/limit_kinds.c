@@ -1,11 +1,11 @@
-/* limit_kinds.c -- which kind of limit a family has (limit.h): chosen once, when it is opened. */
+/* limit_kinds.c -- which kind of limit a family has (acquire.h): chosen once, when it is opened. */
 #include "engine/limit_kinds.h"
 
-#include "engine/family.h"
-#include "engine/gcra.h"
-#include "engine/lease.h"
-#include "engine/limit.h"
-#include "engine/strict.h"
+#include "engine/core/family.h"
+#include "engine/limit/gcra.h"
+#include "engine/limit/lease.h"
+#include "engine/limit/acquire.h"
+#include "engine/ask/strict.h"
 
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->is_hard && family->synced) return &twi_limit_leased;

@@ -2,10 +2,10 @@
  * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is
  * here.
  * Always true: it changes nothing; who waits here is in no section and in no hook. */
-#include "engine/state.h"
-#include "engine/fetch.h"
-#include "engine/guard.h"
-#include "engine/share.h"
+#include "engine/core/state.h"
+#include "engine/flush.h"
+#include "engine/core/call_guard.h"
+#include "engine/limit/share.h"
 
 /* What is missing; NULL: nothing. */
 static const char *missing(tw_engine *engine) {

@@ -11,8 +11,8 @@
  *   of a family       tallywheel_family_limit_near      tallywheel_family_limit_near_total{family="login"} 7 */
 #include "engine/stats.h"
 
-#include "engine/labels.h"
-#include "engine/overshoot.h"
+#include "engine/core/metric_labels.h"
+#include "engine/limit/overshoot.h"
 
 #include <assert.h>
 #include <inttypes.h>

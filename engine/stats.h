@@ -2,12 +2,12 @@
 #ifndef TWI_STATS_H
 #define TWI_STATS_H
 
-#include "engine/figures.h"
+#include "engine/limit/limit_stats.h"
 
 /* How a page is written. */
 struct twi_page {
     bool is_open, has_end; /* OpenMetrics; ending in "# EOF" */
-    const char *labels;    /* checked (labels.h); NULL or "": none */
+    const char *labels;    /* checked (metric_labels.h); NULL or "": none */
     bool (*write)(void *ctx, const char *text, size_t size);
     void *ctx;
 };

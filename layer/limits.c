@@ -22,9 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/atomic.h"
-#include "engine/check.h"
-#include "engine/why.h"
+#include "engine/base/atomic.h"
+#include "engine/base/check.h"
+#include "engine/base/why.h"
 #include "layer/limits.h"
 
 #define SLOTS 62u

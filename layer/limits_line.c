@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "engine/check.h"
+#include "engine/base/check.h"
 #include "layer/limits.h"
 
 #define WORDS_MAX 12

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/check.h"
-#include "engine/why.h"
+#include "engine/base/check.h"
+#include "engine/base/why.h"
 #include "layer/limits.h"
 
 void twi_limits_complain(const struct twi_limits_error *error, uint32_t line, const char *format, ...) {

@@ -121,7 +121,7 @@ step_symbols() {
     cat "$out/symbols.missing"
     echo "foreign: $foreign"
     echo "without prefix: $internal"
-    python3 scripts/circles.py "$out/gcc" || return
+    python3 scripts/rooms.py "$out/gcc" || return
     [ -n "$promised" ] && [ -z "$foreign" ] && [ -z "$internal" ] && [ ! -s "$out/symbols.missing" ]
 }
 
@@ -292,7 +292,7 @@ step format 'clang-format leaves every file as it is'
 step scripts 'shell scripts are POSIX and clean (shellcheck)'
 step layers 'layers, one door per dependency, head comments'
 step gcc 'gcc, warnings are errors, checks=3: unit, model, and user code as C99, C11, C++11, C++20'
-step symbols 'the libraries define what the header declares and nothing else; no new circle of files'
+step symbols 'the libraries define what the header declares and nothing else; calls keep to the rooms'
 step install 'what is installed suffices to compile, link and run'
 step clang 'clang, warnings are errors: unit, model, user code'
 step tidy 'clang-tidy'

@@ -2,7 +2,7 @@
 """model_digests.py [--renew [MODEL...]] -- are the models of tests/orderings still models of the code?
 
 A model repeats functions of the engine word by word, and names each in a line of its head:
-    //   engine/dirty.c:twi_dirty_mark 0123456789ab
+    //   engine/count/dirty.c:twi_dirty_mark 0123456789ab
 The last word is a digest of the function's text, comments and blanks apart. Where it is another one now, the function has changed
 since somebody last read the two side by side. --renew writes the digests of now: it is for who has compared them.
 Always true: exit status 0 only if every model names what it copies, all of that exists, and no digest is stale."""

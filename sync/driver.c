@@ -1,4 +1,4 @@
-/* driver.c -- the table through which the engine drives sync (engine/port.h), and the life of struct twi_sync.
+/* driver.c -- the table through which the engine drives sync (engine/port/port.h), and the life of struct twi_sync.
  * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles
  * every item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
 #include <stdarg.h>
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/atomic.h"
-#include "sync/ask.h"
+#include "engine/base/atomic.h"
+#include "sync/ask/pool.h"
 #include "sync/audit.h"
-#include "sync/connect.h"
-#include "sync/settle.h"
-#include "sync/sync.h"
-#include "sync/turn.h"
+#include "sync/turn/connect.h"
+#include "sync/turn/settle.h"
+#include "sync/message/state.h"
+#include "sync/turn/turn.h"
 
 #define INTERVAL_DEFAULT_MS 100
 #define INTERVAL_MAX_MS 60000

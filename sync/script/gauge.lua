@@ -1,4 +1,4 @@
--- gauge.lua -- what one engine counts as present, for some keys, and the sums over all engines.   sync/parts.c asks it.
+-- gauge.lua -- what one engine counts as present, for some keys, and the sums over all engines.   sync/message/presence.c asks it.
 --
 -- KEYS     for each gauge two: the sum (a string, the family's own name), and its parts (a hash): instance -> "units end number"
 -- ARGV     1 instance, 2 life of a part in ms, 3 number of this statement; then for each gauge what this instance counts

@@ -1,7 +1,7 @@
--- hold.lua -- at most so many at once: who is in flight under one key.   engine/hold_store.c and sync/parts.c ask it.
+-- hold.lua -- at most so many at once: who is in flight under one key.   engine/reserve/hold_redis.c and sync/message/presence.c ask it.
 --
 -- KEYS     those in flight (sorted sets): "instance:number" -> ms of TIME at which it is taken for dead. One; of state any number
--- ARGV     1 to 3 as sync/ask.h has them; 4 what: hold, release, state; 5 life in ms; 6 limit (of hold); 7.. a member for each
+-- ARGV     1 to 3 as sync/ask/pool.h has them; 4 what: hold, release, state; 5 life in ms; 6 limit (of hold); 7.. a member for each
 --          of KEYS
 -- Answers  {ARGV[2], status, how many are in flight under the last of KEYS}
 --          hold      OK      in flight, or had been by this name: asking again changes nothing;  DENIED

@@ -28,7 +28,7 @@
 -- not grow with the engines, but for the first call of an epoch.
 local FRESH_MS = 1200                    -- first use: engines that live have come
 local WIPED_MS = 2500                    -- the same server, and empty: they are connected, and come by themselves
-local RESTARTED_MS = 11000               -- another server, and empty: they are back after 10 s at most (sync/breaker.h)
+local RESTARTED_MS = 11000               -- another server, and empty: they are back after 10 s at most (sync/wire/breaker.h)
 local SETTLE_MS = 1000                   -- another server that knows them: for those it has lost with its last second
 local LATE_MS = 2000                     -- for one that comes when the others have begun again
 local FORGET_MS = 60000                  -- an engine that was not heard of for so long is not waited for in a later epoch

@@ -1,4 +1,4 @@
--- lock.lua -- one holder at a time, for a while (tw_lock(), tw_lock_extend(), tw_lock_release()). See sync/ask.h.
+-- lock.lua -- one holder at a time, for a while (tw_lock(), tw_lock_extend(), tw_lock_release()). See sync/ask/pool.h.
 --
 -- KEYS[1]  calls (a hash), as in strict.lua
 -- KEYS[2]  the lock (a string): "token fence"; it dies when the hold is over

@@ -1,5 +1,5 @@
 -- once.lua -- says to exactly one caller that it is the first (tw_once() of a strict family), or forgets that one did.
--- See sync/ask.h.
+-- See sync/ask/pool.h.
 --
 -- KEYS[1]  the calls of this counter (a hash), as in strict.lua
 -- KEYS[2]  who was the first (a string): the token of that call. It lives as long as the counter

@@ -1,5 +1,5 @@
 -- paced.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once however often it
--- is asked. See sync/ask.h.
+-- is asked. See sync/ask/pool.h.
 --
 -- A bucket that empties evenly, `limit` units in a window, and holds at most `burst`. All that is kept of it is one moment: when
 -- it will be empty. n units put that off by n / limit windows.

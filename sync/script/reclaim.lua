@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the epoch (leases.lua): when the engine was last heard of
 -- KEYS[2].. of free: leases
--- ARGV     1..3 of the connection (sync/ask.h), not needed: saying it twice frees nothing twice; 4 what: list, free; 5
+-- ARGV     1..3 of the connection (sync/ask/pool.h), not needed: saying it twice frees nothing twice; 4 what: list, free; 5
 -- instance;
 --          of list: 6 SCAN's cursor, 7 SCAN's pattern
 -- Answers  {number, status, ...}: OK; ALIVE it was heard of within 5 s, nothing was done. Behind OK

@@ -1,4 +1,4 @@
--- stock.lua -- one act upon a stock of units that are reserved before they are bought.   engine/stock_store.c asks it.
+-- stock.lua -- one act upon a stock of units that are reserved before they are bought.   engine/reserve/reserve_redis.c asks it.
 --
 -- KEYS     of where: the token alone. Else:
 --   1  the counter (a string, the family's own name): units that are sold or held
@@ -6,7 +6,7 @@
 --      buyer holds or has bought
 --   3  when reservations return (a sorted set): id -> ms of TIME
 --   4  (not of sweep) the token (a hash): "k" the counter's name, "s" set once it is sold. It outlives its hold by ARGV[11]
--- ARGV     1 to 3 as sync/ask.h has them; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units, 7 limit,
+-- ARGV     1 to 3 as sync/ask/pool.h has them; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units, 7 limit,
 --          8 hold in ms, 9 buyer ("": anybody), 10 when the counter ends (absolute, ms; 0: never), 11 how long the token is
 --          remembered after its hold, ms
 -- Answers  of where: {ARGV[2], OK, the counter's name}: it names all keys of confirm and cancel;  {ARGV[2], UNKNOWN}  no such token

@@ -1,4 +1,4 @@
--- strict.lua -- decides one call of a strict limit, and charges it once however often it is asked. See sync/ask.h.
+-- strict.lua -- decides one call of a strict limit, and charges it once however often it is asked. See sync/ask/pool.h.
 --
 -- KEYS[1]  the calls of this counter (a hash): for each connection that asked, under its name: "number given second": its last
 --          call, what that was given, and when by Redis's time. It lives ten minutes after the last of them, and so does each

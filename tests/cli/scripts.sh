@@ -29,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..16
+echo 1..19
 
 # ---- models carry digests of what they copy
 
@@ -104,3 +104,26 @@ build/tests/redis/wire
 run 1 doc_names.py && says 'docs/A.md:2: no program build/tests/redis/wire' &&
     echo "executable('wire', 'wire.c')" >"$TW_ROOT/tests/redis/meson.build" && run 0 doc_names.py
 ok $? 'a program that is not built, also where it is to be copied from'
+
+# ---- the rules between folders, of a copy of the whole
+
+rm -rf "$TW_ROOT"/*
+for part in engine sync layer tools examples tests bench include scripts docs meson.build; do cp -r "$1/$part" "$TW_ROOT/"; done
+layers() { # EXPECTED-STATUS
+    sh "$scripts/layers.sh" >"$TW_ROOT/said" 2>&1
+    status=$?
+    [ $status -eq "$1" ] && return
+    echo "# layers.sh ended with $status, should end with $1"
+    sed 's/^/# /' "$TW_ROOT/said"
+    return 1
+}
+
+layers 0 && [ ! -s "$TW_ROOT/said" ]
+ok $? 'the tree keeps all rules'
+echo '#include "engine/turn/turn.h"' >>"$TW_ROOT/engine/base/clock.c"
+layers 1 && says 'engine/base/clock includes engine/turn/turn, which lies above it'
+ok $? 'a file that includes one of a higher room is named'
+cp "$1/engine/base/clock.c" "$TW_ROOT/engine/base/clock.c"
+echo 'void twi_say(void) { puts("x"); }' >>"$TW_ROOT/sync/driver.c"
+layers 1 && says 'the library neither ends the process nor prints'
+ok $? 'and a rule that greps hold'

@@ -3,7 +3,7 @@
  * Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process with several threads. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/state.h"
+#include "engine/core/state.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* url.c -- any text as a Redis URL: no crash; a refused one leaves nothing behind, and its error repeats nothing of
  * it. */
-#include "sync/url.h"
+#include "sync/wire/url.h"
 
 #include <stdlib.h>
 #include <string.h>

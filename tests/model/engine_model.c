@@ -5,9 +5,9 @@
  * Same seed, same run: nothing here depends on an address, a hash or the time of day. TW_SEED repeats one. */
 #include "tests/model/twin.h"
 
-#include "engine/family.h"
-#include "engine/packed.h"
-#include "engine/window.h"
+#include "engine/core/family.h"
+#include "engine/table/packed.h"
+#include "engine/core/window_map.h"
 
 #define FAMILIES_MAX 4u
 #define START_MS INT64_C(1709200000000) /* 2024-02-29T09:46:40Z: a leap day, a Thursday */

@@ -9,8 +9,8 @@
  * "final" while units were unspent. At the end faults stop: everything is sold that no dead engine holds (P5). */
 #include "tests/support/support.h"
 
-#include "engine/state.h"
-#include "engine/lease.h"
+#include "engine/core/state.h"
+#include "engine/limit/lease.h"
 #include "tests/model/lease_store.h"
 
 #define NODES 4

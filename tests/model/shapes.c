@@ -6,7 +6,7 @@
  * Method: one thread, a clock that obeys, a twin of each key with numerators on 128 bits. */
 #include "tests/support/support.h"
 
-#include "engine/count.h"
+#include "engine/count/lookup.h"
 
 #define START_MS (INT64_C(86400000) * 7 * 2800) /* a multiple of every window below */
 #define KEYS 6u

@@ -1,20 +1,20 @@
-// arena.cpp -- models of room.c and arena.c: lines that are free, the hint to them, a segment that is carved, and who is refused.
+// arena.cpp -- models of free_map.c and arena.c: lines that are free, the hint to them, a segment that is carved, and who is refused.
 // Left out: which of several runs is taken, untouched segments, sizes, what is gathered before a large piece is looked
 // for; where a search begins, and how many segments have which hint.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/room.c:run_around 70fb9c09f60c
-//   engine/room.c:change_hint 7e6d9e182849
-//   engine/room.c:raise_hint 6434aa321509
-//   engine/room.c:renew_hint 1e3238d8c7f6
-//   engine/room.c:set_bits 1ad3aa241186
-//   engine/room.c:clear_bits bdd411868472
-//   engine/arena.c:carve 5325808069dc
-//   engine/arena.c:begin_segment 415ff6c18b67
-//   engine/arena.c:gather 677c1ee9b000
-//   engine/arena.c:take_small 8b44afe16472
-//   engine/arena.c:search 1e962404d5ed
-//   engine/arena.c:keep_for_next d824bbec04ff
-//   engine/arena.c:twi_arena_give 7a0b107914ca
+//   engine/memory/free_map.c:run_around 70fb9c09f60c
+//   engine/memory/free_map.c:change_hint 7e6d9e182849
+//   engine/memory/free_map.c:raise_hint 6434aa321509
+//   engine/memory/free_map.c:renew_hint 1e3238d8c7f6
+//   engine/memory/free_map.c:set_bits 1ad3aa241186
+//   engine/memory/free_map.c:clear_bits bdd411868472
+//   engine/memory/arena.c:carve 5325808069dc
+//   engine/memory/arena.c:begin_segment 415ff6c18b67
+//   engine/memory/arena.c:gather 677c1ee9b000
+//   engine/memory/arena.c:take_small 8b44afe16472
+//   engine/memory/arena.c:search 1e962404d5ed
+//   engine/memory/arena.c:keep_for_next d824bbec04ff
+//   engine/memory/arena.c:twi_arena_give 7a0b107914ca
 #include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.

@@ -1,24 +1,24 @@
-// leases.cpp -- models of engine/lease.c and lease_turn.c: leases are made, listed, drawn on, spent, given back and said again
+// leases.cpp -- models of engine/limit/lease.c and lease_renewal.c: leases are made, listed, drawn on, spent, given back and said again
 // while threads acquire and refund.
 // Left out: the count in the cell, how much is drawn, the words on the wire (all of that: tests/model/leases.c), time. What Redis
-// answers is decided in one step of the turn. Sections are those of reclaim.h with the full fence (R1 to R6: reclaim.cpp).
+// answers is decided in one step of the turn. Sections are those of epoch.h with the full fence (R1 to R6: reclaim.cpp).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/lease.h:twi_lease_of 66d4c05ca353
-//   engine/lease.c:enlist 35e16f58d51b
-//   engine/lease.c:lease_of df83cc280f08
-//   engine/lease.c:twi_lease_list e462a1ae03ac
-//   engine/lease.c:ask 0f9f27071be8
-//   engine/lease.c:put_back d4c8d1acc879
-//   engine/lease.c:fall_short 75e0b6564b30
-//   engine/lease.c:spend bdb2b0ff2e85
-//   engine/lease.c:keep_units ffb0c0f88a57
-//   engine/lease_turn.c:take_out cdd8c2b47a0a
-//   engine/lease_turn.c:may_draw 537b8b1abc2b
-//   engine/lease_turn.c:is_at_rest c17f49e31de8
-//   engine/lease_turn.c:take_listed 297fa0a82e3d
-//   engine/lease_turn.c:numbers_told 1e0d14c0cde1
-//   engine/lease_turn.c:restate_window 5fcc7ba62aca
-//   engine/lease_turn.c:begin_epoch 89d6d948556c
+//   engine/limit/lease.h:twi_lease_of 66d4c05ca353
+//   engine/limit/lease.c:enlist 35e16f58d51b
+//   engine/limit/lease.c:lease_of df83cc280f08
+//   engine/limit/lease.c:twi_lease_list e462a1ae03ac
+//   engine/limit/lease.c:ask 0f9f27071be8
+//   engine/limit/lease.c:put_back d4c8d1acc879
+//   engine/limit/lease.c:fall_short 75e0b6564b30
+//   engine/limit/lease.c:spend bdb2b0ff2e85
+//   engine/limit/lease.c:keep_units ffb0c0f88a57
+//   engine/turn/lease_renewal.c:take_out cdd8c2b47a0a
+//   engine/turn/lease_renewal.c:may_draw 537b8b1abc2b
+//   engine/turn/lease_renewal.c:is_at_rest c17f49e31de8
+//   engine/turn/lease_renewal.c:take_listed 297fa0a82e3d
+//   engine/turn/lease_renewal.c:numbers_told 1e0d14c0cde1
+//   engine/turn/lease_renewal.c:restate_window 5fcc7ba62aca
+//   engine/turn/lease_renewal.c:begin_epoch 89d6d948556c
 #include "tests/orderings/model.hpp"
 
 enum { LEASES = 4 };
@@ -112,7 +112,7 @@ struct lists {
         list(line);
     }
 
-    // ---- lease_turn.c
+    // ---- lease_renewal.c
 
     template <typename looker> void take_listed(looker look) {
         if (twi_load_relaxed(&asked) == 0) return;

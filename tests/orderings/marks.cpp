@@ -1,22 +1,22 @@
-// marks.cpp -- models of engine/dirty.c and of the collecting in collect.c: who marks what, and that a flush sees it.
+// marks.cpp -- models of engine/count/dirty.c and of the collecting in collect.c: who marks what, and that a flush sees it.
 // Labels that the table of docs/CONCURRENCY.md has beside D1 to D4: D5, D6 the bits of a chunk (set, taken); D7, D8 the
 // lists of chunks and of windows (pushed, taken whole).
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/dirty.c:list_generation 61773d63101c
-//   engine/dirty.c:set_bit e40df7ba745a
-//   engine/dirty.c:twi_dirty_list 79b22daf837e
-//   engine/dirty.c:twi_dirty_mark decc38e3019a
-//   engine/dirty.c:twi_dirty_take_marked ae8ab507a6ed
-//   engine/collect.c:make_item f48ec889aa82
-//   engine/collect.c:collect_chunk 75e792e94467
-//   engine/collect.c:next_chunk 81a3bfc4f9e1
-//   engine/collect.c:collect_pass 2f6dad9275f1
-//   engine/collect.c:is_exhausted 6de3f30555de
-//   engine/collect.c:pend_if_marked 00943e340b51
-//   engine/collect.c:begin_full_collection 1c07d03c2763
-//   engine/cell.h:twi_cell_add 72eaafb4aea3
+//   engine/count/dirty.c:list_generation 61773d63101c
+//   engine/count/dirty.c:set_bit e40df7ba745a
+//   engine/count/dirty.c:twi_dirty_list 79b22daf837e
+//   engine/count/dirty.c:twi_dirty_mark decc38e3019a
+//   engine/count/dirty.c:twi_dirty_take_marked ae8ab507a6ed
+//   engine/turn/collect.c:make_item f48ec889aa82
+//   engine/turn/collect.c:collect_chunk 75e792e94467
+//   engine/turn/collect.c:next_chunk 81a3bfc4f9e1
+//   engine/turn/collect.c:collect_pass 2f6dad9275f1
+//   engine/turn/collect.c:is_exhausted 6de3f30555de
+//   engine/turn/collect.c:pend_if_marked 00943e340b51
+//   engine/turn/collect.c:begin_full_collection 1c07d03c2763
+//   engine/table/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, DIRTY = 2, COUNT_SHIFT = 2, CHUNKS = 2, CELLS = 2 };

@@ -71,7 +71,7 @@ inline rl::memory_order failed_order_of(model_label label) {
     return is_weak(label, ACQUIRE) ? rl::mo_relaxed : rl::mo_acquire;
 }
 
-// The operations of engine/atomic.h, with the label behind.
+// The operations of engine/base/atomic.h, with the label behind.
 #define twi_load_relaxed(p) (p)->load(rl::mo_relaxed, $)
 #define twi_load_acquire(p, label) (p)->load(order_of(true, false, label), $)
 #define twi_load_seqcst(p, label) (p)->load(is_weak(label, ACQUIRE) ? rl::mo_relaxed : rl::mo_seq_cst, $)

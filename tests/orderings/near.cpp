@@ -3,12 +3,12 @@
 // Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
 // its interval, as one does that finds itself there already.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/share.c:twi_share_hurry 2fde1b357c5f
-//   engine/collect.c:twi_port_is_near b346cb34d63d
-//   engine/collect.c:twi_port_collect_near b149eff12031
-//   engine/overshoot.c:twi_overshoot_note 8d82b7b6dca4
-//   engine/overshoot.c:let_go 4de3829224ed
-//   engine/overshoot.c:observe_all 8fa586f508bf
+//   engine/limit/share.c:twi_share_hurry 2fde1b357c5f
+//   engine/turn/collect.c:twi_port_is_near b346cb34d63d
+//   engine/turn/collect.c:twi_port_collect_near b149eff12031
+//   engine/limit/overshoot.c:twi_overshoot_note 8d82b7b6dca4
+//   engine/limit/overshoot.c:let_go 4de3829224ed
+//   engine/limit/overshoot.c:observe_all 8fa586f508bf
 #include "tests/orderings/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {

@@ -1,22 +1,22 @@
-// reclaim.cpp -- models of engine/reclaim.* and history.c: sections and epochs, a window packed.
+// reclaim.cpp -- models of engine/memory/epoch.* and history.c: sections and epochs, a window packed.
 // Left out: registering and leaving threads, a fork; nested sections; a membarrier that the kernel
 // refuses (then nothing is reached).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/reclaim.h:twi_section_enter c34753c39346
-//   engine/reclaim.h:twi_section_leave 17b7da846e2b
-//   engine/reclaim.h:twi_section_enter_short 4ea82adbe657
-//   engine/reclaim.h:twi_section_leave_short d0b42697e8f1
-//   engine/reclaim.c:new_record e9014e0382d4
-//   engine/reclaim.c:twi_reclaim_stamp 19b36ccd9273
-//   engine/reclaim.c:twi_reclaim_oldest c6d5d4fe07ca
-//   engine/reclaim.c:barrier f4a8ee947c7a
-//   engine/reclaim.c:twi_reclaim_reached 81fcd90c1267
-//   engine/history.c:publish 75f0134b9eb3
-//   engine/history.c:shed 8786b6e88e07
-//   engine/layout.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count.c:twi_view_in db9c2542ddb8
-//   engine/api.c:begin_each abec52ac4799
-//   engine/api.c:each_window a51317a9c9ee
+//   engine/memory/epoch.h:twi_section_enter c34753c39346
+//   engine/memory/epoch.h:twi_section_leave 17b7da846e2b
+//   engine/memory/epoch.h:twi_section_enter_short 4ea82adbe657
+//   engine/memory/epoch.h:twi_section_leave_short d0b42697e8f1
+//   engine/memory/epoch.c:new_record e9014e0382d4
+//   engine/memory/epoch.c:twi_reclaim_stamp 19b36ccd9273
+//   engine/memory/epoch.c:twi_reclaim_oldest c6d5d4fe07ca
+//   engine/memory/epoch.c:barrier f4a8ee947c7a
+//   engine/memory/epoch.c:twi_reclaim_reached 81fcd90c1267
+//   engine/turn/history.c:publish 75f0134b9eb3
+//   engine/turn/history.c:shed 8786b6e88e07
+//   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
+//   engine/count/lookup.c:twi_view_in db9c2542ddb8
+//   engine/count/api.c:begin_each abec52ac4799
+//   engine/count/api.c:each_window a51317a9c9ee
 #include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------

@@ -1,32 +1,32 @@
-// stripes.cpp -- models of engine/stripe.* and slice.c: a counter becomes striped while threads add, read, take and seal.
+// stripes.cpp -- models of engine/table/stripe.* and slice.c: a counter becomes striped while threads add, read, take and seal.
 // Left out: which adder asks and when (but not the asking: S5, S6), the edge of the range, DIRTY of each word (as in
 // marks.cpp, word by word), `base` and `shown`, a look without units; two stripes, limits of a few units.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/cell.h:twi_cell_local 37154efab913
-//   engine/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit.c:take 920ff51ec493
-//   engine/stripe.h:twi_stripes_of b8b96f71c712
-//   engine/stripe.h:twi_stripes_add 634f5e6e5dc0
-//   engine/stripe.c:twi_stripes_sum abe6d4c94e2c
-//   engine/stripe.c:twi_stripes_count c97001c50a36
-//   engine/stripe.c:freeze_word b719c2d7cef8
-//   engine/stripe.c:twi_stripes_fold 4ca9a97dff5b
-//   engine/stripe.c:twi_stripes_freeze fbb004163a7b
-//   engine/stripe.c:add_to_stripe f67f58d57090
-//   engine/stripe.c:add_to_trunk 568093d9b08b
-//   engine/stripe.c:add_striped bbd882481c39
-//   engine/stripe.c:twi_stripes_add_anew e43f11e0c7ba
-//   engine/contention.c:twi_stripe_ask ac51718655d0
-//   engine/contention.c:freeze_local a8559353ffca
-//   engine/contention.c:twi_stripes_make 45d00409b0f1
-//   engine/contention.c:twi_stripes_turn 513db2547cef
-//   engine/contention.c:twi_slices_cut 599b0eeae6e6
-//   engine/slice.c:take_of bcd03d92aaf8
-//   engine/slice.c:take_of_any bd19a83bdb5d
-//   engine/slice.c:are_true 64401792e8e6
-//   engine/slice.c:take_exactly c956e7d0ad58
-//   engine/slice.c:twi_slices_take 3405d1a12d7c
-//   engine/table.c:twi_table_seal 5655be92f29a
+//   engine/table/cell.h:twi_cell_local 37154efab913
+//   engine/table/cell.c:twi_cell_freeze 63808179fb4b
+//   engine/limit/acquire.c:take 920ff51ec493
+//   engine/table/stripe.h:twi_stripes_of b8b96f71c712
+//   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
+//   engine/table/stripe.c:twi_stripes_sum abe6d4c94e2c
+//   engine/table/stripe.c:twi_stripes_count c97001c50a36
+//   engine/table/stripe.c:freeze_word b719c2d7cef8
+//   engine/table/stripe.c:twi_stripes_fold 4ca9a97dff5b
+//   engine/table/stripe.c:twi_stripes_freeze fbb004163a7b
+//   engine/table/stripe.c:add_to_stripe f67f58d57090
+//   engine/table/stripe.c:add_to_trunk 568093d9b08b
+//   engine/table/stripe.c:add_striped bbd882481c39
+//   engine/table/stripe.c:twi_stripes_add_anew e43f11e0c7ba
+//   engine/count/contention.c:twi_stripe_ask ac51718655d0
+//   engine/count/contention.c:freeze_local a8559353ffca
+//   engine/count/contention.c:twi_stripes_make 45d00409b0f1
+//   engine/count/contention.c:twi_stripes_turn 513db2547cef
+//   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
+//   engine/limit/slice.c:take_of bcd03d92aaf8
+//   engine/limit/slice.c:take_of_any bd19a83bdb5d
+//   engine/limit/slice.c:are_true 64401792e8e6
+//   engine/limit/slice.c:take_exactly c956e7d0ad58
+//   engine/limit/slice.c:twi_slices_take 3405d1a12d7c
+//   engine/table/table.c:twi_table_seal 5655be92f29a
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };

@@ -1,36 +1,36 @@
-// table.cpp -- models of engine/table.*, grow.c, home.* and of the freezing in cell.*: one generation.
+// table.cpp -- models of engine/table/table.*, index.c, tag_groups.* and of the freezing in cell.*: one generation.
 // A key is inserted through its home (tags) or from chunks, published by its slot and PUBLISHED; leaves grow by closing,
 // copying and publishing, into a larger leaf or into two under a node; walkers go by records; the turn seals and freezes.
 // Left out: memory that runs out, keys_max, keys of more than one line, spare records (given records stay unused unless
 // they are at home), nodes of more than two entries, groups next door and records from afar, the window around it.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/cell.h:twi_cell_count befcda67a000
-//   engine/cell.h:twi_cell_local 37154efab913
-//   engine/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/grow.h:twi_leaf_find f4eb3c63b554
-//   engine/grow.h:twi_index_descend d99ec474e0ae
-//   engine/grow.h:twi_index_find 5aa62cfc4a08
-//   engine/table.h:twi_table_find c3acbe04d4ac
-//   engine/layout.h:twi_cell_publish 3d4a8ab7d49e
-//   engine/record.c:add_chunk 7d066cc775dd
-//   engine/record.c:twi_record_take d00a849d59c9
-//   engine/table.c:prepare_record 63c987100926
-//   engine/table.c:claim_slot 1b1285632bd9
-//   engine/table.c:twi_table_insert b37f81ab7a93
-//   engine/grow.c:twi_index_find_further 8018de94fcb0
-//   engine/table.c:twi_table_walk cdbb734850b7
-//   engine/table.c:twi_table_seal 5655be92f29a
-//   engine/grow.c:take_copy 29a5fc320a8e
-//   engine/grow.c:twi_leaf_close 89a0c363d3b1
-//   engine/grow.c:place_slot 23d798f04d7e
-//   engine/grow.c:fill_copy 432633fe405c
-//   engine/grow.c:twi_leaf_grow 8611400f4356
-//   engine/grow.c:step_over a41a972cca70
-//   engine/grow.c:twi_index_leaf 83da1d57e549
-//   engine/home.h:twi_home_find cb2496e0798f
-//   engine/home.c:claim f625f6840ff6
-//   engine/home.c:twi_home_take e2b051c376f4
-//   engine/home.c:twi_home_give d19d63927b56
+//   engine/table/cell.h:twi_cell_count befcda67a000
+//   engine/table/cell.h:twi_cell_local 37154efab913
+//   engine/table/cell.c:twi_cell_freeze 63808179fb4b
+//   engine/table/index.h:twi_leaf_find f4eb3c63b554
+//   engine/table/index.h:twi_index_descend d99ec474e0ae
+//   engine/table/index.h:twi_index_find 5aa62cfc4a08
+//   engine/table/table.h:twi_table_find c3acbe04d4ac
+//   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
+//   engine/table/record.c:add_chunk 7d066cc775dd
+//   engine/table/record.c:twi_record_take d00a849d59c9
+//   engine/table/table.c:prepare_record 63c987100926
+//   engine/table/table.c:claim_slot 1b1285632bd9
+//   engine/table/table.c:twi_table_insert b37f81ab7a93
+//   engine/table/index.c:twi_index_find_further 8018de94fcb0
+//   engine/table/table.c:twi_table_walk cdbb734850b7
+//   engine/table/table.c:twi_table_seal 5655be92f29a
+//   engine/table/index.c:take_copy 29a5fc320a8e
+//   engine/table/index.c:twi_leaf_close 89a0c363d3b1
+//   engine/table/index.c:place_slot 23d798f04d7e
+//   engine/table/index.c:fill_copy 432633fe405c
+//   engine/table/index.c:twi_leaf_grow 8611400f4356
+//   engine/table/index.c:step_over a41a972cca70
+//   engine/table/index.c:twi_index_leaf 83da1d57e549
+//   engine/table/tag_groups.h:twi_home_find cb2496e0798f
+//   engine/table/tag_groups.c:claim f625f6840ff6
+//   engine/table/tag_groups.c:twi_home_take e2b051c376f4
+//   engine/table/tag_groups.c:twi_home_give d19d63927b56
 #include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };
@@ -212,7 +212,7 @@ struct table {
         return meta;
     }
 
-    // ---- records: table.c, home.c
+    // ---- records: table.c, tag_groups.c
 
     unsigned home_take() {
         if (!with_home) return 0;
@@ -257,7 +257,7 @@ struct table {
         return cell;
     }
 
-    // ---- growing: grow.c
+    // ---- growing: index.c
 
     void leaf_close(leaf *leaf) {
         unsigned slots = VAR(leaf->slot_count);

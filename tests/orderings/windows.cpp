@@ -1,4 +1,4 @@
-// windows.cpp -- models of engine/window.c, of family.h and count.c where windows change, and of the turn's ownership.
+// windows.cpp -- models of engine/core/window_map.c, of family.h and lookup.c where windows change, and of the turn's ownership.
 // The map of windows: opening, replacing the map, unlinking what is dropped (W3 to W6); the short cut `current` (W1, W2); a
 // key that begins a life behind the back of another (N1, N2); a window that is told to be over (N5, N2); a bucket's word that goes
 // on in the next window (N3, N4); times of a family that are made longer (F1, F2); who owns the turn (E1, E2). W7 is the
@@ -6,28 +6,28 @@
 // Left out: memory that runs out, a map that is replaced before it is full, a copy given up half-way, announcing to the
 // wheel, reuse of a retired map (reclaim.cpp), lives beyond the second.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/window.c:look 00d15b526865
-//   engine/window.c:live_in 25b43972e087
-//   engine/window.c:copy_into e8942daefeb7
-//   engine/window.c:count_live 6c5557ad7dd1
-//   engine/window.c:replace_map f32f3896efb2
-//   engine/window.c:twi_window_find 91e51dd7d8ef
-//   engine/window.c:enter 79e6d197b83d
-//   engine/window.c:twi_window_unlink_dropped 7c90f8d1d030
-//   engine/window.h:twi_window_at c6c455eb73bc
-//   engine/family.h:twi_family_takes_until 2529a1ee656b
-//   engine/count.c:still_lives_before c742b249a113
-//   engine/count.c:still_current 8b0c6f791be8
-//   engine/count.c:twi_place_make 29b4123314c3
-//   engine/closing.c:fill_word 64e2de07c73a
-//   engine/wheel.c:is_its_turn d18fc63e77c8
-//   engine/gcra.c:close_before 4dde61a6638a
-//   engine/gcra.c:take ff7c9044904b
+//   engine/core/window_map.c:look 00d15b526865
+//   engine/core/window_map.c:live_in 25b43972e087
+//   engine/core/window_map.c:copy_into e8942daefeb7
+//   engine/core/window_map.c:count_live 6c5557ad7dd1
+//   engine/core/window_map.c:replace_map f32f3896efb2
+//   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
+//   engine/core/window_map.c:enter 79e6d197b83d
+//   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
+//   engine/core/window_map.h:twi_window_at c6c455eb73bc
+//   engine/core/family.h:twi_family_takes_until 2529a1ee656b
+//   engine/count/lookup.c:still_lives_before c742b249a113
+//   engine/count/lookup.c:still_current 8b0c6f791be8
+//   engine/count/lookup.c:twi_place_make 29b4123314c3
+//   engine/turn/closing.c:fill_word 64e2de07c73a
+//   engine/turn/rollover.c:is_its_turn d18fc63e77c8
+//   engine/limit/gcra.c:close_before 4dde61a6638a
+//   engine/limit/gcra.c:take ff7c9044904b
 //   engine/family_open.c:note_what_is_over 39bb1d391b7a
 //   engine/family_open.c:apply_policies 5cc373920a64
-//   engine/api.c:status_of_absent_window 7d7e783077db
-//   engine/turn.c:twi_engine_take_turn e94039f533c9
-//   engine/turn.c:twi_engine_leave_turn 6eece2637bd7
+//   engine/count/api.c:status_of_absent_window 7d7e783077db
+//   engine/turn/turn.c:twi_engine_take_turn e94039f533c9
+//   engine/turn/turn.c:twi_engine_leave_turn 6eece2637bd7
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };
@@ -273,7 +273,7 @@ struct told : rl::test_suite<told, 2> {
     }
 };
 
-// wheel.c, closing.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
+// rollover.c, closing.c with a watermark that a third raises: what the turn has seen it pass, nobody counts in who opens it unseen.
 struct passed : rl::test_suite<passed, 3> {
     family f;
     rl::atomic<unsigned> watermark;

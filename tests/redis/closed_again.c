@@ -4,8 +4,8 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
-#include "engine/closing.h"
-#include "engine/state.h"
+#include "engine/turn/closing.h"
+#include "engine/core/state.h"
 
 #include "closers.lua.h"
 

@@ -8,7 +8,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/closing.h"
+#include "engine/turn/closing.h"
 
 #include <signal.h>
 #include <sys/mman.h>

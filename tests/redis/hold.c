@@ -4,9 +4,9 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/hold_book.h"
-#include "engine/hold_book.h"
-#include "engine/port.h"
+#include "engine/reserve/hold_book.h"
+#include "engine/reserve/hold_book.h"
+#include "engine/port/port.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
-#include "engine/closing.h"
+#include "engine/turn/closing.h"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/token.h"
+#include "engine/ask/token.h"
 
 #include <signal.h>
 #include <sys/mman.h>

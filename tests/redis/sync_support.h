@@ -18,7 +18,7 @@ struct log_lines {
     _Atomic int count; /* lines so far; whoever has read it may read as many */
 };
 
-/* How long a store that does not know an engine is not believed (sync/sync.h). */
+/* How long a store that does not know an engine is not believed (sync/message/state.h). */
 extern _Atomic int64_t twi_doubt_ms;
 static bool test_keeps_doubt; /* set: as long as it is */
 

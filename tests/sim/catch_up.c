@@ -2,7 +2,7 @@
  *
  * The real engine over the real sync code, host-driven on the world's clock; the network is kind, Redis was away for half a
  * minute. From outside: which keys Redis has, after each step. */
-#include "engine/port.h"
+#include "engine/port/port.h"
 #include "tests/sim/world.h"
 
 #include <time.h>

@@ -4,8 +4,8 @@
  * holds is at least what the engine says is acknowledged and at most what was added (P2); a view contains all own adds
  * (P3); a flush that answers TW_OK has sent everything. At the end faults stop, and sums agree to the unit with what
  * on_lost reported. */
-#include "engine/port.h"
-#include "sync/depth.h"
+#include "engine/port/port.h"
+#include "sync/batch/depth.h"
 #include "tests/sim/world.h"
 
 #define KEYS 12

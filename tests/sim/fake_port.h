@@ -1,4 +1,4 @@
-/* fake_port.h -- the engine's side of engine/port.h, small and in plain sight: a row of counters for each node.
+/* fake_port.h -- the engine's side of engine/port/port.h, small and in plain sight: a row of counters for each node.
  *
  * The real engine hides where a delta is; here every counter keeps books of it (added, handed out, acknowledged, given
  * up), so that P2 can be checked after every step. For one program of this folder, which includes it once.
@@ -8,8 +8,8 @@
 
 #include <stdarg.h>
 
-#include "engine/port.h"
-#include "sync/mutant.h"
+#include "engine/port/port.h"
+#include "sync/batch/mutant.h"
 #include "tests/sim/world.h"
 
 #define FAKE_CELLS 16

@@ -3,7 +3,7 @@
  * Always true: one engine, driven by hand on the world's clock; what it sends arrives only when the world makes a step. */
 #include "tests/sim/world.h"
 
-#include "engine/port.h"
+#include "engine/port/port.h"
 
 #define TIMEOUT_MS 100
 

@@ -4,8 +4,8 @@
  * empty. */
 #include "tests/sim/world.h"
 
-#include "engine/port.h"
-#include "sync/instance.h"
+#include "engine/port/port.h"
+#include "sync/turn/instance.h"
 
 static struct {
     struct world world;

@@ -1,4 +1,4 @@
-/* mutants.c -- a test of the tests: each mistake of sync/mutant.h, made on purpose, must be caught within 1,000 seeds.
+/* mutants.c -- a test of the tests: each mistake of sync/batch/mutant.h, made on purpose, must be caught within 1,000 seeds.
  *
  * Every mutant plays in a process of its own, because some end in a failed check of the code itself, which is as good; so
  * does the code without a mutant, which must survive. The time of each is bounded. Built with the sources of sync/ and of the

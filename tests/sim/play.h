@@ -10,9 +10,9 @@
 
 #include "tests/sim/fake_port.h"
 
-#include "sync/collect.h"
-#include "sync/instance.h"
-#include "sync/sync.h"
+#include "sync/turn/collect.h"
+#include "sync/turn/instance.h"
+#include "sync/message/state.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * Always true: a refused or unknown command changes nothing. */
 #include "tests/sim/redis_model.h"
 
-#include "sync/mutant.h"
+#include "sync/batch/mutant.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

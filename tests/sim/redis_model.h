@@ -4,7 +4,7 @@
 #ifndef TEST_REDIS_MODEL_H
 #define TEST_REDIS_MODEL_H
 
-#include "sync/wire.h"
+#include "sync/wire/wire.h"
 
 #define MODEL_KEYS 512
 #define MODEL_NAME_MAX 96

@@ -1,7 +1,7 @@
 /* refused.c -- keys that Redis refuses: how often they are tried while they are counted on, and what becomes of their counts.
  *
  * The real engine over the real sync code, host-driven on the world's clock; the network is kind, some keys are lists. */
-#include "engine/port.h"
+#include "engine/port/port.h"
 #include "tests/sim/world.h"
 
 #define KEYS 120

@@ -8,7 +8,7 @@
  * Always true: whoever spends stops for that moment at the first denial; what was admitted is counted here. */
 #include "tests/sim/world.h"
 
-#include "engine/port.h"
+#include "engine/port/port.h"
 
 #include <inttypes.h>
 

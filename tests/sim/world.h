@@ -6,7 +6,7 @@
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
 
-#include "sync/link.h"
+#include "sync/wire/socket.h"
 #include "tests/sim/redis_model.h"
 #include "tests/support/support.h"
 

@@ -3,7 +3,7 @@
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
-#include "engine/family.h"
+#include "engine/core/family.h"
 
 #define ERAS_MIN 6
 #define IDLE_MS 100

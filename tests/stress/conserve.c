@@ -1,8 +1,8 @@
 /* conserve.c -- many threads add, insert and take at once while tables grow from nothing: sums, keys and limits are exact. */
 #include "tests/stress/stress.h"
 
-#include "engine/family.h"
-#include "engine/window.h"
+#include "engine/core/family.h"
+#include "engine/core/window_map.h"
 
 struct field {
     tw_engine *engine;

@@ -4,10 +4,10 @@
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
-#include "engine/count.h"
-#include "engine/port.h"
-#include "engine/contention.h"
-#include "engine/stripe.h"
+#include "engine/count/lookup.h"
+#include "engine/port/port.h"
+#include "engine/count/contention.h"
+#include "engine/table/stripe.h"
 
 /* 0.. only added to | LIMITED.. only acquired | MIXED.. everything */
 #define LIMITED 6u

@@ -6,8 +6,8 @@
  * Always true: only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/state.h"
-#include "engine/lease.h"
+#include "engine/core/state.h"
+#include "engine/limit/lease.h"
 
 #include <pthread.h>
 #include <sched.h>

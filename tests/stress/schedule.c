@@ -1,11 +1,11 @@
 /* schedule.c -- single schedules, forced: a thread is stopped at a race point while others run on.
  * The stress programs meet these by chance, once in a million; here each is met every time. The program brings its own
- * twi_race_nap() in place of engine/race.c's, so it tests something in builds with -Drace_points=true alone; elsewhere it is skipped.
+ * twi_race_nap() in place of engine/base/race_point.c's, so it tests something in builds with -Drace_points=true alone; elsewhere it is skipped.
  * Always true: engines are host-driven and run on a fake clock; only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/family.h"
-#include "engine/window.h"
+#include "engine/core/family.h"
+#include "engine/core/window_map.h"
 
 #include <pthread.h>
 #include <sched.h>

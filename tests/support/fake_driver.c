@@ -1,7 +1,7 @@
 /* fake_driver.c -- see fake_driver.h. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/port.h"
+#include "engine/port/port.h"
 
 #define HELD_MAX 4096u
 #define TICKETS_MAX 256u

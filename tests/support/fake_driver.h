@@ -1,4 +1,4 @@
-/* fake_driver.h -- a driver (engine/port.h) that keeps books instead of talking to Redis.
+/* fake_driver.h -- a driver (engine/port/port.h) that keeps books instead of talking to Redis.
  *
  * A test that links fake_driver.c gets it in place of the real one: any redis_url will do. Each turn it collects, and settles
  * some of what it holds: acknowledged, returned (now or later) or given up, by chance. What it settles goes into a ledger

@@ -5,7 +5,7 @@
 
 #include "tests/support/support.h"
 
-#include "engine/count.h"
+#include "engine/count/lookup.h"
 
 #define RIG_START_MS INT64_C(1700002800000) /* 2023-11-14T23:00:00Z: the start of an hour */
 

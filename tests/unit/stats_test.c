@@ -4,8 +4,8 @@
  * Elsewhere: what promtool and a real Prometheus say (tests/cli/metrics.py). */
 #include "tests/support/support.h"
 
-#include "engine/labels.h"
-#include "engine/options.h"
+#include "engine/core/metric_labels.h"
+#include "engine/core/options.h"
 #include "engine/stats.h"
 
 #include <ctype.h>

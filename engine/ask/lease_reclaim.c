@@ -1,0 +1,117 @@
+/* lease_reclaim.c -- tw_lease_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap
+ * L3: never by a clock, for whoever was only paused would sell it as well).
+ * Always true: an engine that Redis has heard of within some seconds is refused. */
+#include "engine/ask/redis_call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INSTANCE_DIGITS 32u
+#define LEASES_MAX 64u /* freed in one script: some 100 microseconds */
+
+static bool is_instance(const char *text) {
+    return text != NULL && strlen(text) == INSTANCE_DIGITS && strspn(text, "0123456789abcdef") == INSTANCE_DIGITS;
+}
+
+static size_t put_literal(char *out, const char *text, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size; i++) {
+        bool any = text[i] == '\0'; /* a digit of the stamp */
+        if (!any && strchr("*?[]\\", text[i]) != NULL) out[used++] = '\\';
+        out[used++] = any ? '?' : text[i];
+    }
+    return used;
+}
+
+/* The names of all leases of the family, as SCAN's MATCH has it. */
+static void pattern_of(const struct twi_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
+    size_t used = put_literal(out, template->frame, template->prefix_size);
+    memcpy(out + used, "tw:lease:", 9);
+    used += 9;
+    used +=
+        put_literal(out + used, template->frame + template->prefix_size, template->head_size - template->prefix_size);
+    out[used++] = '*';
+    used += put_literal(out + used, template->frame + template->head_size, template->tail_size);
+    out[used] = '\0';
+}
+
+struct reclaim {
+    tw_engine *engine;
+    const char *instance, *pattern;
+    char epoch[TWI_ASK_NAME_MAX];
+    char cursor[80];
+    int64_t freed;
+};
+
+static void begin(struct reclaim *reclaim, struct twi_asking *asking, const char *what) {
+    twi_asking_begin(asking, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    asking->keys[asking->ask.key_count++] = tw_str(reclaim->epoch);
+    twi_asking_text(asking, what);
+    twi_asking_text(asking, reclaim->instance);
+}
+
+static tw_status ask(struct reclaim *reclaim, struct twi_asking *asking, size_t said) {
+    enum twi_asked asked = twi_asking_do(asking, reclaim->engine);
+    if (asked != TWI_ASKED_DONE) return twi_asking_refuse(reclaim->engine, asked);
+    if (twi_asking_said(asking, "ALIVE")) return TW_DENIED;
+    return asking->ask.said_count == said ? TW_OK : twi_asking_refuse(reclaim->engine, asked);
+}
+
+/* One name of a page ("size:name"...); `*at` moves on. False: no page of ours. */
+static bool next_name(const char *page, size_t size, size_t *at, tw_key *name) {
+    size_t length = 0;
+    for (; *at < size && page[*at] >= '0' && page[*at] <= '9' && length <= size; ++*at)
+        length = length * 10 + (size_t)(page[*at] - '0');
+    if (*at >= size || page[*at] != ':' || length > size - *at - 1) return false;
+    *name = tw_bytes(page + *at + 1, length);
+    *at += 1 + length;
+    return true;
+}
+
+/* Some of a page's leases, in one question that names each. */
+static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
+    struct twi_asking asking;
+    tw_key names[1 + LEASES_MAX];
+    begin(reclaim, &asking, "free");
+    names[0] = asking.keys[0];
+    asking.ask.keys = names;
+    while (*at < size && asking.ask.key_count <= LEASES_MAX)
+        if (!next_name(page, size, at, &names[asking.ask.key_count++]))
+            return twi_asking_refuse(reclaim->engine, TWI_ASKED_DONE);
+    tw_status status = ask(reclaim, &asking, 2);
+    if (status == TW_OK) reclaim->freed += twi_asking_told(&asking, 1);
+    return status;
+}
+
+static tw_status free_page(struct reclaim *reclaim) {
+    struct twi_asking asking;
+    begin(reclaim, &asking, "list");
+    twi_asking_text(&asking, reclaim->cursor);
+    twi_asking_text(&asking, reclaim->pattern);
+    asking.ask.wants_long = true;
+    tw_status status = ask(reclaim, &asking, 3);
+    if (status == TW_OK) memcpy(reclaim->cursor, asking.ask.said[1].text, sizeof reclaim->cursor);
+    for (size_t at = 0; status == TW_OK && at < asking.ask.long_size;)
+        status = free_some(reclaim, asking.ask.long_text, asking.ask.long_size, &at);
+    free(asking.ask.long_text);
+    return status;
+}
+
+tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
+    twi_check(family != NULL);
+    if (!family->is_hard)
+        return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
+    if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
+    tw_status status = twi_ask_may(family->engine);
+    if (status != TW_OK) return status;
+    char pattern[4 * TWI_REDIS_KEY_MAX];
+    pattern_of(&family->template, pattern);
+    struct reclaim reclaim = {.engine = family->engine, .instance = instance, .pattern = pattern, .cursor = "0"};
+    (void)snprintf(reclaim.epoch, sizeof reclaim.epoch, "%stw:leases", twi_port_prefix(family->engine));
+    do {
+        status = free_page(&reclaim);
+    } while (status == TW_OK && strcmp(reclaim.cursor, "0") != 0);
+    if (units != NULL) *units = reclaim.freed;
+    return status;
+}

@@ -1,0 +1,68 @@
+/* lock.c -- tw_lock, tw_lock_extend, tw_lock_release: one holder at a time over all processes (lock.lua).
+ * Always true: a token is given with TW_OK alone; a lock of unknown outcome is given back when Redis answers again, or ends with
+ * its hold. A lock has no window: its name is the counter's with a stamp of 0. */
+#include "engine/ask/redis_call.h"
+#include "engine/count/lookup.h"
+#include "engine/ask/token.h"
+
+static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
+    if (ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
+    tw_status status = twi_call_check_key(family, key);
+    return status == TW_OK ? twi_ask_may(family->engine) : status;
+}
+
+static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms,
+                          struct twi_asking *asking) {
+    twi_asking_begin(asking, family->engine, TWI_SCRIPT_LOCK, 0);
+    asking->ask.numbered = true;
+    twi_asking_key(asking, family, "calls", key, 0);
+    twi_asking_key(asking, family, "lock", key, 0);
+    twi_asking_key(asking, family, "fence", key, 0);
+    twi_asking_text(asking, what);
+    twi_asking_text(asking, token);
+    twi_asking_number(asking, ttl_ms);
+    return twi_asking_do(asking, family->engine);
+}
+
+static tw_status answer_of(const tw_family *family, enum twi_asked asked, const struct twi_asking *asking) {
+    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "OK")) return TW_OK;
+    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "HELD")) return TW_DENIED;
+    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "GONE"))
+        return twi_refuse(TW_ERR_LATE, "token: the lock is not held under it any more");
+    return twi_asking_refuse(family->engine, asked);
+}
+
+tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
+    struct twi_asking asking;
+    struct twi_token made = {0};
+    unsigned char random[16];
+    twi_check(family != NULL && token != NULL);
+    token[0] = '\0';
+    tw_status status = check(family, key, ttl_ms);
+    if (status != TW_OK) return status;
+    twi_port_random(family->engine, random, sizeof random);
+    twi_token_id(random, made.id);
+    status = answer_of(family, ask(family, key, "L", made.id, ttl_ms, &asking), &asking);
+    if (status != TW_OK) return status;
+    twi_token_write(&made, token);
+    if (fence != NULL) *fence = (uint64_t)twi_asking_told(&asking, 1);
+    return TW_OK;
+}
+
+static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms) {
+    struct twi_asking asking;
+    struct twi_token read;
+    twi_check(family != NULL);
+    tw_status status = check(family, key, ttl_ms);
+    if (status != TW_OK) return status;
+    if (!twi_token_read(token, &read) || read.local) return twi_token_refuse();
+    return answer_of(family, ask(family, key, what, read.id, ttl_ms, &asking), &asking);
+}
+
+tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t ttl_ms) {
+    return with_token(family, key, "E", token, ttl_ms);
+}
+
+tw_status tw_lock_release(tw_family *family, tw_key key, const char *token) {
+    return with_token(family, key, "U", token, 1);
+}

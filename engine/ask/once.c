@@ -1,0 +1,151 @@
+/* once.c -- tw_once and tw_once_cancel: who comes first. Without Redis and in soft families by the key's counter here; in strict
+ * ones by Redis (once.lua).
+ * Always true: a counter of 1 or more says that somebody was first, whoever counted it; so all ways agree on what they leave. */
+#include "engine/ask/redis_call.h"
+#include "engine/count/lookup.h"
+#include "engine/limit/decision.h"
+#include "engine/limit/acquire.h"
+#include "engine/ask/token.h"
+
+static tw_status check(const tw_family *family) {
+    const tw_family_options *options = &family->options;
+    const char *why = NULL;
+    if (options->kind != TW_KIND_COUNTER) why = "kind: tw_once() is for TW_KIND_COUNTER families";
+    if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_once() is for TW_SHAPE_FIXED families";
+    if (options->limit_mode == TW_LIMIT_HARD && family->synced)
+        why = "limit_mode: with Redis tw_once() is not for TW_LIMIT_HARD families; take soft or strict ones";
+    return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
+}
+
+/* ---- here ---- */
+
+static tw_status once_here(tw_family *family, tw_key key, bool *first) {
+    tw_verdict verdict;
+    tw_status status = twi_acquire_slow(family, key, 1, 1, &verdict);
+    if (status < 0) return status;
+    *first = verdict.allowed != 0;
+    return TW_OK;
+}
+
+/* The count becomes 0 by compare-and-swap, if it is more: of several who cancel at once one does it. Of a striped counter, which
+ * no word holds, each would; that takes adds by many threads to a key of this kind. */
+static enum twi_added clear_cell(const struct twi_call *call, const struct twi_place *place) {
+    uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
+    int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0, local;
+    do {
+        if ((word & TWI_FROZEN) != 0) {
+            uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2 */
+            struct twi_place striped = *place;
+            int64_t view = twi_cell_view(place->cell, meta);
+            striped.meta = meta;
+            return view > 0 ? twi_place_add(call, &striped, -view, &local) : TWI_ADDED;
+        }
+        int64_t view = twi_saturated_sum(twi_word_value(word), base);
+        if (view <= 0) return TWI_ADDED;
+        after = (uint64_t)(twi_word_value(word) - view) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
+    } while (!twi_cas_weak_acqrel(&place->cell->local, &word, after));
+    twi_place_mark(call, place, word);
+    return TWI_ADDED;
+}
+
+static tw_status cancel_here(tw_family *family, tw_key key) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        struct twi_place place;
+        status = twi_call_now(&call);
+        if (status != TW_OK || !twi_place_find(&call, &place)) break;
+        enum twi_added added = clear_cell(&call, &place);
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+    return status;
+}
+
+/* ---- by Redis ---- */
+
+static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struct twi_asking *asking) {
+    tw_engine *engine = family->engine;
+    unsigned char random[16];
+    char token[TWI_TOKEN_ID_DIGITS + 1];
+    struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
+    bool endless = family->options.window == TW_WINDOW_FOREVER;
+    int64_t expiry_ms =
+        endless || family->from_first ? 0 : twi_time_add(span.end_ms, twi_load_relaxed(&family->retention_ms));
+    twi_port_random(engine, random, sizeof random);
+    twi_token_id(random, token);
+    twi_asking_begin(asking, engine, TWI_SCRIPT_ONCE, 0);
+    asking->ask.numbered = true;
+    twi_asking_key(asking, family, "calls", key, span.start_ms);
+    twi_asking_key(asking, family, "once", key, span.start_ms);
+    twi_asking_key(asking, family, NULL, key, span.start_ms);
+    twi_asking_text(asking, what);
+    twi_asking_text(asking, token);
+    twi_asking_number(asking, expiry_ms);
+    twi_asking_number(asking, family->from_first ? family->rule.window_ms : 0);
+    return twi_asking_do(asking, engine);
+}
+
+/* Whatever was perhaps written for it in Redis is taken back (sync/ask/pool.h): what is said here stands. */
+static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_asked asked, bool *first) {
+    twi_port_count(family->engine, strict_fallbacks, 1);
+    switch (twi_asking_policy(family, asked)) {
+    case TW_OUTAGE_FAIL_OPEN: {
+        struct twi_why before = twi_why_now();
+        tw_status status = tw_add(family, key, 1, NULL);
+        *first = true;
+        if (status < 0 && status != TW_ERR_FULL) return status;
+        twi_why_again(before); /* who finds no room is first all the same: nothing was refused */
+        return TW_OK;
+    }
+    case TW_OUTAGE_FAIL_CLOSED: return twi_asking_refuse(family->engine, asked);
+    default: return once_here(family, key, first);
+    }
+}
+
+static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
+    struct twi_asking asking;
+    tw_status status = twi_call_check_key(family, key);
+    if (status == TW_OK) status = twi_ask_may(family->engine);
+    if (status != TW_OK) return status;
+    enum twi_asked asked = ask(family, key, "O", &asking);
+    *first = asked == TWI_ASKED_DONE && twi_asking_said(&asking, "FIRST");
+    if (*first || (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "SECOND"))) {
+        twi_asking_answered(family);
+        if (twi_asking_falls_back_here(family)) (void)tw_get(family, key, NULL);
+        return TW_OK;
+    }
+    if (twi_load_acquire(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    return once_without_redis(family, key, asked, first);
+}
+
+static tw_status cancel_by_redis(tw_family *family, tw_key key) {
+    struct twi_asking asking;
+    tw_status status = twi_call_check_key(family, key);
+    if (status == TW_OK) status = twi_ask_may(family->engine);
+    if (status != TW_OK) return status;
+    enum twi_asked asked = ask(family, key, "C", &asking);
+    if (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "OK")) return TW_OK;
+    return twi_asking_refuse(family->engine, asked);
+}
+
+/* ---- the calls ---- */
+
+tw_status tw_once(tw_family *family, tw_key key, bool *first) {
+    bool is_first = false;
+    twi_check(family != NULL);
+    tw_status status = check(family);
+    if (status != TW_OK) return status;
+    status =
+        family->is_strict && family->synced ? once_by_redis(family, key, &is_first) : once_here(family, key, &is_first);
+    if (status == TW_OK && first != NULL) *first = is_first;
+    return status;
+}
+
+tw_status tw_once_cancel(tw_family *family, tw_key key) {
+    twi_check(family != NULL);
+    tw_status status = check(family);
+    if (status != TW_OK) return status;
+    return family->is_strict && family->synced ? cancel_by_redis(family, key) : cancel_here(family, key);
+}

@@ -1,0 +1,174 @@
+/* strict.c -- see strict.h. One question a call (strict.lua); where Redis does not decide it, the family's on_outage does.
+ *
+ *   asked ──OK, DENIED──▶ that is the answer
+ *     └──refused, away, unknown──▶ LOCAL: as a soft limit; OPEN: admitted; CLOSED: denied      (decided_by TW_BY_OUTAGE)
+ *                                  within outage_grace_ms: LOCAL, whatever is set
+ * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A question of unknown outcome may
+ * have been charged there as well: it is told "never mind" before its connection is used again, which takes that back. So what
+ * was admitted is charged once in the end, and meanwhile Redis knows too much rather than too little (trap L11).
+ * Always true: the verdict is filled whatever is answered. */
+#include "engine/ask/strict.h"
+
+#include "engine/ask/redis_call.h"
+#include "engine/count/lookup.h"
+#include "engine/limit/acquire.h"
+#include "engine/limit/refund.h"
+#include "engine/limit/shape.h"
+#include "engine/limit/sliding.h"
+
+struct request {
+    tw_family *family;
+    tw_key key;
+    int64_t n, limit;
+    bool some; /* as many as there are */
+    int64_t now_ms;
+    struct twi_span span;
+};
+
+/* ---- verdicts ---- */
+
+static void tell_nothing(const struct request *request, tw_verdict *verdict) {
+    int64_t left_ms = request->span.end_ms == INT64_MAX ? TW_UNBOUNDED : request->span.end_ms - request->now_ms;
+    *verdict = (tw_verdict){.limit = request->limit,
+                            .remaining = request->limit > 0 ? request->limit : 0,
+                            .reset_after_ms = left_ms,
+                            .error_bound = TW_UNBOUNDED,
+                            .window_start_ms = request->span.start_ms,
+                            .decided_by = TW_BY_OUTAGE};
+}
+
+static tw_status tell_answer(const struct request *request, const struct twi_asking *asking, tw_verdict *verdict) {
+    bool admitted = twi_asking_said(asking, "OK");
+    int64_t used = twi_asking_told(asking, 2), reset_ms = twi_asking_told(asking, 3);
+    int64_t least = request->some && request->n > 1 ? 1 : request->n; /* what it takes not to be denied */
+    verdict->used = used;
+    verdict->remaining = used < request->limit ? request->limit - used : 0;
+    if (request->family->from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
+        verdict->reset_after_ms = reset_ms;
+    if (request->family->from_first) /* when the key's life began */
+        verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
+    verdict->retry_after_ms = admitted                         ? 0
+                              : least > request->limit         ? -1
+                              : twi_asking_told(asking, 4) > 0 ? twi_asking_told(asking, 4)
+                                                               : verdict->reset_after_ms;
+    verdict->error_bound = 0;
+    verdict->decided_by = TW_BY_REDIS;
+    verdict->allowed = admitted;
+    verdict->final = !admitted && used >= request->limit;
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+/* ---- without Redis's word ---- */
+
+/* Admitted without a look: counted all the same. */
+static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    struct twi_why before = twi_why_now();
+    tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
+    verdict->allowed = 1;
+    if (status < 0 && status != TW_ERR_FULL) return status;
+    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
+    *taken = request->n;
+    return TW_OK;
+}
+
+/* Where as many as there are will do: all, then what is said to be left. */
+static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_status status = TW_DENIED;
+    int64_t n = request->n;
+    while (status == TW_DENIED) {
+        status = twi_acquire_slow(request->family, request->key, n, request->limit, verdict);
+        *taken = status == TW_OK ? n : 0;
+        if (!request->some || verdict->remaining == 0 || n <= 1) break;
+        n = verdict->remaining < n ? verdict->remaining : n / 2;
+    }
+    verdict->error_bound = TW_UNBOUNDED;
+    if (verdict->decided_by != TW_BY_FULL) verdict->decided_by = TW_BY_OUTAGE;
+    return status;
+}
+
+static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
+    twi_port_count(request->family->engine, strict_fallbacks, 1);
+    switch (twi_asking_policy(request->family, asked)) {
+    case TW_OUTAGE_FAIL_OPEN: return admit_open(request, taken, verdict);
+    case TW_OUTAGE_FAIL_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
+    default: return decide_here(request, taken, verdict);
+    }
+}
+
+/* ---- the question ---- */
+
+static void write_question(const struct request *request, struct twi_asking *asking) {
+    tw_family *family = request->family;
+    bool slides = family->options.limit_shape == TW_SHAPE_SLIDING;
+    int64_t start_ms = request->span.start_ms, expiry_ms = 0;
+    if (!family->from_first && request->span.end_ms != INT64_MAX)
+        expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->retention_ms));
+    twi_asking_begin(asking, family->engine, TWI_SCRIPT_STRICT, 0);
+    asking->ask.numbered = true;
+    twi_asking_key(asking, family, "calls", request->key, start_ms);
+    twi_asking_key(asking, family, NULL, request->key, start_ms);
+    if (slides) twi_asking_key(asking, family, "log", request->key, 0); /* of all windows */
+    twi_asking_number(asking, request->n);
+    twi_asking_number(asking, request->limit);
+    twi_asking_number(asking, request->some);
+    twi_asking_number(asking, expiry_ms);
+    twi_asking_number(asking, family->from_first ? family->rule.window_ms : 0);
+    twi_asking_number(asking, slides ? family->rule.window_ms : 0);
+    twi_asking_number(asking, start_ms);
+}
+
+/* So that what is known here is worth something when Redis goes away. */
+static void learn(const struct request *request) {
+    (void)tw_get(request->family, request->key, NULL);
+    if (request->family->slides) twi_sliding_ask(request->family, request->key);
+}
+
+static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_engine *engine = request->family->engine;
+    struct twi_asking asking;
+    write_question(request, &asking);
+    enum twi_asked asked = twi_asking_do(&asking, engine);
+    if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
+        *taken = twi_asking_told(&asking, 1);
+        twi_asking_answered(request->family);
+        if (twi_asking_falls_back_here(request->family)) learn(request);
+        return tell_answer(request, &asking, verdict);
+    }
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    return fall_back(request, asked, taken, verdict);
+}
+
+static bool is_bad(int64_t n, int64_t limit) {
+    return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
+}
+
+static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_family *family = request->family;
+    request->now_ms = twi_clock_now_ms(&family->engine->clock);
+    request->span = twi_calendar_span(&family->rule, request->now_ms);
+    if (family->ages) request->span = (struct twi_span){0, INT64_MAX};
+    tell_nothing(request, verdict);
+    tw_status status =
+        is_bad(request->n, request->limit) ? twi_units_refuse(request->n) : twi_call_check_key(family, request->key);
+    if (status == TW_OK) status = twi_ask_may(family->engine);
+    return status == TW_OK ? ask(request, taken, verdict) : status;
+}
+
+tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct request request = {.family = family, .key = key, .n = n, .limit = limit};
+    tw_verdict unasked;
+    int64_t taken = 0;
+    return decide(&request, &taken, verdict != NULL ? verdict : &unasked);
+}
+
+static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                      tw_verdict *verdict) {
+    struct request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
+    return decide(&request, taken, verdict);
+}
+
+/* A refund goes to Redis as any count does, once; a log, which has its calls and not their sum, is told by the counter beside it
+ * (strict.lua). */
+const struct twi_limit_kind twi_limit_strict = {
+    .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .waits = true};

@@ -1,0 +1,191 @@
+/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis: a rate and a burst that hold for all processes. One question a
+ * call (paced.lua); Redis keeps one moment for each key, and decides by its own clock.
+ *
+ *   asked ──OK, DENIED──▶ that is the answer, and the bucket here is as full as Redis's              (so that it is worth something)
+ *     └──refused, away, unknown──▶ LOCAL: by the bucket here (gcra.c); OPEN: admitted, and put into it as far as it holds that;
+ *                                  CLOSED: denied; within outage_grace_ms: LOCAL                        (decided_by TW_BY_OUTAGE)
+ * Moments do not add up, so buckets merge to the later one: for one window after the last call that was admitted without Redis each
+ * question says how full the bucket here is, and Redis takes that over if it is more. What two engines admitted in the same outage is
+ * known afterwards as the greater of both, not as the sum. Meanwhile nothing is learned from Redis: what came back from here would
+ * be late by the way there, each time.
+ * A question of unknown outcome is told "never mind" before its connection is used again (sync/ask/pool.h).
+ * Always true: the family is not synced: its cells are words of gcra.c, and nobody but this file tells Redis of them; the verdict
+ * is filled whatever is answered. */
+#include "engine/ask/redis_call.h"
+#include "engine/limit/gcra.h"
+#include "engine/limit/shape.h"
+#include "engine/ask/strict.h"
+
+struct request {
+    tw_family *family;
+    tw_key key;
+    int64_t n, limit, burst;
+    bool some; /* as many as there are */
+    int64_t now_ms;
+};
+
+/* ---- verdicts ---- */
+
+/* As of a bucket of which nothing is known: empty, or full. */
+static void tell_nothing(const struct request *request, tw_verdict *verdict) {
+    int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
+    *verdict = (tw_verdict){.limit = request->limit,
+                            .remaining = request->burst > 0 ? request->burst : 0,
+                            .error_bound = TW_UNBOUNDED,
+                            .window_start_ms = start_ms,
+                            .decided_by = TW_BY_OUTAGE};
+}
+
+static tw_status tell_answer(const struct request *request, const struct twi_asking *asking, tw_verdict *verdict) {
+    bool admitted = twi_asking_said(asking, "OK");
+    verdict->remaining = twi_asking_told(asking, 2);
+    verdict->used = request->burst - verdict->remaining;
+    verdict->reset_after_ms = twi_asking_told(asking, 3);
+    verdict->retry_after_ms = twi_asking_told(asking, 4);
+    verdict->error_bound = 0;
+    verdict->decided_by = TW_BY_REDIS;
+    verdict->allowed = admitted;
+    return admitted ? TW_OK : TW_DENIED;
+}
+
+/* ---- without Redis's word ---- */
+
+static int64_t full_ms(const struct request *request) {
+    if (request->limit == 0) return 0;
+    return twi_share_up(request->burst, request->family->rule.window_ms, request->limit);
+}
+
+/* From now on Redis is to hear of the buckets here, until what is in them now has run out. */
+static void note_bridged(const struct request *request) {
+    _Atomic int64_t *until_ms = &request->family->bridged_until_ms;
+    int64_t wanted_ms = request->now_ms + request->family->rule.window_ms, known_ms = twi_load_relaxed(until_ms);
+    while (known_ms < wanted_ms && !twi_cas_relaxed(until_ms, &known_ms, wanted_ms)) {}
+}
+
+static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    struct twi_why before = twi_why_now();
+    tw_status status = twi_limit_paced.acquire(request->family, request->key, request->n, request->limit, verdict);
+    if (status == TW_DENIED) twi_paced_raise(request->family, request->key, full_ms(request)); /* it holds no more */
+    if (status < 0 && status != TW_ERR_FULL) return status;
+    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    verdict->allowed = 1;
+    verdict->retry_after_ms = 0;
+    *taken = request->n;
+    return TW_OK;
+}
+
+/* Where as many as there are will do: all, then what is said to be left, at last one, so that the verdict says when it may come. */
+static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    for (int64_t n = request->n;;) {
+        tw_status status = twi_limit_paced.acquire(request->family, request->key, n, request->limit, verdict);
+        *taken = status == TW_OK ? n : 0;
+        if (status != TW_DENIED || !request->some || n <= 1) return status;
+        n = verdict->remaining > 0 && verdict->remaining < n ? verdict->remaining : 1;
+    }
+}
+
+/* Nothing is known but when the bucket is surely empty. */
+static tw_status deny(const struct request *request, tw_verdict *verdict) {
+    int64_t least = request->some && request->n > 1 ? 1 : request->n;
+    verdict->reset_after_ms = full_ms(request);
+    verdict->retry_after_ms = least > request->burst ? -1 : verdict->reset_after_ms;
+    return TW_DENIED;
+}
+
+static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
+    twi_port_count(request->family->engine, strict_fallbacks, 1);
+    uint32_t policy = twi_asking_policy(request->family, asked);
+    if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, verdict);
+    tw_status status =
+        policy == TW_OUTAGE_FAIL_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);
+    if (status == TW_OK && request->n != 0) note_bridged(request);
+    verdict->error_bound = TW_UNBOUNDED;
+    if (verdict->decided_by != TW_BY_FULL) verdict->decided_by = TW_BY_OUTAGE;
+    return status;
+}
+
+/* The bucket here may come to decide, or to be put into. */
+static bool is_used_here(tw_family *family) {
+    return twi_asking_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
+}
+
+/* ---- the question ---- */
+
+static bool is_bridged(const struct request *request) {
+    return request->now_ms < twi_load_relaxed(&request->family->bridged_until_ms);
+}
+
+/* How full the bucket here is, if Redis may not know it. */
+static int64_t ahead_ms(const struct request *request) {
+    tw_verdict here;
+    if (!is_bridged(request)) return 0;
+    tw_status status = twi_limit_paced.acquire(request->family, request->key, 0, request->limit, &here);
+    return status == TW_OK ? here.reset_after_ms : 0;
+}
+
+static void write_question(const struct request *request, struct twi_asking *asking) {
+    tw_family *family = request->family;
+    twi_asking_begin(asking, family->engine, TWI_SCRIPT_PACED, 0);
+    asking->ask.numbered = true;
+    twi_asking_key(asking, family, "calls", request->key, 0); /* of all windows, both */
+    twi_asking_key(asking, family, "bucket", request->key, 0);
+    twi_asking_number(asking, request->n);
+    twi_asking_number(asking, request->limit);
+    twi_asking_number(asking, request->some);
+    twi_asking_number(asking, request->burst);
+    twi_asking_number(asking, family->rule.window_ms);
+    twi_asking_number(asking, ahead_ms(request));
+}
+
+static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_engine *engine = request->family->engine;
+    struct twi_asking asking;
+    write_question(request, &asking);
+    enum twi_asked asked = twi_asking_do(&asking, engine);
+    if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
+        *taken = twi_asking_told(&asking, 1);
+        tw_status status = tell_answer(request, &asking, verdict);
+        twi_asking_answered(request->family);
+        if (is_used_here(request->family) && !is_bridged(request))
+            twi_paced_raise(request->family, request->key, verdict->reset_after_ms);
+        return status;
+    }
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    return fall_back(request, asked, taken, verdict);
+}
+
+static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
+    tw_family *family = request->family;
+    int64_t burst = twi_load_relaxed(&family->burst);
+    request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
+    request->now_ms = twi_clock_now_ms(&family->engine->clock);
+    tell_nothing(request, verdict);
+    if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
+    tw_status status = twi_call_check_key(family, request->key);
+    if (status == TW_OK) status = twi_ask_may(family->engine);
+    return status == TW_OK ? ask(request, taken, verdict) : status;
+}
+
+/* ---- the kind ---- */
+
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct request request = {.family = family, .key = key, .n = n, .limit = limit};
+    tw_verdict unasked;
+    int64_t taken = 0;
+    return decide(&request, &taken, verdict != NULL ? verdict : &unasked);
+}
+
+static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                      tw_verdict *verdict) {
+    struct request request = {.family = family, .key = key, .n = n_max, .limit = limit, .some = true};
+    return decide(&request, taken, verdict);
+}
+
+/* How far a unit put the moment off follows from the limit alone, which tw_refund() does not name. */
+static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
+    return twi_paced_refuse();
+}
+
+const struct twi_limit_kind twi_limit_strict_paced = {
+    .acquire = acquire, .some = some, .put_back = put_back, .waits = true};

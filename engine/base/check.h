@@ -1,0 +1,47 @@
+/* check.h -- checks of what must be true, race points for tests, and the few compiler words the engine uses.
+ * Data can be wrong: that is a tw_status. Code can be wrong: that trips a check (the process traps; nothing is
+ * printed). Build option `checks`: 0 none, 1 those that cost O(1) (default), 2 dearer ones, 3 walks over whole
+ * structures. */
+#ifndef TWI_BASE_CHECK_H
+#define TWI_BASE_CHECK_H
+
+#include <assert.h>
+#include <stddef.h>
+
+#ifndef TWI_CHECKS
+#define TWI_CHECKS 1
+#endif
+
+#define twi_likely(x) __builtin_expect(!!(x), 1)
+#define twi_unlikely(x) __builtin_expect(!!(x), 0)
+#define TWI_INLINE static inline __attribute__((always_inline))
+#define TWI_COLD __attribute__((cold, noinline))
+
+#define TWI_TRAP_UNLESS(x) ((x) ? (void)0 : __builtin_trap())
+#if TWI_CHECKS >= 1
+#define twi_check(x) TWI_TRAP_UNLESS(twi_likely(x))
+#else
+#define twi_check(x) ((void)0)
+#endif
+#if TWI_CHECKS >= 2
+#define twi_check_dear(x) TWI_TRAP_UNLESS(x)
+#else
+#define twi_check_dear(x) ((void)0)
+#endif
+#if TWI_CHECKS >= 3
+#define twi_check_full(x) TWI_TRAP_UNLESS(x)
+#else
+#define twi_check_full(x) ((void)0)
+#endif
+
+/* Widens a race on purpose: nothing, unless built with -Drace_points=true, then a short random nap (race_point.c). */
+#ifdef TWI_RACE_POINTS
+void twi_race_nap(const char *name);
+#define TWI_RACE_POINT(name) twi_race_nap(#name)
+#else
+#define TWI_RACE_POINT(name) ((void)0)
+#endif
+
+#define TWI_LINE_BYTES 64
+
+#endif

@@ -1,0 +1,77 @@
+/* event_count.c -- see event_count.h. ck_ec brings the protocol, futexes the sleep. */
+#include "engine/base/event_count.h"
+
+#include "engine/base/clock.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static int now(const struct ck_ec_ops *ops, struct timespec *out) {
+    (void)ops;
+    twi_clock_system_monotonic(out);
+    return 0;
+}
+
+static void wait32(const struct ck_ec_wait_state *state, const uint32_t *address, uint32_t expected,
+                   const struct timespec *deadline) {
+    struct timespec left = {0, 0};
+    if (deadline != NULL) {
+        struct timespec at;
+        (void)now(state->ops, &at);
+        int64_t ns = (deadline->tv_sec - at.tv_sec) * INT64_C(1000000000) + (deadline->tv_nsec - at.tv_nsec);
+        if (ns <= 0) return;
+        left.tv_sec = ns / 1000000000;
+        left.tv_nsec = ns % 1000000000;
+    }
+    (void)syscall(SYS_futex, address, FUTEX_WAIT_PRIVATE, expected, deadline != NULL ? &left : NULL, NULL, 0);
+}
+
+static void wake32(const struct ck_ec_ops *ops, const uint32_t *address) {
+    (void)ops;
+    (void)syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* 64-bit counts are not used; ck_ec wants the functions all the same. */
+static void wait64(const struct ck_ec_wait_state *state, const uint64_t *address, uint64_t expected,
+                   const struct timespec *deadline) {
+    wait32(state, (const uint32_t *)(const void *)address, (uint32_t)expected, deadline);
+}
+static void wake64(const struct ck_ec_ops *ops, const uint64_t *address) {
+    wake32(ops, (const uint32_t *)(const void *)address);
+}
+
+/* A server's cores have better things to do than to spin for us: sleep at once. */
+static const struct ck_ec_ops ops = {
+    .gettime = now,
+    .wait32 = wait32,
+    .wait64 = wait64,
+    .wake32 = wake32,
+    .wake64 = wake64,
+    .busy_loop_iter = 1,
+    .initial_wait_ns = 1000000000,
+};
+static const struct ck_ec_mode mode = {.ops = &ops, .single_producer = false};
+
+void twi_signal_make(struct twi_signal *signal) {
+    ck_ec32_init(&signal->count, 0);
+}
+uint32_t twi_signal_value(const struct twi_signal *signal) {
+    return ck_ec32_value(&signal->count);
+}
+void twi_signal_raise(struct twi_signal *signal) {
+    ck_ec32_inc(&signal->count, &mode);
+}
+
+/* Each of ck_ec's waits is as long as its back-off says, whatever is left until the deadline: no longer than that. */
+static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *iteration) {
+    *iteration = *(const struct timespec *)state->data;
+    return 0;
+}
+
+void twi_signal_wait(struct twi_signal *signal, uint32_t seen, uint32_t ms) {
+    struct timespec time_out = {ms / 1000, (long)(ms % 1000) * 1000000}, deadline;
+    if (ck_ec_deadline(&deadline, &mode, &time_out) != 0) return;
+    (void)ck_ec32_wait_pred(&signal->count, &mode, seen, end_in_time, &deadline, &deadline);
+}

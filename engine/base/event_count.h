@@ -1,0 +1,22 @@
+/* event_count.h -- event counts: sleeping until somebody says that something has changed. The door to libck (ck_ec).
+ * Raising costs no system call unless somebody sleeps. Callers that count never raise or wait: only tw_flush(),
+ * tw_fetch(), tw_close() and the background thread do.
+ * Always true: who reads the value, looks whether there is something to do, and then waits for a change of that
+ * value, misses nothing. */
+#ifndef TWI_BASE_EVENT_COUNT_H
+#define TWI_BASE_EVENT_COUNT_H
+
+#include <ck_ec.h>
+#include <stdint.h>
+
+struct twi_signal {
+    struct ck_ec32 count;
+};
+
+void twi_signal_make(struct twi_signal *signal);
+uint32_t twi_signal_value(const struct twi_signal *signal);
+void twi_signal_raise(struct twi_signal *signal);
+/* Returns when the value is no longer `seen`, or after at most `ms`. */
+void twi_signal_wait(struct twi_signal *signal, uint32_t seen, uint32_t ms);
+
+#endif

@@ -1,0 +1,34 @@
+/* hash.h -- the keyed hash that places keys in the table.
+ *
+ * Always true: equal bytes under equal secrets hash alike on this machine, in this process; no byte outside the key
+ * is read; nobody who does not know the secret can prepare keys that collide (no pair collides whatever the secret
+ * is, and the likeliest differences do so for about one secret in 2^28). A hash places keys, it never identifies
+ * them: a hit in the table compares bytes. All 64 bits are equally good. Pure functions: any thread. */
+#ifndef TWI_BASE_HASH_H
+#define TWI_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TWI_HASH_SECRET_BYTES 32
+
+struct twi_hash_secret {
+    _Alignas(16) uint64_t words[TWI_HASH_SECRET_BYTES / 8];
+};
+
+static inline uint64_t twi_load_64(const unsigned char *bytes) {
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+typedef uint64_t twi_hash_fn(const struct twi_hash_secret *secret, const void *data, size_t size);
+
+/* `bytes`: TWI_HASH_SECRET_BYTES of them, from twi_random_bytes(). */
+void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes);
+
+twi_hash_fn twi_hash_sip;     /* runs everywhere */
+twi_hash_fn twi_hash_sip_2_4; /* for tests: the variant whose answers are published */
+
+#endif

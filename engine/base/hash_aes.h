@@ -1,0 +1,105 @@
+/* hash_aes.h -- the AES hash, inline: hash_aes.c offers it as a function, fast_aes.c has it inside the hot path.
+ *
+ * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret; each takes in every second block of the key
+ * (exclusive or) and goes through two rounds, so that one lane's blocks never meet the other's before both are scrambled;
+ * the lanes and the size are joined and go through three more rounds:
+ *
+ *   a = half 0 ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R-R-+
+ *   b = half 1 ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---^ size -R-R- fold to 64 bits
+ *
+ * One byte of difference is spread over all 16 by two rounds, and passes two rounds in a foreseeable way for at most
+ * one secret in about 2^28 (five active S-boxes): so nobody can prepare keys that collide. The last blocks may
+ * overlap those before them, which spares the reading of bytes beyond the key; the size tells such keys apart. It comes in
+ * where no byte of a key does: beside a block, the block could undo it, whatever the secret is (flood_test.c).
+ * Keys of up to 16 bytes are one block in lane a alone: two of one size never agree in all 128 bits before the fold.
+ * Always true: only bytes data[0] .. data[size - 1] are read. */
+#ifndef TWI_BASE_HASH_AES_H
+#define TWI_BASE_HASH_AES_H
+
+#include "engine/base/check.h"
+#include "engine/base/hash.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* NULL where the processor has no AES rounds. */
+twi_hash_fn *twi_hash_aes(void);
+/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer
+ * within one process. */
+twi_hash_fn *twi_hash_choose(void);
+
+/* ---- the AES hash: one algorithm over four words that each processor spells its own way -------------------------- */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TWI_AES_CODE __attribute__((target("aes,sse4.1")))
+typedef __m128i lane;
+#define lane_load(bytes) _mm_loadu_si128((const __m128i *)(const void *)(bytes))
+#define lane_of(low, high) _mm_set_epi64x((long long)(high), (long long)(low))
+#define lane_xor(x, y) _mm_xor_si128((x), (y))
+#define lane_round(x, key) _mm_aesenc_si128((x), (key)) /* substitute, shift, mix, then ^ key */
+#define lane_low(x) ((uint64_t)_mm_cvtsi128_si64(x))
+#define lane_high(x) ((uint64_t)_mm_extract_epi64((x), 1))
+#define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
+#define TWI_WITH_AES 1
+#elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto): decided by the build, since not
+ * every compiler offers these words to a function that asks for them alone. */
+#include <arm_neon.h>
+#define TWI_AES_CODE
+typedef uint8x16_t lane;
+#define lane_load(bytes) vld1q_u8(bytes)
+#define lane_of(low, high) vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(low), vcreate_u64(high)))
+#define lane_xor(x, y) veorq_u8((x), (y))
+#define lane_round(x, key) veorq_u8(vaesmcq_u8(vaeseq_u8((x), vdupq_n_u8(0))), (key)) /* the key last, as on x86 */
+#define lane_low(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 0)
+#define lane_high(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 1)
+#define TWI_PROCESSOR_HAS_AES() true
+#define TWI_WITH_AES 1
+#else
+#define TWI_WITH_AES 0
+#endif
+
+#if TWI_WITH_AES
+static inline uint64_t twi_load_32(const unsigned char *bytes) {
+    uint32_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+/* A key of up to 16 bytes as one block. Of one size, no two keys make the same block: together the loads cover every
+ * byte. */
+TWI_AES_CODE static inline lane twi_block_small(const unsigned char *bytes, size_t size) {
+    if (size >= 8) return lane_of(twi_load_64(bytes), twi_load_64(bytes + size - 8));
+    if (size >= 4) return lane_of(twi_load_32(bytes), twi_load_32(bytes + size - 4));
+    if (size == 0) return lane_of(0, 0);
+    return lane_of((uint64_t)bytes[0] | (uint64_t)bytes[size / 2] << 8 | (uint64_t)bytes[size - 1] << 16, 0);
+}
+
+TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_secret *secret, const void *data,
+                                                        size_t size) {
+    const unsigned char *bytes = data;
+    const lane key_a = lane_of(secret->words[0], secret->words[1]), key_b = lane_of(secret->words[2], secret->words[3]);
+    lane a = key_a, b = key_b;
+    if (twi_likely(size <= 16)) {
+        a = lane_xor(a, twi_block_small(bytes, size));
+    } else {
+        for (size_t left = size; left > 32; left -= 32, bytes += 32) {
+            a = lane_round(lane_round(lane_xor(a, lane_load(bytes)), key_b), key_a);
+            b = lane_round(lane_round(lane_xor(b, lane_load(bytes + 16)), key_a), key_b);
+        }
+        /* 1 to 32 bytes are left, of which the first of these two blocks may lie before `bytes` (sizes above 32), or
+         * both may overlap (17 to 31). */
+        const unsigned char *end = (const unsigned char *)data + size;
+        a = lane_xor(a, lane_load(size > 32 ? end - 32 : bytes));
+        b = lane_xor(b, lane_load(end - 16));
+    }
+    a = lane_round(lane_round(a, key_b), key_a);
+    b = lane_round(lane_round(b, key_a), key_b);
+    lane joined = lane_round(a, lane_xor(b, lane_of(size, 0)));
+    joined = lane_round(lane_round(joined, key_a), key_b);
+    return lane_low(joined) ^ lane_high(joined);
+}
+#endif
+
+#endif

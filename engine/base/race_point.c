@@ -1,0 +1,46 @@
+/* race_point.c -- the naps of race points: widens races on purpose, in builds with -Drace_points=true only.
+ * Always true: without that option this file is empty. Each thread draws its own naps; a nap is at most about 50 us,
+ * and most are none at all, so that a test's schedule is disturbed and not replaced. */
+#include "engine/base/check.h"
+
+#ifdef TWI_RACE_POINTS
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+#define NAP_NS_MAX 50000u
+#define SPINS_MAX 512u
+
+/* A different sequence in each thread: the address of its own word differs, and so does the moment of its first nap. */
+static uint32_t next_draw(void) {
+    static _Thread_local uint64_t state;
+    if (state == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        state = (uint64_t)(uintptr_t)&state ^ (uint64_t)now.tv_nsec << 20 ^ UINT64_C(0x9e3779b97f4a7c15);
+    }
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(state >> 33);
+}
+
+static void spin(uint32_t rounds) {
+    for (volatile uint32_t round = 0; round < rounds; round++) continue;
+}
+
+/* Of 64 naps: 40 none, 12 yield, 9 spin, 3 sleep (a sleep costs some 60 us with the timer's slack). */
+void twi_race_nap(const char *name) {
+    (void)name; /* for a debugger's breakpoint conditions */
+    uint32_t draw = next_draw(), kind = draw & 63, size = draw >> 6;
+    if (kind < 40) return;
+    if (kind < 52) {
+        sched_yield();
+    } else if (kind < 61) {
+        spin(size % SPINS_MAX);
+    } else {
+        struct timespec rest = {.tv_sec = 0, .tv_nsec = (long)(size % NAP_NS_MAX)};
+        nanosleep(&rest, NULL);
+    }
+}
+#else
+typedef int twi_race_points_are_off; /* ISO C wants something in a file */
+#endif

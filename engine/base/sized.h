@@ -1,0 +1,17 @@
+/* sized.h -- results in structs of the caller's, of the size that the caller's header has.
+ * Always true: no byte behind the caller's struct is written, and every byte of it is: what the library does not know is 0. */
+#ifndef TWI_BASE_SIZED_H
+#define TWI_BASE_SIZED_H
+
+#include "engine/base/check.h"
+
+#include <stddef.h>
+#include <string.h>
+
+TWI_INLINE void twi_sized_copy(void *out, size_t out_bytes, const void *whole, size_t whole_bytes) {
+    size_t known = out_bytes < whole_bytes ? out_bytes : whole_bytes;
+    memcpy(out, whole, known);
+    memset((char *)out + known, 0, out_bytes - known);
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* why.c -- see why.h. */
+#include "engine/base/why.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TEXT_BYTES 512 /* a path and a line of a limits file, and what is wrong there */
+
+/* As twi_thread_self: a place that is there with the thread, so that a refusal takes no memory. */
+static _Thread_local struct twi_why last __attribute__((tls_model("initial-exec")));
+/* Larger, and only for sentences with figures: where the library was loaded late, it may come from the allocator. */
+static _Thread_local char own_text[TEXT_BYTES];
+
+__attribute__((cold, noinline)) void twi_why_set(tw_status status, const char *constant_text) {
+    last = (struct twi_why){status, constant_text};
+}
+
+__attribute__((cold)) tw_status twi_refuse_with(tw_status status, const char *format, ...) {
+    char text[TEXT_BYTES]; /* an argument may be the sentence of before */
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    memcpy(own_text, text, sizeof text);
+    return twi_refuse(status, own_text);
+}
+
+struct twi_why twi_why_now(void) {
+    return last;
+}
+
+void twi_why_again(struct twi_why why) {
+    last = why;
+}
+
+const char *tw_error_text(void) {
+    if (last.text != NULL) return last.text;
+    return last.status != TW_OK ? tw_status_text(last.status) : "No call of this thread was refused yet.";
+}
+
+/* ---- what is said in more than one place ---- */
+
+void twi_why_key(tw_key key) {
+    twi_why_set(TW_ERR_KEY, key.size == 0                ? "key: it is empty"
+                            : key.size > TW_KEY_SIZE_MAX ? "key: it is longer than 1024 bytes"
+                                                         : "key: its data is NULL");
+}
+
+void twi_why_delta(void) {
+    twi_why_set(TW_ERR_RANGE, "delta: not within +-TW_DELTA_MAX");
+}
+
+void twi_why_sum(void) {
+    twi_why_set(TW_ERR_RANGE, "delta: the count would not be within +-TW_COUNT_MAX");
+}
+
+void twi_why_time(void) {
+    twi_why_set(TW_ERR_RANGE, "unix_ms: not within the years 1000 to 9998");
+}
+
+void twi_why_units(int64_t n) {
+    twi_why_set(TW_ERR_RANGE,
+                n < 0 || n > TW_DELTA_MAX ? "n: not within 0..TW_DELTA_MAX" : "limit: not within 0..TW_DELTA_MAX");
+}
+
+void twi_why_refund(void) {
+    twi_why_set(TW_ERR_RANGE, "n: more than was counted");
+}
+
+void twi_why_hold(void) {
+    twi_why_set(TW_ERR_RANGE, "key: this process holds none");
+}
+
+void twi_why_full(void) {
+    twi_why_set(TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)");
+}
+
+void twi_why_paced(void) {
+    twi_why_set(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
+}
+
+void twi_why_store(void) {
+    twi_why_set(TW_ERR_REDIS, "redis_url: this engine has none");
+}
+
+void twi_why_token(void) {
+    twi_why_set(TW_ERR_UNKNOWN_TOKEN, "token: malformed, or of another engine or Redis");
+}

@@ -1,0 +1,178 @@
+/* agenda.c -- see agenda.h. Families that are due stand in two heaps, by links of their own: nothing is allocated. */
+#include "engine/core/agenda.h"
+
+#define SEARCH_MS 1000 /* how long a window may stay unannounced */
+#define SEARCH_STEP_MS 20
+
+/* ---- heaps ---- */
+
+static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appointment *other) {
+    if (one == NULL || other == NULL) return one != NULL ? one : other;
+    struct twi_appointment *first = other->at_ms < one->at_ms ? other : one, *second = first == one ? other : one;
+    second->next = first->child;
+    if (second->next != NULL) second->next->back = second;
+    second->back = first;
+    first->child = second;
+    return first;
+}
+
+/* One heap out of siblings: in pairs from the left, then the pairs from the right. */
+static struct twi_appointment *meld_all(struct twi_appointment *sibling) {
+    struct twi_appointment *pairs = NULL, *heap = NULL;
+    while (sibling != NULL) {
+        struct twi_appointment *one = sibling, *other = one->next;
+        sibling = other != NULL ? other->next : NULL;
+        one->next = one->back = NULL;
+        if (other != NULL) other->next = other->back = NULL;
+        one = meld(one, other);
+        one->next = pairs;
+        pairs = one;
+    }
+    while (pairs != NULL) {
+        struct twi_appointment *one = pairs;
+        pairs = one->next;
+        one->next = NULL;
+        heap = meld(heap, one);
+    }
+    return heap;
+}
+
+static void cancel(struct twi_appointment **heap, struct twi_appointment *appointment) {
+    if (appointment->at_ms == INT64_MAX) return;
+    struct twi_appointment *children = meld_all(appointment->child), *back = appointment->back;
+    if (*heap == appointment) {
+        *heap = children;
+    } else {
+        if (back->child == appointment)
+            back->child = appointment->next;
+        else
+            back->next = appointment->next;
+        if (appointment->next != NULL) appointment->next->back = back;
+        *heap = meld(*heap, children);
+    }
+    appointment->child = appointment->next = appointment->back = NULL;
+    appointment->at_ms = INT64_MAX;
+}
+
+static void appoint(struct twi_appointment **heap, struct twi_appointment *appointment, int64_t at_ms) {
+    if (appointment->at_ms == at_ms) return;
+    cancel(heap, appointment);
+    appointment->at_ms = at_ms;
+    if (at_ms != INT64_MAX) *heap = meld(*heap, appointment);
+}
+
+/* ---- news ---- */
+
+void twi_agenda_tell(struct tw_family *family) {
+    struct twi_agenda *agenda = &family->engine->agenda;
+    if (twi_swap_acqrel(&family->is_news, true)) return; /* D3: what it is news of came before */
+    struct tw_family *head = twi_load_relaxed(&agenda->news);
+    do {
+        twi_store_relaxed(&family->next_news, head);
+    } while (!twi_cas_weak_acqrel(&agenda->news, &head, family)); /* D7 */
+}
+
+/* ---- the turn's round ---- */
+
+static void take(struct tw_family **round, struct tw_family *family) {
+    if (family->in_round) return;
+    family->in_round = true;
+    family->next_due = *round;
+    *round = family;
+}
+
+static void take_due(struct tw_family **round, struct twi_appointment **heap, int64_t now_ms) {
+    while (*heap != NULL && (*heap)->at_ms <= now_ms) {
+        struct tw_family *family = (*heap)->family;
+        cancel(heap, *heap);
+        take(round, family);
+    }
+}
+
+static void take_news(struct twi_agenda *agenda, struct tw_family **round) {
+    if (twi_load_relaxed(&agenda->news) == NULL) return;
+    struct tw_family *family = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
+    while (family != NULL) {
+        struct tw_family *next = twi_load_relaxed(&family->next_news);
+        (void)twi_swap_acqrel(&family->is_news, false); /* D4: before what it is news of is read */
+        take(round, family);
+        family = next;
+    }
+}
+
+struct tw_family *twi_agenda_take(tw_engine *engine) {
+    struct twi_agenda *agenda = &engine->agenda;
+    struct tw_family *round = NULL;
+    take_news(agenda, &round);
+    while (agenda->always != NULL) {
+        struct tw_family *family = agenda->always;
+        agenda->always = family->next_always;
+        family->is_always = false;
+        take(&round, family);
+    }
+    take_due(&round, &agenda->by_time, engine->turn_ms);
+    take_due(&round, &agenda->by_mono, engine->turn_mono_ms);
+    for (struct tw_family *family = engine->closing ? twi_load_acquire(&engine->families) : NULL; family != NULL;
+         family = twi_load_acquire(&family->next))
+        take(&round, family);
+    return round;
+}
+
+void twi_agenda_enter(tw_engine *engine, struct tw_family *family) {
+    struct twi_agenda *agenda = &engine->agenda;
+    int64_t mono_ms = family->look_mono_ms < family->pack_mono_ms ? family->look_mono_ms : family->pack_mono_ms;
+    family->in_round = false;
+    appoint(&agenda->by_time, &family->by_time, family->due_ms);
+    appoint(&agenda->by_mono, &family->by_mono, mono_ms);
+    if (family->is_always || !(family->ages || twi_load_relaxed(&family->close_asked))) return;
+    family->is_always = true;
+    family->next_always = agenda->always;
+    agenda->always = family;
+}
+
+void twi_agenda_leave(tw_engine *engine, struct tw_family *family) {
+    struct twi_agenda *agenda = &engine->agenda;
+    cancel(&agenda->by_time, &family->by_time);
+    cancel(&agenda->by_mono, &family->by_mono);
+    if (agenda->searched == family) agenda->searched = twi_load_acquire(&family->next);
+}
+
+int64_t twi_agenda_next_ms(const tw_engine *engine) {
+    const struct twi_agenda *agenda = &engine->agenda;
+    int64_t next_ms = agenda->by_mono != NULL ? agenda->by_mono->at_ms : INT64_MAX;
+    if (twi_load_relaxed(&agenda->news) != NULL) return engine->turn_mono_ms;
+    if (agenda->by_time == NULL) return next_ms;
+    int64_t left_ms = agenda->by_time->at_ms > engine->turn_ms ? agenda->by_time->at_ms - engine->turn_ms : 0;
+    int64_t time_ms = twi_time_add(engine->turn_mono_ms, left_ms);
+    return time_ms < next_ms ? time_ms : next_ms;
+}
+
+/* ---- the search ---- */
+
+struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
+    struct twi_agenda *agenda = &engine->agenda;
+    int64_t passed_ms = engine->turn_mono_ms - agenda->searched_ms;
+    if (*left == 0) { /* once a turn: how many */
+        if (passed_ms < SEARCH_STEP_MS) return NULL;
+        uint32_t all = twi_load_relaxed(&engine->roster.families);
+        *left = passed_ms >= SEARCH_MS ? all : (uint32_t)((uint64_t)all * (uint64_t)passed_ms / SEARCH_MS + 1);
+        agenda->searched_ms = engine->turn_mono_ms;
+        if (agenda->searched == NULL) agenda->searched = twi_load_acquire(&engine->families);
+        (*left)++;
+    }
+    struct tw_family *family = --*left != 0 ? agenda->searched : NULL;
+    if (family != NULL) agenda->searched = twi_load_acquire(&family->next);
+    return family;
+}
+
+void twi_agenda_renew(tw_engine *engine) {
+    engine->agenda = (struct twi_agenda){.news = NULL};
+    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
+         family = twi_load_relaxed(&family->next)) {
+        family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+        family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+        family->in_round = family->is_always = false;
+        twi_store_relaxed(&family->is_news, false);
+        twi_agenda_tell(family);
+    }
+}

@@ -1,0 +1,26 @@
+/* call_guard.c -- see call_guard.h. */
+#include "engine/core/call_guard.h"
+
+#include "engine/core/state.h"
+
+tw_status twi_thread_check_wait(const struct twi_thread *self) {
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (self->in_hook)
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it would wait for itself");
+    if (self->depth != 0)
+        return twi_refuse(TW_ERR_MODE, "not between tw_enter() and tw_leave(): memory would not come back");
+    return TW_OK;
+}
+
+tw_status twi_engine_check_thread(const tw_engine *engine) {
+    if (!engine->host_driven) return TW_OK;
+    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_THREADS_HOST engines");
+}
+
+tw_status twi_engine_may_wait(tw_engine *engine) {
+    struct twi_thread *self = twi_thread_here();
+    tw_status status = twi_thread_check_wait(self);
+    if (status != TW_OK) return status;
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    return twi_load_acquire(&engine->stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
+}

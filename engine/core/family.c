@@ -1,0 +1,10 @@
+/* family.c -- freeing a family (family.h). */
+#include "engine/core/family.h"
+
+#include <stdlib.h>
+
+void twi_family_free(struct tw_family *family) {
+    free((void *)(uintptr_t)family->options.name);
+    free((void *)(uintptr_t)family->options.redis_key);
+    free(family);
+}

@@ -1,0 +1,227 @@
+/* family.h -- a family: which window a moment belongs to, and the generations it holds.
+ *
+ *   current ─▶ the generation of now (a short cut)        map ─▶ all generations that are reachable, by start
+ *
+ * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED), and its
+ * memory outlives every section in which it could be reached. The map is replaced, never changed, when it loses or
+ * lacks room. */
+#ifndef TWI_CORE_FAMILY_H
+#define TWI_CORE_FAMILY_H
+
+#include "engine/base/calendar.h"
+#include "engine/core/state.h"
+#include "engine/core/key_template.h"
+
+typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
+
+/* What has been seen of a family's limits (acquire.h), by one thread or by all that have no line of their own. */
+struct twi_limit_shard {
+    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* and counted here: an increment as well */
+    _Atomic int64_t admitted_there, denied, near, shadow_denied;
+};
+/* A line for each thread, by twi_thread.shard, in the arena: made by the turn for families whose limits are much in use. */
+struct twi_limit_lines {
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t reserved; /* the arena's */
+    uint32_t count, lines;
+    uint32_t older; /* line of those for fewer threads; what was counted there stays there. 0: none */
+    struct twi_limit_shard shards[];
+};
+#define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
+
+/* What is said of its windows, where one engine closes them (closing.h). By the turn. */
+#define TWI_CLOSED_KEPT 8u
+struct twi_family_closing {
+    struct twi_closer *closers;
+    struct twi_closing_keys *foreign; /* keys that others counted, of the windows of closers (closing_keys.h) */
+    bool in_flight;                   /* a word that is of no window */
+    bool known;                       /* Redis has been told that we are there */
+    bool came;                        /* and has told which windows were told before their time */
+    bool left;
+    int64_t at_ms;                   /* monotonic, as all here: the next word */
+    int64_t heard_ms;                /* the last answer; 0: none yet */
+    int64_t since_ms;                /* since when they have come without a pause */
+    int64_t every_ms;                /* how often Redis wants the word; 0: it has not said */
+    int64_t kept[TWI_CLOSED_KEPT];   /* starts of windows closed last, in case Redis forgets it */
+    uint32_t kept_count, kept_again; /* how many ever; how many of the last ones are to be said again */
+    bool kept_in_flight;
+};
+
+/* A family in a heap: the earliest of all is the heap, each is no later than its children (a pairing heap). */
+struct twi_appointment {
+    int64_t at_ms; /* INT64_MAX: none, and not in the heap */
+    struct tw_family *family;
+    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, else the sibling before */
+};
+
+struct tw_family {
+    /* hot, written at opening and at roll-over */
+    tw_engine *engine;
+    _Atomic(struct twi_generation *) current;
+    bool synced, from_first, has_starts;
+    bool ages;    /* TW_ON_FULL_EVICT_IDLE: its windows are eras (idle_eviction.c) */
+    bool shares;  /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
+    bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
+    bool gauge;   /* TW_KIND_GAUGE with Redis (gauge.c) */
+    tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
+    _Atomic(twi_hot_acquire *) hot_acquire;                                            /* acquire_fast.h */
+    twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (shadow.c) */
+    const struct twi_limit_kind *limit; /* acquire.h */
+    bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                      tw_status *status);          /* NULL: one by one */
+    bool closes_once;                              /* TW_CLOSED_BY_ONE with Redis (closing.h) */
+    bool slides;                                   /* TW_SHAPE_SLIDING */
+    bool is_paced;                                 /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
+    bool is_strict;                                /* TW_LIMIT_STRICT (strict.h) */
+    _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
+    struct twi_window_rule rule;
+
+    /* policies: tw_family_set() changes them one by one */
+    _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
+    /* Windows that end there or before take nothing more, or are gone, whatever longer times were set since. */
+    _Atomic int64_t over_ms, gone_ms;
+    _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
+    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: to be logged, once */
+    _Atomic uint32_t on_full, on_full_limit;
+    _Atomic uint32_t on_outage, outage_grace_ms;
+    _Atomic int64_t
+        silent_since_ms; /* monotonic: no question of its calls was answered since (redis_call.c); 0: they are */
+    _Atomic int64_t idle_ms;
+    _Atomic int64_t burst;
+    _Atomic int64_t
+        bridged_until_ms; /* engine time: until then buckets here may hold what Redis does not know (strict_gcra.c) */
+    _Atomic bool shadow;
+    _Atomic uint64_t keys_expected; /* 0: what the windows before had */
+    struct twi_quota quota;
+
+    _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
+    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
+
+    _Atomic int64_t era; /* where it ages: the current one. Raised by the turn */
+
+    /* the turn's own */
+    int64_t era_begun_ms; /* monotonic */
+    bool era_begun;
+    uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
+    uint32_t unsorted;
+    bool is_late_logged;
+    bool map_asked;                  /* there is a window in the map that nobody has told of */
+    int64_t due_ms;                  /* engine time at which the wheel has something to do */
+    int64_t close_mono_ms;           /* monotonic: since when it is being closed */
+    int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
+    uint64_t keys_last;              /* how many keys the last closed window had: the forecast */
+    struct twi_generation *prepared; /* the next window, being built; not yet reachable */
+    uint64_t prepared_root;
+    uint32_t prepared_leaves;
+    struct twi_home_plan prepared_home;
+    int64_t prepared_start_ms;     /* the last window that was prepared for */
+    int64_t opened_ms;             /* engine time; in a forked child its parent's */
+    uint32_t held;                 /* generations in memory, retired ones included */
+    uint32_t packing;              /* the generation being packed; 0: none */
+    uint32_t to_pack;              /* those that wait for it, by next_to_pack */
+    int64_t pack_mono_ms;          /* monotonic time at which packing goes on */
+    struct twi_cursor part_cursor; /* gauges: how far what is present has been said again */
+    bool parts_run;                /* it is being said */
+    int64_t parts_ms;              /* monotonic: when it last had been */
+    _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
+    struct twi_family_closing closing;
+    _Atomic bool changed;     /* tw_family_set(): every window is looked at again */
+    _Atomic bool close_asked; /* tw_family_close(): drains, then goes */
+    _Atomic bool close_seen;  /* the turn has begun with that */
+
+    /* under the engine's lock */
+    tw_family_options options; /* strings are ours */
+    uint32_t opened;           /* how often */
+    _Atomic(struct tw_family *) next;
+
+    /* roster.h, agenda.h */
+    struct tw_family *before, *next_named;    /* in the list of all; in a chain of names */
+    _Atomic(struct tw_family *) next_special; /* engine.h */
+    _Atomic(struct tw_family *) next_news;    /* any thread's */
+    _Atomic bool is_news, limits_asked;       /* limits_asked: lines of their own for its limits' figures */
+    bool in_round, is_always;                 /* these and below: the turn's own */
+    struct tw_family *next_due, *next_always;
+    struct twi_appointment by_time, by_mono;
+    uint64_t bytes; /* of all that is allocated for it, set before sharing */
+
+    struct twi_limit_shard limits_shared;
+    struct twi_template template; /* the last: of its frame there is only as much as is filled */
+};
+
+/* fast_aes.c, fast_portable.c: an add of a key that is there, and of a group; api.c: any other. */
+typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                           tw_status *status);
+#define TWI_HOT_GROUP_MAX 32u
+twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
+twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
+twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
+
+/* Frees a family that holds no generation and that nobody can find any more. */
+void twi_family_free(struct tw_family *family);
+
+/* How long after its end a window is kept open to be asked about (sliding.c). */
+TWI_INLINE int64_t twi_family_asked_for_ms(const struct tw_family *family) {
+    return family->slides && family->synced ? twi_calendar_longest_ms(&family->rule) : 0;
+}
+/* How long after its end a window may still be counted in, or asked about. */
+TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
+    /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms), asked_for_ms = twi_family_asked_for_ms(family);
+    return lateness_ms > asked_for_ms ? lateness_ms : asked_for_ms;
+}
+/* Until when that is for a window that ends then. */
+TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
+    int64_t open_for_ms = twi_family_open_for_ms(family);
+    if (end_ms <= twi_load_relaxed(&family->over_ms)) return end_ms;
+    bool passed = end_ms <= twi_load_relaxed(&family->watermark_ms);
+    return twi_time_add(end_ms, passed ? twi_family_asked_for_ms(family) : open_for_ms);
+}
+/* Until when callers may count in it. */
+TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
+    bool over = end_ms <= twi_load_relaxed(&family->over_ms) || end_ms <= twi_load_relaxed(&family->watermark_ms);
+    return over ? end_ms : twi_time_add(end_ms, lateness_ms);
+}
+/* At that moment, windows are over that end there or before, and no others: the same from the other side. */
+TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
+    int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_asked_for_ms(family);
+    int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
+    int64_t over_ms = twi_load_relaxed(&family->over_ms), mark_ms = twi_load_relaxed(&family->watermark_ms);
+    if (over_ms > now_ms) over_ms = now_ms;
+    if (mark_ms > asked_ms) mark_ms = asked_ms;
+    if (over_ms > by_ms) by_ms = over_ms;
+    return mark_ms > by_ms ? mark_ms : by_ms;
+}
+/* Raises it to that, if it is lower. */
+TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
+    int64_t found = twi_load_relaxed(mark_ms);
+    while (found < to_ms)
+        if (twi_cas_weak_acqrel(mark_ms, &found, to_ms)) return true;
+    return false;
+}
+
+/* A window's start and end as callers are told. */
+TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
+    return generation->family->ages ? 0 : generation->start_ms;
+}
+TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation) {
+    return generation->family->ages ? INT64_MAX : generation->end_ms;
+}
+
+/* Redis has all of it, and nothing is under way. By the turn. */
+TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
+    return !generation->synced ||
+           (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
+            twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
+}
+
+TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
+    return twi_load_relaxed(&generation->keys) != 0 || generation->is_adopted ||
+           twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
+}
+
+TWI_INLINE bool twi_generation_holds(const struct twi_generation *generation, int64_t unix_ms) {
+    return unix_ms >= generation->start_ms && unix_ms < generation->end_ms;
+}
+
+#endif

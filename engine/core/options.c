@@ -1,0 +1,426 @@
+/* options.c -- see options.h. One function per struct, one line per field; each refusal names its field first. */
+#include "engine/core/options.h"
+
+#include "engine/core/metric_labels.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A struct of a later header may be longer, by some fields. More than this is no size but an uninitialised word, and
+ * looking through that many bytes would read what is not ours. */
+#define STRUCT_BYTES_MAX 4096
+
+/* The sizes of the first version: smaller ones never existed. */
+#define OPTIONS_BYTES_FIRST (offsetof(tw_options, lost_ctx) + sizeof(void *))
+#define FAMILY_OPTIONS_BYTES_FIRST (offsetof(tw_family_options, closed_ctx) + sizeof(void *))
+
+#define MEMORY_BYTES_DEFAULT (UINT64_C(1) << 30)
+#define RETENTION_MS_DEFAULT TW_DAY
+#define REPLAY_MS_DEFAULT 30000
+#define IDLE_MS_DEFAULT TW_HOUR
+#define IDLE_MS_MIN 100
+#define OPTION_TEXT_MAX 320
+#define REPLAY_BYTES_DEFAULT (UINT64_C(64) << 20)
+
+void tw_options_init_sized(tw_options *options, size_t size) {
+    memset(options, 0, size);
+    options->size = size;
+}
+
+void tw_family_options_init_sized(tw_family_options *options, size_t size) {
+    memset(options, 0, size);
+    options->size = size;
+}
+
+/* ---- refusing ---------------------------------------------------------------------------------------------------- */
+
+tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...) {
+    char why[OPTION_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    if (error != NULL && error_size > 0) (void)snprintf(error, error_size, "%s", why);
+    return twi_refuse_with(TW_ERR_OPTIONS, "%s", why);
+}
+
+#define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
+
+/* The first fields of both structs are the same: size, error_text, error_size. */
+struct head {
+    size_t size;
+    char *error_text;
+    size_t error_size;
+};
+static_assert(offsetof(tw_options, error_size) == offsetof(struct head, error_size), "one head");
+static_assert(offsetof(tw_family_options, error_size) == offsetof(struct head, error_size), "one head");
+
+static bool is_zero(const unsigned char *bytes, size_t size) {
+    for (size_t index = 0; index < size; index++)
+        if (bytes[index] != 0) return false;
+    return true;
+}
+
+/* A struct of size 0 is taken for one that was zeroed and not initialised, so its head can be read: it says where the
+ * refusal goes. A smaller one than a head has no error_text. */
+static tw_status check_size(const void *options, size_t first, size_t known) {
+    size_t size;
+    memcpy(&size, options, sizeof size);
+    if (size != 0 && size < sizeof(struct head))
+        return twi_refuse(TW_ERR_OPTIONS, "size: fewer bytes than this struct ever had");
+    const struct head *head = options;
+    if (size == 0) return refuse(head, "size: 0; fill the struct with its init function first");
+    if (size < first) return refuse(head, "size: %zu bytes are fewer than this struct ever had", size);
+    if (size > STRUCT_BYTES_MAX) return refuse(head, "size: %zu bytes cannot be; is the struct initialised?", size);
+    if (size > known && !is_zero((const unsigned char *)options + known, size - known)) {
+        return refuse(head, "size: a field is set that this version of the library does not know");
+    }
+    if (head->error_text != NULL && head->error_size > 0) head->error_text[0] = '\0';
+    return TW_OK;
+}
+
+/* ---- the engine's ------------------------------------------------------------------------------------------------ */
+
+static tw_status check_range_32(const tw_options *in, const char *field, uint32_t value, uint32_t max) {
+    if (value <= max) return TW_OK;
+    return refuse(in, "%s: %u is not in 1..%u", field, value, max);
+}
+
+static tw_status check_memory(const tw_options *in) {
+    if (in->memory_bytes_max == 0) return TW_OK;
+    if (in->memory_bytes_max < TWI_MEMORY_BYTES_MIN) {
+        return refuse(in, "memory_bytes_max: %llu is less than 1 MiB", (unsigned long long)in->memory_bytes_max);
+    }
+    if (in->memory_bytes_max > TWI_MEMORY_BYTES_MAX) {
+        return refuse(in, "memory_bytes_max: %llu is more than 256 GiB", (unsigned long long)in->memory_bytes_max);
+    }
+    return TW_OK;
+}
+
+static tw_status check_replay(const tw_options *in, uint64_t memory_bytes_max) {
+    if (in->replay_bytes_max <= memory_bytes_max) return TW_OK;
+    return refuse(in, "replay_bytes_max: %llu is more than memory_bytes_max (%llu)",
+                  (unsigned long long)in->replay_bytes_max, (unsigned long long)memory_bytes_max);
+}
+
+static tw_status check_prefix(const tw_options *in) {
+    if (in->redis_prefix == NULL || strnlen(in->redis_prefix, TWI_PREFIX_BYTES_MAX + 1) <= TWI_PREFIX_BYTES_MAX)
+        return TW_OK;
+    return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
+}
+
+/* Not more than 5 s: leases of hard limits count on engines being back by then (script/leases.lua). */
+static tw_status check_retry(const tw_options *in) {
+    if (in->retry_max_ms == 0 || (in->retry_max_ms >= 10 && in->retry_max_ms <= 5000)) return TW_OK;
+    return refuse(in, "retry_max_ms: %u is not in 10..5000", in->retry_max_ms);
+}
+
+static tw_status check_audit(const tw_options *in) {
+    if (in->audit_interval_ms == 0) return TW_OK;
+    if (in->audit_interval_ms < 1000)
+        return refuse(in, "audit_interval_ms: %u is less than 1000", in->audit_interval_ms);
+    if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: there is no redis_url to look at");
+    if (in->threads == TW_THREADS_HOST)
+        return refuse(in, "audit_interval_ms: a host-driven engine has no thread that could wait; call tw_audit()");
+    return TW_OK;
+}
+
+static tw_status check_labels(const tw_options *in) {
+    char why[100];
+    if (in->metrics_labels == NULL || *in->metrics_labels == '\0') return TW_OK;
+    return twi_labels_check(in->metrics_labels, why, sizeof why) ? TW_OK : refuse(in, "metrics_labels: %s", why);
+}
+
+tw_status twi_options_check(const tw_options *in, tw_options *out) {
+    tw_status status = check_size(in, OPTIONS_BYTES_FIRST, sizeof *out);
+    if (status != TW_OK) return status;
+    tw_options options = {0};
+    memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
+    options.size = sizeof options;
+    if (options.threads > TW_THREADS_HOST)
+        status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
+    if (status == TW_OK) status = check_memory(&options);
+    if (status == TW_OK) status = check_prefix(&options);
+    if (status == TW_OK && options.merge > TW_MERGE_SETNX)
+        status = refuse(in, "merge: %u is no TW_MERGE_ value", options.merge);
+    if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
+    if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
+    if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
+    if (status == TW_OK) status = check_range_32(in, "wait_replicas", options.wait_replicas, 1000);
+    if (status == TW_OK) status = check_range_32(in, "flush_keys_per_s", options.flush_keys_per_s, 1000000000);
+    if (status == TW_OK) status = check_retry(&options);
+    if (status == TW_OK) status = check_range_32(in, "engines_expected", options.engines_expected, 1000000);
+    if (status == TW_OK) status = check_audit(&options);
+    if (status == TW_OK) status = check_labels(&options);
+    if (status == TW_OK && options.wait_replicas != 0 && options.merge != TW_MERGE_SCRIPT)
+        status = refuse(in, "wait_replicas: needs TW_MERGE_SCRIPT; other merges keep nothing that could be sent again");
+    if (options.memory_bytes_max == 0) options.memory_bytes_max = MEMORY_BYTES_DEFAULT;
+    if (status == TW_OK) status = check_replay(&options, options.memory_bytes_max);
+    if (status != TW_OK) return status;
+    if (options.replay_ms == 0) options.replay_ms = REPLAY_MS_DEFAULT;
+    if (options.replay_bytes_max == 0) { /* trap E42: a share of what there is */
+        options.replay_bytes_max = options.memory_bytes_max / 8;
+        if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
+    }
+    if (options.sync_interval_ms == 0) options.sync_interval_ms = 100;
+    if (options.redis_timeout_ms == 0) options.redis_timeout_ms = 100;
+    *out = options;
+    return TW_OK;
+}
+
+/* ---- a family's -------------------------------------------------------------------------------------------------- */
+
+static bool name_byte_is_good(char byte) {
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '.' || byte == '_' || byte == '-';
+}
+
+static tw_status check_name(const tw_family_options *in) {
+    if (in->name == NULL) return refuse(in, "name: missing");
+    size_t size = strnlen(in->name, TWI_FAMILY_NAME_BYTES_MAX + 1);
+    if (size == 0) return refuse(in, "name: empty");
+    if (size > TWI_FAMILY_NAME_BYTES_MAX) return refuse(in, "name: longer than %d bytes", TWI_FAMILY_NAME_BYTES_MAX);
+    for (size_t index = 0; index < size; index++) {
+        if (name_byte_is_good(in->name[index])) continue;
+        return refuse(in, "name: byte %zu (0x%02x) is none of letters, digits, '.', '_', '-'", index + 1,
+                      (unsigned)(unsigned char)in->name[index]);
+    }
+    return TW_OK;
+}
+
+static bool has_length(const tw_family_options *options) {
+    return options->window == TW_WINDOW_ALIGNED || options->window == TW_WINDOW_FROM_FIRST;
+}
+
+static bool has_starts(const tw_family_options *options) {
+    return options->window != TW_WINDOW_FROM_FIRST && options->window != TW_WINDOW_FOREVER;
+}
+
+static tw_status check_window(tw_family_options *options) {
+    if (options->window > TW_WINDOW_MONTH)
+        return refuse(options, "window: %u is no TW_ value of this field", options->window);
+    if (!has_length(options)) {
+        if (options->window_ms == 0) return TW_OK;
+        return refuse(options, "window_ms: endless and calendar windows take none");
+    }
+    if (options->window_ms == 0) options->window_ms = TW_HOUR;
+    if (options->window_ms < 0) return refuse(options, "window_ms: negative");
+    if (options->window_ms % 1000 != 0)
+        return refuse(options, "window_ms: %lld is no multiple of 1000", (long long)options->window_ms);
+    if (options->window_ms > TWI_WINDOW_MS_MAX) return refuse(options, "window_ms: more than ten years");
+    return TW_OK;
+}
+
+static tw_status check_civil(const tw_family_options *in) {
+    int64_t offset_ms = in->utc_offset_ms;
+    if (offset_ms < -14 * TW_HOUR || offset_ms > 14 * TW_HOUR) return refuse(in, "utc_offset_ms: not within 14 hours");
+    if (offset_ms % TW_MINUTE != 0)
+        return refuse(in, "utc_offset_ms: %lld is not in whole minutes", (long long)offset_ms);
+    if (in->week_start > 6) return refuse(in, "week_start: %u is not in 0 (Monday) .. 6 (Sunday)", in->week_start);
+    return TW_OK;
+}
+
+/* A duration that belongs to windows with starts, may be unbounded, and may have one more special value. */
+static tw_status check_duration(const tw_family_options *in, const char *field, int64_t value_ms, int64_t special) {
+    if (value_ms == 0) return TW_OK;
+    if (!has_starts(in)) return refuse(in, "%s: belongs to aligned and calendar windows", field);
+    if (value_ms == TW_UNBOUNDED || value_ms == special) return TW_OK;
+    if (value_ms < 0) return refuse(in, "%s: %lld is negative", field, (long long)value_ms);
+    if (value_ms > TWI_DURATION_MS_MAX) return refuse(in, "%s: more than a hundred years, and not TW_UNBOUNDED", field);
+    return TW_OK;
+}
+
+static tw_status check_retention(const tw_family_options *in) {
+    if (in->retention_ms == 0) return TW_OK;
+    if (in->retention_ms < 0) return refuse(in, "retention_ms: %lld is negative", (long long)in->retention_ms);
+    if (in->retention_ms > TWI_DURATION_MS_MAX) return refuse(in, "retention_ms: more than a hundred years");
+    struct twi_window_rule rule = twi_options_rule(in);
+    int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (in->window == TW_WINDOW_FOREVER || in->retention_ms >= window_ms) return TW_OK;
+    return refuse(in, "retention_ms: %lld is less than one window (%lld)", (long long)in->retention_ms,
+                  (long long)window_ms);
+}
+
+#define KEY_BYTES 64u /* the least that a key takes, its place in the index left out; with Redis half as much again */
+
+static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
+    uint64_t most = in->memory_share != 0 ? in->memory_share : context->memory_bytes_max;
+    uint64_t key_bytes = context->has_redis ? KEY_BYTES / 2 * 3 : KEY_BYTES;
+    if (in->keys_expected > most / key_bytes) {
+        return refuse(in, "keys_expected: %llu keys need more than %s has (%llu bytes, %llu for each key)",
+                      (unsigned long long)in->keys_expected, in->memory_share != 0 ? "memory_share" : "the engine",
+                      (unsigned long long)most, (unsigned long long)key_bytes);
+    }
+    if (in->memory_share > context->memory_bytes_max) {
+        return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
+                      (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
+    }
+    if (in->on_full > TW_ON_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is no TW_ON_FULL_ value", in->on_full);
+    if (in->on_full_limit > TW_FULL_LIMIT_DENY)
+        return refuse(in, "on_full_limit: %u is neither TW_FULL_LIMIT_ADMIT nor TW_FULL_LIMIT_DENY", in->on_full_limit);
+    return TW_OK;
+}
+
+/* Nothing but Redis holds the count of a key that went (trap E26). */
+static tw_status check_ageing(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->on_full != TW_ON_FULL_EVICT_IDLE) {
+        if (in->idle_ms == 0) return TW_OK;
+        return refuse(in, "idle_ms: belongs to on_full = TW_ON_FULL_EVICT_IDLE");
+    }
+    if (in->window != TW_WINDOW_FOREVER)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE belongs to TW_WINDOW_FOREVER families");
+    if (!context->has_redis)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE needs a redis_url: nothing else keeps what is evicted");
+    if (in->keys_max == 1) return refuse(in, "keys_max: with TW_ON_FULL_EVICT_IDLE at least 2");
+    if (in->idle_ms != 0 && in->idle_ms < IDLE_MS_MIN)
+        return refuse(in, "idle_ms: %lld is less than %d", (long long)in->idle_ms, IDLE_MS_MIN);
+    if (in->idle_ms > TWI_DURATION_MS_MAX) return refuse(in, "idle_ms: more than a hundred years");
+    return TW_OK;
+}
+
+static tw_status check_hook(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->on_window_closed != NULL && !has_starts(in))
+        return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
+    if (in->closed_by > TW_CLOSED_BY_ONE) return refuse(in, "closed_by: %u is no TW_CLOSED_BY_ value", in->closed_by);
+    if (in->closed_by == TW_CLOSED_BY_EACH) return TW_OK;
+    if (!has_starts(in)) return refuse(in, "closed_by: TW_CLOSED_BY_ONE belongs to aligned and calendar windows");
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "closed_by: with Redis, TW_CLOSED_BY_ONE needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
+/* What is asked of limits, before anything is said of what goes together. */
+static tw_status check_limit_values(const tw_family_options *in) {
+    if (in->kind > TW_KIND_GAUGE) return refuse(in, "kind: %u is neither TW_KIND_COUNTER nor TW_KIND_GAUGE", in->kind);
+    if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is no TW_LIMIT_ value", in->limit_mode);
+    if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is no TW_SHAPE_ value", in->limit_shape);
+    if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is no TW_OUTAGE_ value", in->on_outage);
+    if (in->burst < 0 || in->burst > TW_DELTA_MAX) return refuse(in, "burst: not within 0..TW_DELTA_MAX");
+    if (in->burst != 0 && in->limit_shape != TW_SHAPE_GCRA) return refuse(in, "burst: belongs to TW_SHAPE_GCRA");
+    if (in->outage_grace_ms > 86400000) return refuse(in, "outage_grace_ms: more than a day");
+    return TW_OK;
+}
+
+/* What TW_LIMIT_HARD goes with. */
+static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD knows only TW_SHAPE_FIXED");
+    /* Trap L8: both would sell beside what is leased. */
+    if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
+        return refuse(in, "on_outage: TW_LIMIT_HARD knows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
+    if (!context->has_redis) return TW_OK;
+    if (in->window == TW_WINDOW_FROM_FIRST)
+        return refuse(in,
+                      "limit_mode: with Redis, TW_LIMIT_HARD is not for TW_WINDOW_FROM_FIRST: leases are of windows");
+    if (in->on_full == TW_ON_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: TW_LIMIT_HARD is not for TW_ON_FULL_EVICT_IDLE: a lease may not leave memory");
+    if (context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "limit_mode: with Redis, TW_LIMIT_HARD needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
+/* What is present has no window, is never evicted, and is no stock. */
+static tw_status check_gauge(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->kind != TW_KIND_GAUGE) return TW_OK;
+    if (in->window != TW_WINDOW_FOREVER) return refuse(in, "kind: TW_KIND_GAUGE needs window = TW_WINDOW_FOREVER");
+    if (in->on_full == TW_ON_FULL_EVICT_IDLE)
+        return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_KIND_GAUGE");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_KIND_GAUGE knows TW_LIMIT_SOFT only");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_GAUGE knows TW_SHAPE_FIXED only");
+    if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "kind: with Redis, TW_KIND_GAUGE needs TW_MERGE_SCRIPT");
+    return TW_OK;
+}
+
+/* What TW_LIMIT_STRICT goes with. */
+static tw_status check_strict(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
+    if (context->merge != TW_MERGE_SCRIPT)
+        return refuse(in, "limit_mode: with Redis, TW_LIMIT_STRICT needs TW_MERGE_SCRIPT");
+    if (in->limit_shape == TW_SHAPE_SLIDING && in->window != TW_WINDOW_ALIGNED)
+        return refuse(in, "limit_shape: with TW_LIMIT_STRICT, TW_SHAPE_SLIDING belongs to TW_WINDOW_ALIGNED windows");
+    return TW_OK;
+}
+
+/* Both read what the window before has left, so it must still be there. */
+static tw_status check_shape(const tw_family_options *in, const struct twi_options_context *context) {
+    if (in->limit_shape == TW_SHAPE_FIXED) return TW_OK;
+    const char *shape = in->limit_shape == TW_SHAPE_GCRA ? "TW_SHAPE_GCRA" : "TW_SHAPE_SLIDING";
+    struct twi_window_rule rule = twi_options_rule(in);
+    if (in->kind != TW_KIND_COUNTER) return refuse(in, "limit_shape: %s belongs to TW_KIND_COUNTER", shape);
+    if (!has_starts(in) || (in->limit_shape == TW_SHAPE_GCRA && in->window != TW_WINDOW_ALIGNED))
+        return refuse(in, "limit_shape: %s belongs to %s", shape,
+                      in->limit_shape == TW_SHAPE_GCRA ? "TW_WINDOW_ALIGNED" : "aligned and calendar windows");
+    if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
+        return refuse(in, "history_ms: %s needs one window at least", shape);
+    if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
+    if (context->has_redis && in->limit_mode != TW_LIMIT_STRICT)
+        return refuse(in, "limit_shape: with Redis, TW_SHAPE_GCRA needs TW_LIMIT_STRICT: its times do not add up");
+    if (in->on_window_closed != NULL)
+        return refuse(in, "on_window_closed: with TW_SHAPE_GCRA there are no counts to tell of");
+    return TW_OK;
+}
+
+/* What this version does not do yet. */
+static tw_status check_limit_built(const tw_family_options *in) {
+    bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_paced = in->limit_shape == TW_SHAPE_GCRA;
+    if (is_paced && in->on_outage == TW_OUTAGE_SHARE)
+        return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
+    if (is_paced && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
+        return refuse(in, "on_outage: this shape knows only TW_OUTAGE_LOCAL");
+    return TW_OK;
+}
+
+static void fill_family_defaults(tw_family_options *options) {
+    struct twi_window_rule rule = twi_options_rule(options);
+    int64_t window_ms = twi_calendar_longest_ms(&rule);
+    if (options->on_full == TW_ON_FULL_EVICT_IDLE && options->idle_ms == 0) options->idle_ms = IDLE_MS_DEFAULT;
+    if (!has_starts(options)) {
+        options->retention_ms = 0;
+        return;
+    }
+    if (options->earliness_ms == 0) options->earliness_ms = window_ms;
+    if (options->history_ms == 0) options->history_ms = window_ms;
+    if (options->history_ms == TW_NONE) options->history_ms = 0;
+    if (options->retention_ms == 0) {
+        options->retention_ms = window_ms > RETENTION_MS_DEFAULT ? window_ms : RETENTION_MS_DEFAULT;
+    }
+}
+
+struct twi_window_rule twi_options_rule(const tw_family_options *checked) {
+    return (struct twi_window_rule){.window = checked->window,
+                                    .window_ms = checked->window_ms,
+                                    .utc_offset_ms = checked->utc_offset_ms,
+                                    .week_start = checked->week_start};
+}
+
+tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
+                                   const struct twi_options_context *context) {
+    tw_status status = check_size(in, FAMILY_OPTIONS_BYTES_FIRST, sizeof *out);
+    if (status != TW_OK) return status;
+    tw_family_options options = {0};
+    memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
+    options.size = sizeof options;
+    status = check_name(&options);
+    if (status == TW_OK) status = check_window(&options);
+    if (status == TW_OK) status = check_civil(&options);
+    if (status == TW_OK) status = check_duration(&options, "lateness_ms", options.lateness_ms, 0);
+    if (status == TW_OK) status = check_duration(&options, "earliness_ms", options.earliness_ms, 0);
+    if (status == TW_OK) status = check_duration(&options, "history_ms", options.history_ms, TW_NONE);
+    if (status == TW_OK) status = check_retention(&options);
+    if (status == TW_OK) status = check_memory_policy(&options, context);
+    if (status == TW_OK) status = check_ageing(&options, context);
+    if (status == TW_OK) status = check_hook(&options, context);
+    if (status == TW_OK) status = check_limit_values(&options);
+    if (status == TW_OK) status = check_hard(&options, context);
+    if (status == TW_OK) status = check_gauge(&options, context);
+    if (status == TW_OK) status = check_strict(&options, context);
+    if (status == TW_OK) status = check_shape(&options, context);
+    if (status == TW_OK) status = check_limit_built(&options);
+    if (status != TW_OK) return status;
+    fill_family_defaults(&options);
+    *out = options;
+    return TW_OK;
+}

@@ -1,0 +1,46 @@
+/* options.h -- what callers ask for, checked once on entry and made complete.
+ *
+ * Always true of a checked struct: its size is this library's, every field is in its range, no field that has a
+ * default is left at 0. Refusals change nothing but error_text, which gets "<field>: what is wrong", terminated,
+ * never with a password; on success it becomes empty. Strings are not copied: the checked struct points to the
+ * caller's. Any thread.
+ * Elsewhere: the URL (sync/), the redis_key template (key_template.h), whether a name is taken
+ * (family.c). */
+#ifndef TWI_CORE_OPTIONS_H
+#define TWI_CORE_OPTIONS_H
+
+#include "engine/base/calendar.h"
+#include "engine/base/why.h"
+#include "tallywheel.h"
+
+#include <stdbool.h>
+
+#define TWI_WINDOW_MS_MAX (3660 * TW_DAY)    /* ten years */
+#define TWI_DURATION_MS_MAX (36600 * TW_DAY) /* a hundred: lateness, earliness, history, retention */
+#define TWI_MEMORY_BYTES_MIN (UINT64_C(1) << 20)
+#define TWI_MEMORY_BYTES_MAX (UINT64_C(1) << 38) /* 256 GiB: 2^32 lines of 64 bytes (arena.h) */
+#define TWI_PREFIX_BYTES_MAX 256
+#define TWI_FAMILY_NAME_BYTES_MAX 64
+
+tw_status twi_options_check(const tw_options *in, tw_options *out);
+
+struct twi_options_context {
+    bool has_redis;
+    uint64_t memory_bytes_max; /* of the engine */
+    uint32_t merge;            /* TW_MERGE_* of the engine */
+};
+
+/* In `out`: earliness_ms may be TW_UNBOUNDED, lateness_ms and history_ms too; history_ms is 0 where none is kept
+ * (TW_NONE). In endless and from-first families lateness, earliness, history and retention are 0; in endless ones
+ * window_ms is 0; in calendar families window_ms is 0 (twi_calendar_longest_ms() says how long they get). */
+tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
+                                   const struct twi_options_context *context);
+
+/* The rule that checked options stand for. */
+struct twi_window_rule twi_options_rule(const tw_family_options *checked);
+
+/* Writes "<field>: <what is wrong>" where error_text says, and answers TW_ERR_OPTIONS. `error` may be NULL. */
+tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

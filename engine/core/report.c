@@ -1,0 +1,59 @@
+/* report.c -- see report.h. */
+#include "engine/core/report.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void twi_report_begin(struct twi_report *report) {
+    pthread_mutex_init(&report->lock, NULL);
+    for (size_t i = 0; i < sizeof report->stats / sizeof report->stats[0]; i++) twi_store_relaxed(&report->stats[i], 0);
+}
+void twi_report_end(struct twi_report *report) {
+    pthread_mutex_destroy(&report->lock);
+}
+
+void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {
+    if (engine->options.log_write == NULL) return;
+    struct twi_report *report = &engine->report;
+    uint32_t slot = (uint32_t)event % TWI_REPORT_EVENTS;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    bool once = event == TW_EVENT_START; /* each finding comes once, and several come together */
+    if (!once && report->logged_ms[slot] != 0 && now_ms - report->logged_ms[slot] < 1000) {
+        report->left_out[slot]++;
+        return;
+    }
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (report->left_out[slot] != 0 && size >= 0 && (size_t)size < sizeof text)
+        (void)snprintf(text + size, sizeof text - (size_t)size, " (%u more like this left out)",
+                       report->left_out[slot]);
+    report->left_out[slot] = 0;
+    report->logged_ms[slot] = now_ms != 0 ? now_ms : 1;
+    engine->options.log_write(engine->options.log_ctx, level, event, text);
+}
+
+void twi_stat_add(tw_engine *engine, size_t offset, int64_t n) {
+    (void)twi_add_relaxed(&engine->report.stats[offset / sizeof(int64_t)], n);
+}
+void twi_stat_set(tw_engine *engine, size_t offset, int64_t value) {
+    twi_store_relaxed(&engine->report.stats[offset / sizeof(int64_t)], value);
+}
+
+void twi_port_last_error(tw_engine *engine, const char *text) {
+    pthread_mutex_lock(&engine->report.lock);
+    (void)snprintf(engine->report.last_error, sizeof engine->report.last_error, "%s", text);
+    pthread_mutex_unlock(&engine->report.lock);
+}
+
+int64_t twi_stat_get(tw_engine *engine, size_t offset) {
+    return twi_load_relaxed(&engine->report.stats[offset / sizeof(int64_t)]);
+}
+
+void twi_report_error_text(struct twi_report *report, char out[TWI_REPORT_ERROR_MAX]) {
+    pthread_mutex_lock(&report->lock);
+    memcpy(out, report->last_error, sizeof report->last_error);
+    pthread_mutex_unlock(&report->lock);
+}

@@ -1,0 +1,165 @@
+/* roster.c -- see roster.h. Names are in a hash table of chains; chains grow to two names on average. */
+#include "engine/core/roster.h"
+
+#include "engine/core/agenda.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define NAMES_LOG2_MIN 4u
+#define BLOCK_BYTES (2 * TWI_SEGMENT_BYTES) /* what the arena gives back to the system when it gets it back */
+#define BLOCK_LINES (BLOCK_BYTES / TWI_LINE_BYTES)
+
+/* ---- by name ---- */
+
+static struct tw_family **chain_of(tw_engine *engine, const char *name) {
+    struct twi_roster *roster = &engine->roster;
+    return &roster->names[engine->hash(&engine->secret, name, strlen(name)) >> (64 - roster->names_log2)];
+}
+
+/* Without memory the chains stay as they are, and grow longer. False: there are none yet. */
+static bool grow_names(tw_engine *engine) {
+    struct twi_roster *roster = &engine->roster;
+    if (roster->names != NULL && roster->named < UINT32_C(2) << roster->names_log2) return true;
+    uint32_t log2 = roster->names != NULL ? roster->names_log2 + 1 : NAMES_LOG2_MIN;
+    struct tw_family **old = roster->names, **names = calloc((size_t)1 << log2, sizeof(void *));
+    if (names == NULL) return old != NULL;
+    size_t chains = old != NULL ? (size_t)1 << roster->names_log2 : 0;
+    roster->names = names;
+    roster->names_log2 = log2;
+    for (size_t i = 0; i < chains; i++) {
+        for (struct tw_family *family = old[i], *next; family != NULL; family = next) {
+            struct tw_family **chain = chain_of(engine, family->options.name);
+            next = family->next_named;
+            family->next_named = *chain;
+            *chain = family;
+        }
+    }
+    free(old);
+    return true;
+}
+
+struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
+    struct tw_family *family = engine->roster.names != NULL ? *chain_of(engine, name) : NULL;
+    while (family != NULL && strcmp(family->options.name, name) != 0) family = family->next_named;
+    return family;
+}
+
+tw_family *tw_family_find(tw_engine *engine, const char *name) {
+    twi_check(engine != NULL);
+    if (name == NULL || twi_thread_here() == NULL) return NULL;
+    pthread_mutex_lock(&engine->lock);
+    tw_family *family = twi_roster_find(engine, name);
+    pthread_mutex_unlock(&engine->lock);
+    return family;
+}
+
+void twi_roster_forget(tw_engine *engine, struct tw_family *family) {
+    struct tw_family **link = chain_of(engine, family->options.name);
+    while (*link != family) link = &(*link)->next_named;
+    *link = family->next_named;
+    engine->roster.named--;
+}
+
+/* ---- the account ---- */
+
+static uint32_t families(const struct twi_roster *roster) {
+    return twi_load_relaxed(&((struct twi_roster *)roster)->families); /* relaxed: under the lock */
+}
+
+static uint32_t blocks_for(const struct twi_roster *roster) {
+    uint64_t count = families(roster);
+    if (count <= TWI_FAMILIES_FREE) return 0;
+    uint64_t bytes = roster->bytes / count * (count - TWI_FAMILIES_FREE);
+    return (uint32_t)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
+}
+
+/* The block holds one word, the way to the next one; its other pages are the system's. */
+static bool take_block(tw_engine *engine) {
+    uint32_t line = twi_arena_take(&engine->arena, BLOCK_LINES);
+    if (line == 0) return false;
+    (void)madvise(twi_arena_at(&engine->arena, line), BLOCK_BYTES, MADV_DONTNEED);
+    twi_store_relaxed((_Atomic uint64_t *)twi_arena_at(&engine->arena, line), engine->roster.blocks);
+    engine->roster.blocks = line;
+    engine->roster.block_count++;
+    return true;
+}
+
+static void give_blocks(tw_engine *engine, uint32_t keep) {
+    struct twi_roster *roster = &engine->roster;
+    while (roster->block_count > keep) {
+        uint32_t line = roster->blocks;
+        roster->blocks = (uint32_t)twi_load_relaxed((_Atomic uint64_t *)twi_arena_at(&engine->arena, line));
+        roster->block_count--;
+        twi_arena_give(&engine->arena, line, BLOCK_LINES);
+    }
+}
+
+static bool charge(tw_engine *engine, const struct tw_family *family) {
+    struct twi_roster *roster = &engine->roster;
+    twi_store_relaxed(&roster->families, families(roster) + 1);
+    roster->bytes += family->bytes;
+    while (roster->block_count < blocks_for(roster)) {
+        if (take_block(engine)) continue;
+        twi_store_relaxed(&roster->families, families(roster) - 1);
+        roster->bytes -= family->bytes;
+        return false;
+    }
+    return true;
+}
+
+/* One block more is kept than is needed: families that come and go do not take it and give it back each time. */
+static void discharge(tw_engine *engine, const struct tw_family *family) {
+    struct twi_roster *roster = &engine->roster;
+    twi_store_relaxed(&roster->families, families(roster) - 1);
+    roster->bytes -= family->bytes;
+    uint32_t needed = blocks_for(roster);
+    give_blocks(engine, needed == 0 ? 0 : needed + 1);
+}
+
+/* ---- the list ---- */
+
+static bool is_special(const struct tw_family *family) {
+    return family->gauge || family->closes_once;
+}
+
+bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
+    if (!grow_names(engine) || !charge(engine, family)) return false;
+    struct tw_family **chain = chain_of(engine, family->options.name);
+    family->next_named = *chain;
+    *chain = family;
+    engine->roster.named++;
+    struct tw_family *first = twi_load_relaxed(&engine->families);
+    family->before = NULL;
+    if (first != NULL) first->before = family;
+    twi_store_relaxed(&family->next, first);
+    twi_store_release(&engine->families, family);
+    if (is_special(family)) {
+        twi_store_relaxed(&family->next_special, twi_load_relaxed(&engine->specials));
+        twi_store_release(&engine->specials, family);
+    }
+    twi_agenda_tell(family);
+    return true;
+}
+
+void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
+    struct tw_family *next = twi_load_relaxed(&family->next);
+    twi_store_release(family->before != NULL ? &family->before->next : &engine->families, next);
+    if (next != NULL) next->before = family->before;
+    if (is_special(family)) {
+        _Atomic(struct tw_family *) *link = &engine->specials;
+        while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next_special;
+        twi_store_release(link, twi_load_relaxed(&family->next_special));
+    }
+    discharge(engine, family);
+}
+
+void twi_roster_renew(tw_engine *engine) {
+    engine->roster.blocks = engine->roster.block_count = 0;
+    while (engine->roster.block_count < blocks_for(&engine->roster) && take_block(engine)) continue;
+}
+
+void twi_roster_free(tw_engine *engine) {
+    free(engine->roster.names);
+}

@@ -1,0 +1,280 @@
+/* window_map.c -- which generation holds a moment: the map of a family's windows. See family.h.
+ *
+ *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32; 0 EMPTY,
+ *   1 CLOSED, 2 GONE
+ *
+ * Open addressing. Slots go EMPTY -> generation -> GONE or EMPTY -> CLOSED, each step once. A map that is full is closed,
+ * copied without what is dropped, and replaced by one swap of family->map. Generations are unlinked by the turn alone, in
+ * place (that takes no memory, so a full arena can always let go of what is over); it then raises the upper half of
+ * family->map, so that a copy which still holds what was unlinked loses its swap (W3). Anybody opens windows: by the swap
+ * of a slot, so two threads that open one window at once agree on one generation, and the other gives its own back
+ * unseen. */
+#include "engine/core/window_map.h"
+
+#include "engine/core/agenda.h"
+
+#include <string.h>
+
+struct map {
+    _Atomic uint64_t next_retired; /* line, on the engine's list of maps that were replaced */
+    uint32_t capacity;
+    _Atomic uint32_t used;
+    _Atomic uint64_t slots[];
+};
+#define MAP_HEAD_WORDS 2u
+#define MAP_GONE UINT64_C(2) /* a generation was here that has been dropped: the walk goes on behind it */
+#define MAP_LINE(word) ((uint32_t)(word))
+#define MAP_TURNS (UINT64_C(1) << 32)
+#define MAP_LINES_MIN 2u
+
+static uint32_t start_tag(int64_t start_ms) {
+    uint64_t mixed = (uint64_t)start_ms * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)((mixed ^ mixed >> 29) >> 7);
+}
+
+static uint32_t map_lines(const struct map *map) {
+    return (map->capacity + MAP_HEAD_WORDS) * 8 / TWI_LINE_BYTES;
+}
+
+/* The generation of that start, or NULL; then *at is the slot that ended the walk and *stop what it held. */
+static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
+                                   uint64_t *stop) {
+    uint32_t tag = start_tag(start_ms), i = (uint32_t)((uint64_t)tag * map->capacity >> 32);
+    for (uint32_t left = map->capacity; left != 0; left--) {
+        uint64_t slot = twi_load_acquire(&map->slots[i]); /* W4, pairs with W5 */
+        *at = i;
+        *stop = slot;
+        if (slot <= TWI_SLOT_CLOSED) return NULL;
+        if ((uint32_t)(slot >> 32) == tag && slot != MAP_GONE) {
+            struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
+            if (generation->start_ms == start_ms) return generation;
+        }
+        if (++i == map->capacity) i = 0;
+    }
+    *stop = TWI_SLOT_CLOSED;
+    return NULL;
+}
+
+/* The generation of a slot, or NULL: none, or one that is to go. */
+static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t slot) {
+    if (slot <= MAP_GONE) return NULL;
+    struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
+    return twi_load_acquire(&generation->phase) != TWI_DROPPED ? generation : NULL;
+}
+
+/* False: another thread has replaced the map meanwhile. Looked at now and then, so that of many threads that copy a large
+ * map most touch little of the memory they took for it. */
+static bool copy_into(struct tw_family *family, uint64_t word, struct map *target, struct map *source) {
+    const struct twi_arena *arena = &family->engine->arena;
+    for (uint32_t i = 0; i < source->capacity; i++) {
+        if (i % 256 == 0 && twi_load_relaxed(&family->map) != word) return false;
+        uint64_t slot = twi_load_acquire(&source->slots[i]);
+        if (live_in(arena, slot) == NULL) continue;
+        uint32_t at = (uint32_t)((slot >> 32) * target->capacity >> 32);
+        while (twi_load_relaxed(&target->slots[at]) != TWI_SLOT_EMPTY)
+            if (++at == target->capacity) at = 0;
+        twi_store_relaxed(&target->slots[at], slot);
+        twi_store_relaxed(&target->used, twi_load_relaxed(&target->used) + 1);
+    }
+    return true;
+}
+
+static uint32_t count_live(const struct twi_arena *arena, struct map *map) {
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < map->capacity; i++) live += live_in(arena, twi_load_acquire(&map->slots[i])) != NULL;
+    return live;
+}
+
+/* Replaces the map of `old_word` (0: none yet) by one with room. False: no memory. */
+static bool replace_map(struct tw_family *family, uint64_t old_word) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint32_t old_line = MAP_LINE(old_word);
+    struct map *old = twi_arena_at(arena, old_line);
+    uint32_t live = old_line != 0 ? count_live(arena, old) : 0;
+    /* Twice the live ones and some: a third of them may come before the next replacement. Taken before the old one
+     * is closed. */
+    uint32_t lines = twi_arena_round((live * 2 + MAP_HEAD_WORDS + 4) * 8 / TWI_LINE_BYTES + 1);
+    uint32_t line = twi_arena_take(arena, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
+    if (line == 0) return false;
+    struct map *map = twi_arena_at(arena, line);
+    map->capacity = (lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines) * (TWI_LINE_BYTES / 8) - MAP_HEAD_WORDS;
+    bool copied = true;
+    if (old_line != 0) {
+        for (uint32_t i = 0; i < old->capacity; i++) {
+            uint64_t found = TWI_SLOT_EMPTY;
+            if (twi_load_relaxed(&old->slots[i]) == TWI_SLOT_EMPTY)
+                (void)twi_cas_acqrel(&old->slots[i], &found, TWI_SLOT_CLOSED);
+        }
+        if (count_live(arena, old) * 3 > map->capacity * 2) { /* more came while we looked: next time they are seen */
+            twi_arena_give(arena, line, map_lines(map));
+            return true;
+        }
+        TWI_RACE_POINT(map_closed_not_replaced);
+        copied = copy_into(family, old_word, map, old);
+    }
+    uint64_t found = old_word;
+    if (!copied || !twi_cas_acqrel(&family->map, &found, (old_word & ~(MAP_TURNS - 1)) | line)) /* W3 */
+        twi_arena_give(arena, line, map_lines(map));
+    else if (old_line != 0)
+        twi_engine_retire_map(family->engine, old_line);
+    return true;
+}
+
+void twi_engine_retire_map(tw_engine *engine, uint32_t line) {
+    struct map *map = twi_arena_at(&engine->arena, line);
+    uint32_t head = twi_load_relaxed(&engine->retired_maps);
+    do {
+        twi_store_relaxed(&map->next_retired, head);
+    } while (!twi_cas_weak_acqrel(&engine->retired_maps, &head, line));
+}
+
+struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms) {
+    struct twi_arena *arena = &family->engine->arena;
+    for (;;) {
+        uint64_t word = twi_load_acquire(&family->map), stop; /* W6, pairs with W3 */
+        uint32_t at;
+        if (word == 0) return NULL;
+        struct twi_generation *generation = look(arena, twi_arena_at(arena, MAP_LINE(word)), start_ms, &at, &stop);
+        /* CLOSED: what was opened before is in front of it; what comes later is in the map that replaces this one. */
+        if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == word) return generation;
+    }
+}
+
+static int64_t opening_ms(struct tw_family *family) {
+    return twi_clock_read(&family->engine->clock);
+}
+
+struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
+    struct twi_generation *generation =
+        twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->synced);
+    if (generation == NULL) return NULL;
+    generation->family = family;
+    generation->start_ms = span.start_ms;
+    generation->end_ms = span.end_ms;
+    /* What was dropped of it cannot be told again to a Redis that forgot: the loss is counted as a whole. */
+    generation->unrestorable = family->ages;
+    if (family->has_starts && family->synced) {
+        int64_t now_ms = opening_ms(family);
+        generation->expiry_ms =
+            twi_time_add(span.end_ms > now_ms ? span.end_ms : now_ms, twi_load_relaxed(&family->retention_ms));
+    }
+    return generation;
+}
+
+static void announce(struct tw_family *family, struct twi_generation *generation) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint32_t line = twi_arena_line(arena, generation), head = twi_load_relaxed(&family->arrivals);
+    do {
+        twi_store_relaxed(&generation->next_arrival, head);
+    } while (!twi_cas_weak_acqrel(&family->arrivals, &head, line));
+    twi_agenda_tell(family);
+}
+
+/* Enters the generation into the map. The one that is there in the end, or NULL: no memory for a larger map. */
+static struct twi_generation *enter(struct tw_family *family, struct twi_generation *mine, int64_t start_ms,
+                                    struct twi_generation *(*make)(void *ctx), void *ctx) {
+    struct twi_arena *arena = &family->engine->arena;
+    for (;;) {
+        uint64_t word = twi_load_acquire(&family->map), stop;
+        struct map *map = twi_arena_at(arena, MAP_LINE(word));
+        uint32_t at;
+        if (word == 0) {
+            if (!replace_map(family, 0)) return NULL;
+            continue;
+        }
+        struct twi_generation *there = look(arena, map, start_ms, &at, &stop);
+        if (there != NULL) return there;
+        if (stop == TWI_SLOT_CLOSED || twi_load_relaxed(&map->used) * 3 >= map->capacity * 2) {
+            if (!replace_map(family, word)) return NULL;
+            continue;
+        }
+        if (mine == NULL && (mine = make(ctx)) == NULL) return NULL;
+        uint64_t slot = (uint64_t)start_tag(start_ms) << 32 | twi_arena_line(arena, mine), found = TWI_SLOT_EMPTY;
+        if (twi_cas_acqrel(&map->slots[at], &found, slot)) { /* W5, pairs with W4 */
+            (void)twi_add_relaxed(&map->used, 1);
+            TWI_RACE_POINT(window_entered_not_announced);
+            announce(family, mine);
+            return mine;
+        }
+    }
+}
+
+struct opening {
+    struct tw_family *family;
+    struct twi_span span;
+    uint64_t keys_expected;
+    struct twi_generation *made;
+};
+
+static struct twi_generation *make_once(void *ctx) {
+    struct opening *opening = ctx;
+    if (opening->made == NULL) opening->made = twi_window_make(opening->family, opening->span, opening->keys_expected);
+    return opening->made;
+}
+
+struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
+    struct opening opening = {family, span, keys_expected, NULL};
+    struct twi_generation *there = enter(family, NULL, span.start_ms, make_once, &opening);
+    if (opening.made != NULL && there != opening.made) {
+        uint32_t work = UINT32_MAX;
+        (void)twi_table_unmake(&family->engine->arena, opening.made, &work);
+    }
+    return there;
+}
+
+bool twi_window_publish(struct tw_family *family, struct twi_generation *generation) {
+    return enter(family, generation, generation->start_ms, NULL, NULL) == generation;
+}
+
+void twi_window_unlink_dropped(struct tw_family *family) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint64_t word = twi_load_acquire(&family->map);
+    while (word != 0) {
+        struct map *map = twi_arena_at(arena, MAP_LINE(word));
+        for (uint32_t i = 0; i < map->capacity; i++) {
+            uint64_t slot = twi_load_acquire(&map->slots[i]);
+            if (slot > MAP_GONE && live_in(arena, slot) == NULL) twi_store_release(&map->slots[i], MAP_GONE);
+        }
+        /* A copy that read a slot before us still names the dropped; raising the word makes it lose its swap (W3). */
+        if (twi_cas_acqrel(&family->map, &word, word + MAP_TURNS)) return;
+    }
+}
+
+void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation),
+                      void *ctx) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint32_t line = MAP_LINE(twi_load_acquire(&family->map));
+    struct map *map = twi_arena_at(arena, line);
+    for (uint32_t i = 0; line != 0 && i < map->capacity; i++) {
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        if (generation != NULL) visit(ctx, generation);
+    }
+}
+
+void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys) {
+    struct twi_arena *arena = &family->engine->arena;
+    uint64_t word = twi_load_acquire(&family->map);
+    struct map *map = twi_arena_at(arena, MAP_LINE(word));
+    for (uint32_t i = 0; word != 0 && i < map->capacity; i++) {
+        struct twi_generation *generation = live_in(arena, twi_load_acquire(&map->slots[i]));
+        if (generation == NULL) continue;
+        *windows += 1;
+        *keys += (int64_t)twi_load_relaxed(&generation->keys);
+    }
+}
+
+/* For the turn: a retired map's successor in the list, and its size. */
+uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
+    struct map *map = twi_arena_at(&engine->arena, line);
+    return (uint32_t)twi_load_relaxed(&map->next_retired);
+}
+uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line) {
+    return map_lines(twi_arena_at(&engine->arena, line));
+}
+void twi_window_give_map(struct tw_family *family) {
+    uint64_t word = twi_load_acquire(&family->map);
+    twi_store_relaxed(&family->map, 0);
+    if (word == 0) return;
+    struct twi_arena *arena = &family->engine->arena;
+    twi_arena_give(arena, MAP_LINE(word), map_lines(twi_arena_at(arena, MAP_LINE(word))));
+}

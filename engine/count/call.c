@@ -1,0 +1,38 @@
+/* call.c -- see call.h. */
+#include "engine/count/call.h"
+
+/* Within each call that counts: so in line there. */
+TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
+    if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
+    if (twi_unlikely(family->template.guard_reserved) && family->synced &&
+        twi_template_key_is_reserved(&family->template, key))
+        return twi_refuse(TW_ERR_KEY, "key: its name in Redis would begin with \"tw:\", which is reserved");
+    return TW_OK;
+}
+
+tw_status twi_call_check_key(const struct tw_family *family, tw_key key) {
+    return check_key(family, key);
+}
+
+tw_status twi_call_begin(struct twi_call *call, struct tw_family *family, tw_key key) {
+    return twi_call_begin_hashed(call, family, key, 0);
+}
+
+tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family, tw_key key, uint64_t hash) {
+    twi_check(family != NULL);
+    tw_status status = check_key(family, key);
+    if (twi_unlikely(status != TW_OK)) return status;
+    call->self = twi_thread_here();
+    if (twi_unlikely(call->self == NULL)) return twi_refuse(TW_ERR_MEMORY, NULL);
+    call->family = family;
+    call->engine = family->engine;
+    if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return twi_refuse(TW_ERR_FORKED, NULL);
+    call->at = false;
+    call->blind = false;
+    call->decided = false;
+    call->now_ms = 0;
+    if (hash == 0) hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    call->wanted = twi_wanted(hash, key);
+    twi_section_enter(call->self);
+    return TW_OK;
+}

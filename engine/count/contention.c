@@ -1,0 +1,140 @@
+/* contention.c -- see contention.h: who asks for stripes, and making them. */
+#include "engine/count/contention.h"
+
+#include "engine/core/family.h"
+#include "engine/table/record.h"
+
+/* ---- who asks ---- */
+
+/* 64 adds of one thread to one cell within some ticks of the clock, before half of which others had been there: more than
+ * 10,000 a second of each. One that nobody else has touched for 8 adds is left alone at once. */
+#define WATCH_ADDS 64u
+#define WATCH_ADDS_ALONE 8u
+#define WATCH_MS 5
+/* Compare-and-swaps lost to others in that time. */
+#define WATCH_LOSSES 16u
+
+enum { ASKED_NOTHING = 0, ASKED_BEING_WRITTEN = 1 };
+
+void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
+    uint64_t nothing = ASKED_NOTHING;
+    if (twi_load_relaxed(&engine->stripes_asked) != ASKED_NOTHING ||
+        !twi_cas_acqrel(&engine->stripes_asked, &nothing, ASKED_BEING_WRITTEN))
+        return; /* the turn has not yet seen the last one: a cell that is still hot then asks again */
+    twi_store_relaxed(&engine->stripes_asked_limit, limit);
+    uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
+    twi_store_release(&engine->stripes_asked, word); /* S5, pairs with S6 */
+}
+
+static void begin_watch(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
+    self->watched = cell;
+    self->watched_since_ms = twi_clock_now_ms(&engine->clock);
+    self->watched_adds = self->watched_others = 0;
+}
+
+void twi_stripe_watch_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t before,
+                          int64_t delta, struct twi_thread *self) {
+    if (cell != self->watched) {
+        begin_watch(engine, cell, self);
+        self->watched_value = before + delta;
+        return;
+    }
+    self->watched_adds++;
+    self->watched_others += before != self->watched_value;
+    self->watched_value = before + delta;
+    if (self->watched_adds < WATCH_ADDS && (self->watched_adds < WATCH_ADDS_ALONE || self->watched_others != 0)) return;
+    self->watched = NULL;
+    if (self->watched_others >= WATCH_ADDS / 2 && twi_clock_now_ms(&engine->clock) - self->watched_since_ms <= WATCH_MS)
+        twi_stripe_ask(engine, generation, cell, TWI_NO_LIMIT);
+}
+
+void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                              int64_t limit, struct twi_thread *self) {
+    if (cell != self->watched || twi_clock_now_ms(&engine->clock) - self->watched_since_ms > WATCH_MS)
+        begin_watch(engine, cell, self);
+    if (++self->watched_others < WATCH_LOSSES) return;
+    self->watched = NULL;
+    twi_stripe_ask(engine, generation, cell, limit);
+}
+
+/* ---- making, by the turn ---- */
+
+void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room) {
+    int64_t count = (int64_t)stripes->mask + 1, each = room > 0 ? room / count : 0, rest = room > 0 ? room % count : 0;
+    stripes->limit = limit;
+    stripes->base = base;
+    for (uint32_t i = 0; i <= stripes->mask; i++) stripes->each[i].ceiling = each + (i < rest ? 1 : 0);
+    twi_store_relaxed(&stripes->shown, limit - (room > 0 ? room : 0));
+}
+
+/* Freezes `local`; for slices, what is left of the limit at that very moment becomes their ceilings. */
+static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripes *stripes, int64_t limit) {
+    _Atomic int64_t *final = twi_cell_final(cell, meta);
+    int64_t base = (meta & TWI_META_COLD) != 0 ? twi_load_relaxed(&cell->base) : 0;
+    uint64_t word = twi_load_relaxed(&cell->local);
+    do {
+        int64_t value = twi_word_value(word);
+        if (limit != TWI_NO_LIMIT)
+            twi_slices_cut(stripes, limit, base, twi_saturated_sum(limit, -twi_saturated_sum(value, base)));
+        twi_store_relaxed(final, value);
+        TWI_RACE_POINT(final_stored_not_striped);
+    } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1 */
+}
+
+/* Whether stripes would pay, and may be had. */
+static bool may_stripe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
+                       int64_t limit) {
+    uint64_t word = twi_load_relaxed(&cell->local);
+    int64_t value = twi_word_value(word), view = twi_cell_view(cell, meta);
+    if ((meta & (TWI_META_STRIPED | TWI_META_EDGE | TWI_META_OVERFLOW)) != 0 || (word & TWI_FROZEN) != 0) return false;
+    if (value >= TWI_TRUNK_EDGE || value <= -TWI_TRUNK_EDGE || generation->striped_cells >= TWI_STRIPED_MAX)
+        return false;
+    if (limit != TWI_NO_LIMIT &&
+        twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes_log2))
+        return false;
+    /* Above that, memory is for keys. */
+    return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
+}
+
+bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
+    struct twi_arena *arena = &engine->arena;
+    /* First: where it is sealed, its records may have been given back already. */
+    if (generation->family->from_first || generation->family->ages) return false;
+    if (generation->family->is_hard && generation->synced) return false; /* the word leads to its lease */
+    if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (!may_stripe(engine, generation, cell, meta, limit)) return false;
+    uint32_t count = UINT32_C(1) << engine->stripes_log2;
+    uint32_t lines = twi_arena_round(1 + count), line = twi_piece_take(arena, generation, lines);
+    if (line == 0) return false;
+    struct twi_stripes *stripes = twi_arena_at(arena, line);
+    stripes->mask = count - 1;
+    stripes->lines = lines;
+    stripes->limit = limit;
+    stripes->older = generation->striped;
+    generation->striped = line;
+    generation->striped_cells++;
+    twi_store_release(&cell->stripes, (int64_t)line - twi_arena_line(arena, cell)); /* S1, pairs with S2 */
+    meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
+    TWI_RACE_POINT(striped_local_open);
+    freeze_local(cell, meta, stripes, limit);
+    /* An adder that has counted in `local` and then finds it frozen marks nothing: it leaves that to us (dirty.c). */
+    if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
+    twi_port_count(engine, striped, 1);
+    return true;
+}
+
+void twi_stripes_turn(tw_engine *engine) {
+    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
+    if (word <= ASKED_BEING_WRITTEN) return;
+    (void)twi_stripes_make(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
+                           twi_arena_at(&engine->arena, (uint32_t)word),
+                           twi_load_relaxed(&engine->stripes_asked_limit));
+    twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
+}
+
+void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation) {
+    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
+    if (word > ASKED_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
+        twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
+}

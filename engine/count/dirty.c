@@ -1,0 +1,163 @@
+/* dirty.c -- which counters owe Redis something. Step 2 of the flow in docs/ARCHITECTURE.md.
+ *
+ *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
+ *
+ * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector
+ * (collect.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
+ * (D2). So:
+ * A striped counter (stripe.h) has a DIRTY in each of its words and one bit for all of them: the collector reads them all.
+ * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
+ * inside a section, or Redis has refused it and it waits (delayed.c) until the turn owes it anew: tw_flush() waits one
+ * grace period before it collects, and then sees every add that had returned before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
+ * adds to the content later lists it again.
+ * The turn marks on lists of its own (twi_dirty_owe): an adder that stalls between `listed` and its push would keep from
+ * it what sealing has found to be owed, and the window would pass for drained (P2). */
+#include "engine/count/dirty.h"
+
+#include "engine/core/state.h"
+#include "engine/core/family.h"
+
+static void list_generation(tw_engine *engine, struct twi_generation *generation) {
+    if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 */
+    TWI_RACE_POINT(window_listed_not_pushed);
+    uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
+    do {
+        /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
+        generation->next_marked = head;
+    } while (!twi_cas_weak_acqrel(&engine->marked, &head, line)); /* D7, pairs with D8 */
+}
+
+static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
+    uint32_t index = twi_cell_index(meta);
+    /* D5, pairs with D6: who takes the bit comes to the word after our DIRTY */
+    (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
+}
+
+void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    if ((meta & TWI_META_OVERFLOW) != 0) {
+        (void)twi_swap_acqrel(&generation->overflow_marked, 1);
+    } else {
+        struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+        set_bit(chunk, meta);
+        TWI_RACE_POINT(bit_set_chunk_not_listed);
+        if (twi_swap_acqrel(&chunk->listed, 1) == 0) { /* D3 */
+            TWI_RACE_POINT(chunk_listed_not_pushed);
+            uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marked);
+            do {
+                chunk->next_marked = head;
+            } while (!twi_cas_weak_acqrel(&generation->marked, &head, line)); /* D7, pairs with D8: our link */
+        }
+    }
+    list_generation(engine, generation);
+}
+
+void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
+    /* marked by another; or sealing looks at every counter itself */
+    if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
+    TWI_RACE_POINT(dirty_not_marked);
+    twi_dirty_list(engine, generation, cell, meta);
+}
+
+void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
+    if ((meta & TWI_META_OVERFLOW) != 0) {
+        (void)twi_swap_acqrel(&generation->overflow_marked, 1);
+    } else {
+        struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
+        set_bit(chunk, meta);
+        if (twi_load_relaxed(&chunk->owed) == 0) {
+            twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->owed);
+            generation->owed = twi_arena_line(&engine->arena, chunk);
+        }
+    }
+    twi_dirty_pend(engine, generation);
+}
+
+void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation) {
+    if (generation->pending) return;
+    generation->pending = true;
+    generation->next_pending = engine->pending;
+    engine->pending = twi_arena_line(&engine->arena, generation);
+    engine->pending_new++;
+}
+
+void twi_dirty_take_marked(tw_engine *engine) {
+    if (twi_load_relaxed(&engine->marked) == 0) return;
+    uint32_t line = twi_swap_acqrel(&engine->marked, 0); /* D8, pairs with D7 */
+    while (line != 0) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, line);
+        uint32_t next = generation->next_marked;
+        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: marks made from here on list it again */
+        twi_dirty_pend(engine, generation);
+        line = next;
+    }
+}
+
+void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation) {
+    twi_dirty_take_marked(engine);
+    uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->pending;
+    uint32_t before = 0;
+    for (; *link != line && *link != 0; before++) link = &twi_generation_at(&engine->arena, *link)->next_pending;
+    if (*link == line) {
+        *link = generation->next_pending;
+        if (before < engine->pending_new) engine->pending_new--;
+    }
+    generation->pending = false;
+}
+
+/* ---- how many there are ---- */
+
+/* A look at a chunk is a miss of the cache, some 100 ns: 1 ms at most for one sample, and a thousandth of the time for all. */
+#define SAMPLE_LOOKS 8192u
+#define LOOKS_PER_MS 8u
+
+struct sample {
+    tw_engine *engine;
+    uint32_t looks; /* still allowed */
+    int64_t keys;
+};
+
+static void sample_chunk(struct sample *sample, struct twi_chunk *chunk) {
+    for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++)
+        sample->keys += __builtin_popcountll(twi_load_relaxed(&chunk->marks[word])); /* a statistic */
+    sample->looks--;
+}
+
+/* A list of chunks that adders have marked: it grows at its head alone. Those that the turn has marked, too, were counted. */
+static void sample_marked(struct sample *sample, uint32_t line) {
+    while (line != 0 && sample->looks != 0) {
+        struct twi_chunk *chunk = twi_arena_at(&sample->engine->arena, line);
+        if (twi_load_relaxed(&chunk->owed) == 0) sample_chunk(sample, chunk);
+        line = chunk->next_marked;
+    }
+}
+
+static void sample_generation(struct sample *sample, struct twi_generation *generation) {
+    if (sample->looks == 0) return;
+    sample->looks--;
+    sample->keys += twi_load_relaxed(&generation->overflow_marked) != 0;
+    for (uint32_t line = generation->owed; line != 0 && sample->looks != 0;) {
+        struct twi_chunk *chunk = twi_arena_at(&sample->engine->arena, line);
+        sample_chunk(sample, chunk);
+        line = (uint32_t)twi_load_relaxed(&chunk->owed);
+    }
+    sample_marked(sample, generation->taken);
+    sample_marked(sample, twi_load_acquire(&generation->marked)); /* D8: with the links */
+}
+
+void twi_dirty_sample(tw_engine *engine) {
+    if (engine->turn_mono_ms < engine->unsent_look_ms) return;
+    struct sample sample = {engine, SAMPLE_LOOKS, engine->items_out};
+    for (uint32_t line = engine->pending; line != 0 && sample.looks != 0;) {
+        struct twi_generation *generation = twi_arena_at(&engine->arena, line);
+        sample_generation(&sample, generation);
+        line = generation->next_pending;
+    }
+    for (uint32_t line = twi_load_acquire(&engine->marked); line != 0 && sample.looks != 0;) { /* D8 */
+        struct twi_generation *generation = twi_arena_at(&engine->arena, line);
+        if (!generation->pending) sample_generation(&sample, generation);
+        line = generation->next_marked;
+    }
+    twi_stat_set(engine, offsetof(tw_stats, unsent_keys), sample.keys);
+    engine->unsent_look_ms = engine->turn_mono_ms + (SAMPLE_LOOKS - sample.looks) / LOOKS_PER_MS;
+}

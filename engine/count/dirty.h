@@ -1,0 +1,25 @@
+/* dirty.h -- which counters owe Redis something: how they are marked, and how the turn takes the marks (dirty.c). */
+#ifndef TWI_COUNT_DIRTY_H
+#define TWI_COUNT_DIRTY_H
+
+#include "tallywheel.h"
+
+struct twi_generation;
+struct twi_cell;
+
+/* Marks a counter for the collector: its last add returned a word without DIRTY. */
+void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* The rest of it, for a word whose DIRTY was set together with its count (stripe.c). */
+void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* The same by the turn: what sealing found to be owed, what was taken or came back and is to be collected again. */
+void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+/* Puts a generation on the turn's list of those being collected. */
+void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
+/* The generations that adders have listed join those. By the turn. */
+void twi_dirty_take_marked(tw_engine *engine);
+/* Takes a generation that owes nothing and that nobody can reach off the lists of marked ones. By the turn. */
+void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation);
+/* Samples unsent_keys. By the turn. */
+void twi_dirty_sample(tw_engine *engine);
+
+#endif

@@ -1,0 +1,159 @@
+/* lookup.c -- see lookup.h: lives, and first inserts. */
+#include "engine/count/lookup.h"
+
+#include "engine/core/closing_keys.h"
+#include "engine/count/contention.h"
+#include "engine/table/packed.h"
+#include "engine/table/stripe.h"
+#include "engine/core/window_map.h"
+
+#include "tallywheel.h"
+
+/* ---- lives (families from first) ---- */
+
+static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place,
+                  struct twi_generation *generation) {
+    if (cell == NULL || twi_load_relaxed(&cell->end_ms) <= call->now_ms) return false;
+    place->generation = generation;
+    place->cell = cell;
+    place->meta = twi_cell_publish(cell);
+    return true;
+}
+
+static bool find_life_in(const struct twi_call *call, struct twi_generation *generation, struct twi_place *place) {
+    struct twi_arena *arena = &call->engine->arena;
+    if (generation == NULL) return false;
+    struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+    if (cell == NULL || lives(call, cell, place, generation)) return cell != NULL;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    return lives(call, twi_table_find(arena, generation, &again), place, generation);
+}
+
+static struct twi_generation *generation_before(const struct twi_call *call) {
+    return twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
+}
+
+bool twi_place_find_life(const struct twi_call *call, struct twi_place *place) {
+    struct twi_generation *now = place->generation;
+    if (find_life_in(call, now, place) || find_life_in(call, generation_before(call), place)) return true;
+    place->generation = now;
+    return false;
+}
+
+/* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more
+ * (trap E22). */
+static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
+    twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
+    struct twi_generation *before = generation_before(call);
+    if (before == NULL) return false;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    return lives(call, twi_table_close_probe(&call->engine->arena, before, &call->wanted), place, before) ||
+           lives(call, twi_table_close_probe(&call->engine->arena, before, &again), place, before);
+}
+
+/* ---- first inserts ---- */
+
+struct currency {
+    struct twi_call *call;
+    struct twi_generation *generation;
+};
+
+/* Does the clock, read anew, still let this call count in this window? Asked by an insert that met a closed slot, and
+ * after a window was opened. Engine time never goes back, so who sees what a later moment has done sees that moment. */
+static bool still_current(void *ctx) {
+    struct currency *currency = ctx;
+    struct tw_family *family = currency->call->family;
+    int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
+    if (currency->call->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
+    if (family->rule.window == TW_WINDOW_FOREVER) return true; /* before 1970, too, where it begins by its name */
+    return twi_generation_holds(currency->generation, now_ms);
+}
+
+static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
+    struct twi_insert insert = {&call->engine->arena,
+                                place->generation,
+                                call->self,
+                                *wanted,
+                                call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
+                                                         : 0, /* the word is for stripes */
+                                NULL};
+    struct currency currency = {call, place->generation};
+    switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
+    case TWI_FOUND:
+    case TWI_INSERTED: place->meta = twi_cell_publish(place->cell); return TW_OK;
+    case TWI_NO_ROOM: return TW_ERR_FULL;
+    default: return TWI_AGAIN;
+    }
+}
+
+tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
+    struct tw_family *family = call->family;
+    if (family->ages) return twi_idle_make(call, place);
+    if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
+    /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
+     * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
+    if (place->generation != NULL && !family->from_first) {
+        struct currency found = {call, place->generation};
+        TWI_RACE_POINT(window_found_not_inserted);
+        return still_current(&found) ? insert(call, place, &call->wanted) : TWI_AGAIN;
+    }
+    struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+    if (family->from_first && still_lives_before(call, place)) return TW_OK;
+    TWI_RACE_POINT(window_not_opened);
+    place->generation = twi_window_open(family, span, 0);
+    if (place->generation == NULL) return TW_ERR_FULL;
+    if (twi_generation_is_packed(place->generation)) return TWI_AGAIN; /* over for good, whatever lateness says now */
+    /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life, not even
+     * in one that another late-comer has just opened; and a key may have begun its life in the next window, whose inserter
+     * found none here (trap E22). */
+    struct currency currency = {call, place->generation};
+    twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
+    if (!still_current(&currency)) return TWI_AGAIN;
+    tw_status status = insert(call, place, &call->wanted);
+    if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
+    struct twi_wanted again = twi_wanted_again(call->wanted);
+    status = insert(call, place, &again);
+    /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
+    if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
+    return status;
+}
+
+int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generation) {
+    struct twi_arena *arena = &call->engine->arena;
+    uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
+    if (packed == 0) {
+        struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
+        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->telling) == call->self))
+            cell = twi_closing_keys_find(generation, call->wanted.key);
+        return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
+    }
+    tw_key key = call->wanted.key;
+    struct twi_final final;
+    uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
+}
+
+enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,
+                             int64_t *local) {
+    struct twi_counted counted;
+    enum twi_added added = twi_stripes_add(place->cell, place->meta, delta, !call->blind, call->self, &counted);
+    if (twi_unlikely(added != TWI_ADDED)) return added;
+    twi_stripes_mark(call->engine, place->generation, place->cell, place->meta, &counted);
+    *local = counted.local;
+    return TWI_ADDED;
+}
+
+void twi_place_ask(const struct twi_call *call, const struct twi_place *place) {
+    struct twi_cell *cell = place->cell;
+    if ((place->meta & TWI_META_STRIPED) == 0) {
+        uint64_t word = twi_load_relaxed(&cell->local);
+        if ((word & TWI_FROZEN) == 0) {
+            if ((word & TWI_DIRTY) != 0) return;
+            twi_dirty_mark(call->engine, place->generation, cell, place->meta);
+        }
+    }
+    /* It may have become striped before it was marked: then the mark was left out (dirty.c). */
+    uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
+    if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_asked(cell))
+        twi_dirty_list(call->engine, place->generation, cell, meta);
+}

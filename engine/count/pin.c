@@ -1,0 +1,123 @@
+/* pin.c -- adding to one counter without looking for it each time.
+ *
+ * A pin remembers the cell, and the span of engine time in which that memory is sure to be its window's: the window itself. A
+ * generation is closed, and later dropped, only when engine time has reached its end; so who reads an earlier time inside a
+ * section has entered that section before the generation was unlinked, and reclamation waits for it (trap E32). Outside of
+ * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
+ * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
+#include "engine/count/api.h"
+#include "engine/count/contention.h"
+#include "engine/table/stripe.h"
+
+#include "engine/count/lookup.h"
+
+#include <stdlib.h>
+
+struct tw_pin {
+    tw_family *family;
+    struct twi_generation *generation;
+    struct twi_cell *cell; /* NULL: to be looked up */
+    int64_t start_ms, end_ms;
+    uint32_t process; /* a fork leaves the cell to the parent */
+    bool is_plain;    /* no Redis, and sections may be short */
+    uint32_t key_size;
+    unsigned char key[];
+};
+
+tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
+    twi_check(family != NULL && pin != NULL);
+    tw_status status = twi_call_check_key(family, key);
+    if (status != TW_OK) return status;
+    if (twi_load_relaxed(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    tw_pin *made = calloc(1, sizeof *made + key.size);
+    if (made == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    made->family = family;
+    made->key_size = (uint32_t)key.size;
+    made->is_plain = !family->synced && twi_section_may_be_short();
+    memcpy(made->key, key.data, key.size);
+    *pin = made;
+    return TW_OK;
+}
+
+void tw_pin_close(tw_pin *pin) {
+    free(pin);
+}
+
+/* Remembers where the key is counted now. Inside a section. */
+static void remember(tw_pin *pin, const struct twi_call *call) {
+    struct twi_place place;
+    pin->cell = NULL;
+    if (pin->family->from_first || pin->family->ages || !twi_place_find(call, &place))
+        return; /* lives end one by one, and so do the stays of keys in families that age: looked up each time */
+    pin->generation = place.generation;
+    pin->start_ms = place.generation->start_ms;
+    pin->end_ms = place.generation->end_ms;
+    pin->process = call->self->process;
+    pin->cell = place.cell;
+}
+
+static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
+    struct twi_call call;
+    int64_t seen = 0;
+    if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
+    tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
+    if (status != TW_OK) return status;
+    call.blind = view == NULL;
+    status = twi_add_call(&call, delta, &seen);
+    if (status == TW_OK) remember(pin, &call);
+    twi_call_end(&call);
+    if (view != NULL && status >= 0) *view = seen;
+    return status;
+}
+
+/* The counter is striped, owes a mark, is watched or at an edge: all that is not plain. */
+static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, int64_t *view) {
+    tw_family *family = pin->family;
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    twi_section_enter(self);
+    int64_t now_ms = twi_clock_now_ms(&engine->clock);
+    struct twi_cell *cell = pin->cell;
+    struct twi_counted counted;
+    uint64_t meta;
+    if (twi_unlikely(now_ms < pin->start_ms || now_ms >= pin->end_ms)) goto anew;
+    meta = twi_load_relaxed(&cell->meta);
+    if (twi_unlikely(twi_stripes_add(cell, meta, delta, view != NULL, self, &counted) != TWI_ADDED)) goto anew;
+    twi_stripes_mark(engine, pin->generation, cell, meta, &counted);
+    int64_t count = twi_count_increments(engine, self, 1);
+    if (view != NULL)
+        *view = twi_view_of(cell, meta, counted.local);
+    else if ((meta & TWI_META_STRIPED) == 0)
+        twi_stripe_watch(engine, pin->generation, cell, counted.local - delta, delta, count, self);
+    twi_section_leave(self);
+    return TW_OK;
+anew:
+    twi_section_leave(self);
+    return add_anew(pin, delta, view);
+}
+
+/* A counter of a family without Redis, its total wanted, is added to here; nothing is called on that way. */
+tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
+    twi_check(pin != NULL);
+    tw_engine *engine = pin->family->engine;
+    struct twi_thread *self = twi_thread_self;
+    /* In a forked child the record is wiped, and the cell the parent's. */
+    if (twi_unlikely(self == NULL) || twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
+        twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->gate)))
+        return add_anew(pin, delta, view);
+    if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
+    bool outermost = twi_section_enter_short(self);
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window */
+    struct twi_cell *cell = pin->cell;
+    uint64_t before;
+    if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||
+        twi_unlikely((twi_load_relaxed(&cell->meta) & (TWI_META_EDGE | TWI_META_STRIPED)) != 0) ||
+        twi_unlikely(!twi_cell_count(cell, delta, &before))) {
+        twi_section_leave_short(self, outermost);
+        return add_to(pin, delta, view);
+    }
+    (void)twi_count_increments(engine, self, 1);
+    twi_section_leave_short(self, outermost);
+    *view = twi_word_value(before) + delta;
+    return TW_OK;
+}

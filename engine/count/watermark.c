@@ -1,0 +1,25 @@
+/* watermark.c -- tw_close_until(): how far event time has come, as the one who counts knows it.
+ * Always true: a watermark only rises; a window that it has passed, and that has ended by the clock, takes no more counts, whatever its
+ * family's lateness is. What it does to windows is the wheel's (rollover.c, by twi_family_over_by()). */
+#include "engine/core/agenda.h"
+#include "engine/core/family.h"
+#include "engine/base/why.h"
+
+tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
+    twi_check(family != NULL);
+    tw_engine *engine = family->engine;
+    if (!family->has_starts) return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");
+    if (family->is_paced) return twi_paced_refuse();
+    if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
+    if (twi_thread_here() == NULL)
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->earliness_ms);
+    if (twi_calendar_span(&family->rule, unix_ms).start_ms > now_ms && twi_time_add(now_ms, ahead_ms) < unix_ms)
+        return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
+    if (!twi_family_raise(&family->watermark_ms, unix_ms)) return TW_OK;
+    twi_store_release(&family->changed, true);
+    twi_agenda_tell(family);
+    return TW_OK;
+}

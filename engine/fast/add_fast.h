@@ -1,0 +1,380 @@
+/* add_fast.h -- tw_add of a key that is there, in a window that is open: the whole way in one function, nothing kept in memory
+ * that a register can hold; and the same for a group of keys at once (add_many.c). A template: fast_aes.c and fast_portable.c include it
+ * for families with Redis and without, with the hash they bring.
+ *
+ * Three steps down. The hot function knows keys of 4 to 32 bytes that are found at home (tag_groups.h) at the first look, and calls
+ * nothing on that way. hot_add_from_afar() knows keys next door, by the index, and new ones. Whatever else there is (a closed
+ * leaf, a frozen cell, an edge of the range, a family from first, a stopped engine, a forked child) goes to
+ * twi_add_slow(), which begins again and knows every case. A striped counter goes to stripe.c, which is as short.
+ * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
+#include "engine/count/api.h"
+#include "engine/count/contention.h"
+#include "engine/count/lookup.h"
+#include "engine/count/dirty.h"
+#include "engine/table/stripe.h"
+
+#ifndef TWI_HOT_NAME
+#error "add_fast.h is a template: define TWI_HOT_NAME, _GROUP, _ACQUIRE, _OWN, _SYNCED, _CODE and _HASH first"
+#endif
+
+#ifndef TWI_HOT_ONCE
+#define TWI_HOT_ONCE
+
+/* Keys that are compared without a call: what the compiler must keep over a call would cost all others. */
+TWI_INLINE bool hot_is_handy(tw_key key) {
+    return key.size - 4 <= TWI_KEY_INLINE - 4;
+}
+
+/* A published cell of that key which no rare case concerns; it may be striped or must not, as `rare` says. */
+#define HOT_NOT_STRIPED TWI_META_STRIPED
+#define HOT_MAYBE_STRIPED UINT64_C(0)
+TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool handy, uint64_t rare) {
+    const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
+    uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3 */
+    if (twi_unlikely((meta & plain) != ((uint32_t)key.size | (uint32_t)TWI_META_PUBLISHED))) return false;
+    return handy ? twi_key_equal_handy(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
+}
+
+/* The plain cell among the records that `match` names; NULL: none. */
+TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_home_group *group, uint32_t match, bool synced,
+                                             tw_key key) {
+    for (; match != 0; match &= match - 1) {
+        struct twi_cell *cell = twi_home_cell(group->chunk, group->first + (uint32_t)__builtin_ctz(match), synced);
+        if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
+    }
+    return NULL;
+}
+
+/* The same among its group and the neighbours. */
+TWI_INLINE struct twi_cell *hot_find_next_door(struct twi_home_group home, uint32_t tag, bool synced, tw_key key) {
+    struct twi_home_group group = twi_home_neighbours(home);
+    for (uint32_t left = TWI_HOME_LINE_GROUPS; left != 0; left--, group = twi_home_next(group)) {
+        struct twi_cell *cell = hot_find_matched(&group, twi_home_match(group.tags, twi_home_tag(tag)), synced, key);
+        if (cell != NULL) return cell;
+    }
+    return NULL;
+}
+
+/* The plain cell of the key by the index, found without meeting a closed leaf's end; else NULL. */
+TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
+                                              uint32_t tag, tw_key key, bool may_insert) {
+    _Atomic uint64_t *where;
+    uint32_t bits;
+    uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
+    if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
+    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_home(tag, slots);
+    if (may_insert) __builtin_prefetch(leaf, 1); /* an insert looks at the head, too: the two waits overlap */
+    for (uint32_t left = slots; left != 0; left--) {
+        uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
+        if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
+            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
+            if (hot_is_it(cell, key, false, HOT_MAYBE_STRIPED)) return cell;
+        } else if (slot <= TWI_SLOT_CLOSED) {
+            return NULL;
+        }
+        if (++i == slots) i = 0;
+    }
+    return NULL;
+}
+
+TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
+    return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
+}
+
+/* Whether an add without a view is to be watched for others in between (stripe.h). */
+TWI_INLINE bool hot_is_watched(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
+    return twi_unlikely(cell == self->watched) ||
+           twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_WATCH_EVERY - 1)) == 0);
+}
+
+/* Registered, and not a forked child's; the engine goes on. */
+TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
+    return twi_likely(self != NULL) && twi_likely(self->mark == TWI_THREAD_MARK) &&
+           twi_likely(!twi_load_relaxed(&engine->gate));
+}
+
+#endif
+
+TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint64_t before) {
+    int64_t value = twi_word_value(before) + delta;
+    return TWI_HOT_SYNCED ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
+}
+
+/* The first add since the collector came by. Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+                                            int64_t seen, int64_t *view) {
+    struct twi_thread *self = twi_thread_self;
+    twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
+    twi_count_increments(family->engine, self, 1);
+    twi_section_leave(self);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+}
+
+/* An add without a view has counted: have others been there since the last? Inside the caller's section, which it leaves. */
+static TWI_COLD tw_status TWI_HOT_OWN(watch)(tw_family *family, struct twi_generation *generation,
+                                             struct twi_cell *cell, int64_t delta, uint64_t before) {
+    struct twi_thread *self = twi_thread_self;
+    twi_stripe_watch_add(family->engine, generation, cell, twi_word_value(before), delta, self);
+    if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
+        twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
+    twi_count_increments(family->engine, self, 1);
+    twi_section_leave(self);
+    return TW_OK;
+}
+
+/* To a striped cell. Inside the caller's section, which it leaves. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *family, tw_key key, int64_t delta,
+                                                                int64_t *view, uint64_t hash,
+                                                                struct twi_generation *generation,
+                                                                struct twi_cell *cell) {
+    struct twi_thread *self = twi_thread_self;
+    struct twi_counted counted;
+    if (twi_unlikely(twi_stripes_add_anew(cell, delta, view != NULL, self, &counted) != TWI_ADDED)) {
+        twi_section_leave(self);
+        return twi_add_hashed(family, key, delta, view, hash);
+    }
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (TWI_HOT_SYNCED) twi_stripes_mark(family->engine, generation, cell, meta, &counted);
+    if (view != NULL) *view = twi_view_of(cell, meta, counted.local);
+    twi_count_increments(family->engine, self, 1);
+    twi_section_leave(self);
+    return TW_OK;
+}
+
+/* Where the key is not found at the first look. Begins anew, with the hash. */
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *family, tw_key key, int64_t delta,
+                                                                  int64_t *view, uint64_t hash) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    int64_t seen;
+    bool counted = false;
+    twi_section_enter(self);
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    if (generation != NULL && twi_generation_holds(generation, twi_clock_now_ms(&engine->clock))) {
+        uint32_t tag = (uint32_t)(hash >> 32);
+        uint64_t before;
+        struct twi_cell *cell = NULL;
+        if (generation->home.directory != 0 && hot_is_handy(key)) {
+            struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
+            uint32_t free = twi_home_match(group.tags, 0);
+            if (free != 0) /* it may be new: then this record is waited for while the index is */
+                __builtin_prefetch(
+                    twi_home_cell(group.chunk, group.first + twi_home_choose(free, twi_home_tag(tag)), TWI_HOT_SYNCED),
+                    1);
+            cell = hot_find_next_door(group, tag, TWI_HOT_SYNCED, key);
+        }
+        if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts);
+        self->inserts = cell == NULL;
+        if (cell == NULL) {
+            counted = twi_add_new(family, generation, key, hash, delta, &seen);
+        } else if (hot_is_striped(cell)) {
+            return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
+        } else if (twi_cell_count(cell, delta, &before)) {
+            seen = TWI_HOT_OWN(view)(cell, delta, before);
+            if (view == NULL && hot_is_watched(engine, self, cell))
+                return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
+            if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
+                return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
+            counted = true;
+        }
+    }
+    if (counted) twi_count_increments(engine, self, 1);
+    twi_section_leave(self);
+    if (twi_unlikely(!counted)) return twi_add_hashed(family, key, delta, view, hash);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+}
+
+/* Keys that are not handy. */
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(unhandy)(tw_family *family, tw_key key,
+                                                                             int64_t delta, int64_t *view) {
+    if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
+        delta != (int32_t)delta)
+        return twi_add_slow(family, key, delta, view);
+    return TWI_HOT_OWN(from_afar)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+}
+
+TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    if (twi_unlikely(!hot_is_handy(key))) return TWI_HOT_OWN(unhandy)(family, key, delta, view);
+    if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.data == NULL) ||
+        twi_unlikely(delta != (int32_t)delta))
+        return twi_add_slow(family, key, delta, view);
+    uint64_t hash = TWI_HOT_HASH(engine, key), before;
+    bool outermost = twi_section_enter_short(self);
+    int64_t now_ms = twi_clock_glance_ms(&engine->clock);                   /* TWI_CLOCK_ASK lies in no window */
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto afar;
+    if (twi_unlikely(generation->home.directory == 0)) goto afar;
+    struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
+    uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
+    if (twi_unlikely(match == 0)) goto afar;
+    struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+    if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
+        /* Else it is of another key with that tag. Whoever is called leaves the section by the long way. */
+        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto afar;
+        self->depth++;
+        return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
+    }
+    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto afar;
+    int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
+    if (view == NULL && hot_is_watched(engine, self, cell)) {
+        self->depth++; /* it leaves by the long way */
+        return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
+    }
+    if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
+        self->depth++;
+        return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
+    }
+    twi_count_increments(engine, self, 1);
+    twi_section_leave_short(self, outermost);
+    if (view != NULL) *view = seen;
+    return TW_OK;
+afar:
+    twi_section_leave_short(self, outermost);
+    return TWI_HOT_OWN(from_afar)(family, key, delta, view, hash);
+}
+
+/* ---- a group ---- */
+
+#ifndef TWI_HOT_STAGED
+#define TWI_HOT_STAGED
+
+struct hot_staged {
+    struct twi_home_group group; /* no tags: by the index */
+    uint64_t hash;
+    uint32_t match;
+    _Atomic uint64_t *slot; /* by the index: where the walk begins */
+};
+
+TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generation *generation,
+                               struct hot_staged *staged) {
+    _Atomic uint64_t *where;
+    uint32_t bits, tag = (uint32_t)(staged->hash >> 32);
+    uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
+    if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
+    struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+    staged->slot = &leaf->slots[twi_leaf_home(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
+    __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
+}
+
+/* The candidates by their tags, asked for; where there is none in the line of tags, the slot. */
+TWI_INLINE void hot_stage_home(const tw_engine *engine, struct twi_generation *generation, bool synced,
+                               struct hot_staged *staged) {
+    if (staged->group.tags == NULL) return;
+    uint8_t tag = twi_home_tag((uint32_t)(staged->hash >> 32));
+    struct twi_home_group group = staged->group;
+    uint32_t match = staged->match = twi_home_match(group.tags, tag);
+    if (twi_unlikely(match == 0)) {
+        group = twi_home_neighbours(group);
+        for (uint32_t left = TWI_HOME_LINE_GROUPS; left != 0; left--, group = twi_home_next(group)) {
+            match = twi_home_match(group.tags, tag);
+            if (match != 0) break;
+        }
+    }
+    if (twi_unlikely(match == 0)) {
+        hot_stage_slot(&engine->arena, generation, staged);
+        return;
+    }
+    __builtin_prefetch(twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
+    if (twi_unlikely((match & (match - 1)) != 0)) {
+        uint32_t last = group.first + 31 - (uint32_t)__builtin_clz(match);
+        __builtin_prefetch(twi_home_cell(group.chunk, last, synced), 1);
+    }
+}
+
+/* By the index: the cell, if it is the first of the walk with this tag within the slot's line. */
+TWI_INLINE void hot_stage_cell(const tw_engine *engine, const struct hot_staged *staged) {
+    _Atomic uint64_t *slot = staged->slot;
+    if (slot == NULL) return;
+    do {
+        uint64_t word = twi_load_relaxed(slot);
+        if (word >> 32 == staged->hash >> 32 && word > TWI_SLOT_CLOSED) {
+            __builtin_prefetch(twi_arena_at(&engine->arena, (uint32_t)word), 1);
+            return;
+        }
+        slot++;
+    } while (((uintptr_t)slot & (TWI_LINE_BYTES - 1)) != 0);
+}
+
+TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_generation *generation, bool synced,
+                                            const struct hot_staged *staged, tw_key key) {
+    uint32_t tag = (uint32_t)(staged->hash >> 32);
+    struct twi_cell *cell = NULL;
+    if (twi_likely(staged->group.tags != NULL)) {
+        cell = hot_find_matched(&staged->group, staged->match, synced, key);
+        if (twi_unlikely(cell == NULL)) cell = hot_find_next_door(staged->group, tag, synced, key);
+    }
+    return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false);
+}
+
+#endif
+
+/* The hash; and the tags asked for, or the slot. */
+TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
+                                                struct hot_staged *staged) {
+    staged->hash = TWI_HOT_HASH(engine, key);
+    staged->slot = NULL;
+    if (generation->home.directory != 0 && hot_is_handy(key)) {
+        staged->group = twi_home_of(&engine->arena, generation->home, (uint32_t)staged->hash);
+        __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
+    } else {
+        staged->group.tags = NULL;
+        hot_stage_slot(&engine->arena, generation, staged);
+    }
+}
+
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, the group is not plain (add_many.c adds
+ * one by one); else status[], and views[] unless NULL, are filled. The stages only read and prefetch: what they saw decides
+ * nothing. */
+TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
+                                int64_t *views, tw_status *status) {
+    tw_engine *engine = family->engine;
+    struct twi_thread *self = twi_thread_self;
+    struct hot_staged staged[TWI_HOT_GROUP_MAX];
+    if (!hot_may_begin(self, engine)) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (keys[i].size - 1 >= TW_KEY_SIZE_MAX || keys[i].data == NULL) return false;
+        if (deltas != NULL && deltas[i] != (int32_t)deltas[i]) return false;
+    }
+    twi_section_enter(self);
+    int64_t now_ms = twi_clock_now_ms(&engine->clock), plain = 0;
+    struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
+    if (generation == NULL || !twi_generation_holds(generation, now_ms)) {
+        twi_section_leave(self);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
+    for (size_t i = 0; i < count; i++) hot_stage_home(engine, generation, TWI_HOT_SYNCED, &staged[i]);
+    for (size_t i = 0; i < count; i++) hot_stage_cell(engine, &staged[i]);
+    for (size_t i = 0; i < count; i++) {
+        int64_t delta = deltas != NULL ? deltas[i] : 1;
+        uint64_t before;
+        struct twi_cell *cell = hot_find_staged(engine, generation, TWI_HOT_SYNCED, &staged[i], keys[i]);
+        if (twi_unlikely(cell == NULL) || hot_is_striped(cell) || !twi_cell_count(cell, delta, &before)) {
+            int64_t *view = views != NULL ? &views[i] : NULL;
+            if (view != NULL) *view = 0;
+            status[i] = twi_add_hashed(family, keys[i], delta, view, staged[i].hash);
+            continue;
+        }
+        if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0))
+            twi_dirty_mark(engine, generation, cell, twi_load_relaxed(&cell->meta));
+        if (views != NULL) views[i] = TWI_HOT_OWN(view)(cell, delta, before);
+        status[i] = TW_OK;
+        plain++;
+    }
+    twi_count_increments(engine, self, plain);
+    twi_section_leave(self);
+    return true;
+}
+
+#include "engine/fast/acquire_fast.h"
+
+#undef TWI_HOT_NAME
+#undef TWI_HOT_GROUP
+#undef TWI_HOT_ACQUIRE
+#undef TWI_HOT_OWN
+#undef TWI_HOT_SYNCED

@@ -1,0 +1,24 @@
+/* fast_aes.c -- the hot path for processors with AES rounds: see add_fast.h. Chosen by family.c where the engine's hash is the AES hash.
+ * Always true: empty where the processor family has none. */
+#include "engine/base/hash_aes.h"
+
+#if TWI_WITH_AES
+#define TWI_HOT_CODE TWI_AES_CODE
+#define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->secret, (key).data, (key).size)
+
+#define TWI_HOT_NAME twi_hot_add_aes
+#define TWI_HOT_GROUP twi_hot_group_aes
+#define TWI_HOT_ACQUIRE twi_hot_acquire_aes
+#define TWI_HOT_OWN(name) hot_local_##name
+#define TWI_HOT_SYNCED false
+#include "engine/fast/add_fast.h"
+
+#define TWI_HOT_NAME twi_hot_add_aes_synced
+#define TWI_HOT_GROUP twi_hot_group_aes_synced
+#define TWI_HOT_ACQUIRE twi_hot_acquire_aes_synced
+#define TWI_HOT_OWN(name) hot_synced_##name
+#define TWI_HOT_SYNCED true
+#include "engine/fast/add_fast.h"
+#else
+typedef int twi_hot_aes_is_empty;
+#endif

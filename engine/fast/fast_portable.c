@@ -1,0 +1,18 @@
+/* fast_portable.c -- the hot path for every processor: see add_fast.h. The hash is the engine's, by its pointer.
+ * Always true: it answers as fast_aes.c does. */
+#define TWI_HOT_CODE
+#define TWI_HOT_HASH(engine, key) (engine)->hash(&(engine)->secret, (key).data, (key).size)
+
+#define TWI_HOT_NAME twi_hot_add_any
+#define TWI_HOT_GROUP twi_hot_group_any
+#define TWI_HOT_ACQUIRE twi_hot_acquire_any
+#define TWI_HOT_OWN(name) hot_local_##name
+#define TWI_HOT_SYNCED false
+#include "engine/fast/add_fast.h"
+
+#define TWI_HOT_NAME twi_hot_add_any_synced
+#define TWI_HOT_GROUP twi_hot_group_any_synced
+#define TWI_HOT_ACQUIRE twi_hot_acquire_any_synced
+#define TWI_HOT_OWN(name) hot_synced_##name
+#define TWI_HOT_SYNCED true
+#include "engine/fast/add_fast.h"

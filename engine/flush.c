@@ -1,0 +1,102 @@
+/* flush.c -- tw_flush and tw_fetch: the calls that wait for Redis.
+ * A flush takes a ticket: one full collection begun after the call, done when its batches are answered. A fetch is a
+ * flush whose collection also asks for the totals of its keys.
+ * Always true: who waits here is in no section and in no hook; out of time, nothing is undone: what is queued stays
+ * queued. */
+#include "engine/flush.h"
+
+#include "engine/count/lookup.h"
+#include "engine/core/call_guard.h"
+#include "engine/turn/turn.h"
+
+#include <stdlib.h>
+
+/* A flush that Redis answers is over after a few turns; the background thread is hurried for that many only. Were it woken
+ * each time, it and the waiting thread would chase each other for as long as Redis is away. */
+#define HURRIED_TURNS 16
+
+/* Some progress: a turn of our own where nobody else does them, else somebody's next. */
+void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits) {
+    uint32_t seen = twi_signal_value(&engine->turned);
+    if (!engine->host_driven) {
+        if (waits < HURRIED_TURNS) twi_engine_wake(engine);
+        twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
+    } else if (twi_engine_take_turn(engine)) {
+        twi_engine_turn(engine);
+        twi_engine_leave_turn(engine);
+        twi_engine_nap(engine, 1);
+    } else {
+        twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
+    }
+}
+
+static tw_status refuse_flush(void) {
+    return twi_refuse(TW_ERR_REDIS,
+                      "Redis: some of it was refused, late or of unknown outcome; on_lost names the keys");
+}
+
+static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
+    uint64_t ticket = engine->driver->ticket_take(engine->sync);
+    for (uint32_t waits = 0;; waits++) {
+        enum twi_ticket state = engine->driver->ticket_state(engine->sync, ticket);
+        if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : refuse_flush();
+        if (twi_clock_mono_ms(&engine->clock) >= deadline_ms)
+            return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
+        twi_engine_wait_for_turn(engine, waits);
+    }
+}
+
+tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
+    twi_check(engine != NULL);
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    tw_status status = twi_engine_may_wait(engine);
+    if (status != TW_OK || engine->sync == NULL) return status;
+    return await_flush(engine, deadline_ms);
+}
+
+/* Has the key's counter asked for its total. */
+static tw_status ask(tw_family *family, tw_key key) {
+    struct twi_call call;
+    struct twi_place place;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK && !twi_place_find(&call, &place)) status = twi_place_make(&call, &place);
+    } while (status == TWI_AGAIN);
+    if (status == TW_OK) twi_place_ask(&call, &place);
+    twi_call_end(&call);
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+}
+
+/* What Redis last said; false: it has not said anything yet. */
+static bool read_total(tw_family *family, tw_key key, int64_t *total) {
+    tw_reading reading;
+    if (tw_read(family, key, &reading) != TW_OK || !reading.known) return false;
+    *total = reading.total;
+    return true;
+}
+
+tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t timeout_ms, int64_t *totals) {
+    twi_check(family != NULL);
+    tw_engine *engine = family->engine;
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    tw_status status = twi_engine_may_wait(engine);
+    if (status != TW_OK) return status;
+    status = twi_engine_check_thread(engine);
+    if (status != TW_OK) return status;
+    if (family->is_paced) /* a time is no total */
+        return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
+    if (engine->sync == NULL) return twi_store_refuse();
+    for (size_t i = 0; i < count && status == TW_OK; i++) status = ask(family, keys[i]);
+    if (status == TW_OK) status = await_flush(engine, deadline_ms);
+    if (status != TW_OK) return status;
+    int64_t *seen = malloc((count + 1) * sizeof *seen); /* totals are written all together or not at all */
+    if (seen == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    for (size_t i = 0; i < count && status == TW_OK; i++)
+        if (!read_total(family, keys[i], &seen[i]))
+            status = twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not told all totals");
+    if (status == TW_OK && totals != NULL) memcpy(totals, seen, count * sizeof *seen);
+    free(seen);
+    return status;
+}

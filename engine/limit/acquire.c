@@ -1,0 +1,191 @@
+/* acquire.c -- tw_acquire and tw_acquire_some; which kind of limit a family has; and the kind that counts (soft, fixed windows): what
+ * acquire_fast.h leaves, which is every case.
+ * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
+ * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
+#include "engine/limit/acquire.h"
+
+#include "engine/count/contention.h"
+#include "engine/count/lookup.h"
+#include "engine/count/dirty.h"
+#include "engine/limit/limit_stats.h"
+#include "engine/limit/overshoot.h"
+#include "engine/limit/refund.h"
+#include "engine/limit/shape.h"
+#include "engine/limit/share.h"
+#include "engine/limit/slice.h"
+#include "engine/limit/sliding.h"
+#include "engine/table/stripe.h"
+#include "engine/limit/shadow.h"
+
+/* From the stripes, if it has any: else the window was sealed. */
+static tw_status take_striped(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                              struct twi_decision *decision) {
+    struct twi_taken taken;
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* striped since it was looked up? S2 */
+    tw_status status = twi_slices_take(place->cell, meta, n, limit, call->self, &taken);
+    decision->view = taken.used;
+    decision->bound = taken.bound;
+    if (taken.unlisted) twi_dirty_list(call->engine, place->generation, place->cell, meta);
+    return status;
+}
+
+static tw_status take(struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                      struct twi_decision *decision) {
+    uint64_t word = twi_load_acquire(&place->cell->local); /* C2 */
+    int64_t *view = &decision->view;
+    int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0;
+    for (;;) {
+        if ((word & TWI_FROZEN) != 0) return take_striped(call, place, n, limit, decision);
+        int64_t value = twi_word_value(word);
+        *view = twi_saturated_sum(value, base);
+        if (twi_saturated_sum(*view, n) > limit) return TW_DENIED;
+        if (n == 0) return TW_OK;
+        if (value > TW_COUNT_MAX - n) return twi_sum_refuse();
+        uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
+        if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
+        twi_stripe_watch_acquire(call->engine, place->generation, place->cell, limit, call->self);
+    }
+    *view += n;
+    twi_place_mark(call, place, word);
+    if (twi_saturated_sum(*view, 0) >= TWI_VALUE_EDGE) (void)twi_or_relaxed(&place->cell->meta, TWI_META_EDGE);
+    return TW_OK;
+}
+
+/* Families that age: no cell takes adds, but a frozen one may show the count. */
+static void look_at_aged(const struct twi_place *place, struct twi_decision *decision) {
+    decision->end_ms = INT64_MAX;
+    decision->unknown = place->aged == NULL;
+    if (place->aged != NULL) decision->view = twi_cell_view(place->aged, twi_load_relaxed(&place->aged->meta));
+}
+
+static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
+    struct twi_place place;
+    if (call->family->slides) {
+        twi_sliding_carry(call, n == 0 || n > limit, decision);
+        limit -= decision->carried;
+    }
+    if (!twi_place_find(call, &place)) {
+        struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
+        decision->view = 0;
+        decision->start_ms = call->family->ages ? 0 : call->family->from_first ? call->now_ms : span.start_ms;
+        decision->end_ms =
+            call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
+        if (call->family->ages) look_at_aged(&place, decision);
+        int64_t most = call->family->shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
+        /* nothing to take: nothing is made */
+        if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
+        tw_status status = twi_place_make(call, &place);
+        decision->full = status == TW_ERR_FULL;
+        if (status != TW_OK) return status;
+    }
+    if (call->family->from_first) {
+        decision->end_ms = twi_load_relaxed(&place.cell->end_ms);
+        decision->start_ms = decision->end_ms - call->family->rule.window_ms;
+    } else {
+        decision->start_ms = twi_generation_start_ms(place.generation);
+        decision->end_ms = twi_generation_end_ms(place.generation);
+    }
+    decision->unknown = call->family->ages && !twi_cell_is_known(place.cell, place.meta);
+    if (call->family->shares) {
+        int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
+        tw_status decided = take(call, &place, n, ceiling, decision);
+        if (decided >= 0 && decided != TWI_AGAIN) {
+            twi_share_decided(call, &place, n, limit, decided, decision);
+            twi_overshoot_watch(call->family, place.generation, place.cell, n, decision->view, limit);
+        }
+        return decided;
+    }
+    tw_status status = take(call, &place, n, limit, decision);
+    /* Its total is asked for all the same: it decides the next call. */
+    if (decision->unknown && status == TW_DENIED)
+        twi_dirty_mark(call->engine, place.generation, place.cell, place.meta);
+    return status;
+}
+
+/* Table full: the family's policy decides; strangers never share a limit (trap E40). */
+static tw_status decide_full(struct tw_family *family) {
+    return twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+}
+
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = acquire_once(&call, n, limit, decision);
+    } while (status == TWI_AGAIN);
+    decision->now_ms = call.now_ms;
+    if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
+    if (n != 0 && !decision->full && status == TW_OK)
+        twi_limit_count_admitted(family, call.self, decision->view + decision->carried, limit);
+    if (n != 0 && status == TW_DENIED) twi_limit_count_denied(family, call.self);
+    twi_call_end(&call);
+    return status;
+}
+
+tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct twi_decision decision = {0};
+    tw_status status =
+        twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : twi_units_refuse(n);
+    if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
+    if (verdict != NULL && family->slides && status >= 0)
+        twi_sliding_tell(family, status, n, limit, &decision, verdict);
+    return status;
+}
+
+/* ---- kinds ---- */
+
+const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = twi_refund_count};
+
+/* ---- the calls ---- */
+
+tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    twi_check(family != NULL);
+    return twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+}
+
+#define SOME_TRIES 8 /* after that less and less, whatever is said to be left: who tries comes to an end */
+
+/* The most that can be there: below zero a count leaves room for more than the limit. */
+static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
+    if (n_max <= limit) return n_max;
+    int64_t most = limit > 0 ? limit : 1;
+    if (family->limit != &twi_limit_counted) return most; /* its count is Redis's, or none */
+    verdict->remaining = 0;
+    (void)twi_load_relaxed (&family->hot_acquire)(family, key, 0, limit, verdict); /* only looks */
+    if (verdict->remaining > most) most = verdict->remaining;
+    return most < n_max ? most : n_max;
+}
+
+/* All of it, then what is said to be left, then half of that: a lease, or the share of an engine, may give less than that. */
+static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                           tw_verdict *verdict) {
+    int64_t n = most_of(family, key, n_max, limit, verdict);
+    for (uint32_t tries = 0;; tries++) {
+        tw_status status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+        *taken = status == TW_OK ? n : 0;
+        if (status == TW_OK && !verdict->allowed) *taken = n_max; /* in the shadow: all of it, uncounted */
+        if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
+        int64_t left = verdict->remaining;
+        n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
+        if (n < 1) n = 1; /* denied: the verdict then says when one may come */
+    }
+}
+
+tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                          tw_verdict *verdict) {
+    tw_verdict unasked;
+    int64_t took = 0;
+    twi_check(family != NULL);
+    if (verdict == NULL) verdict = &unasked;
+    tw_status status;
+    if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
+        status = twi_load_relaxed(&family->hot_acquire)(family, key, n_max, limit, verdict);
+    else if (family->limit->some != NULL && !twi_load_relaxed(&family->shadow))
+        status = twi_acquire_some_watched(family, key, n_max, limit, &took, verdict);
+    else
+        status = take_some(family, key, n_max, limit, &took, verdict);
+    if (taken != NULL) *taken = took;
+    return status;
+}

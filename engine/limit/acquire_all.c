@@ -1,0 +1,159 @@
+/* acquire_all.c -- tw_acquire_all(): several claims, all of them or none.
+ * In a fixed order, by family and key, so that of two callers who want the same keys one comes first at all of them (trap L13).
+ * First every claim is looked at: who cannot have all takes nothing, and nobody is denied because of it. Then they are taken
+ * one by one, as tw_acquire() does; should one be denied meanwhile, those before it are put back, and for that moment others may
+ * have been denied.
+ * A claim counts in the figures when all are admitted; one that is put back never did, for a figure does not fall.
+ * Always true: an answer that is not TW_OK leaves no unit taken, except in a window that has ended in between. */
+#include "engine/limit/decision.h"
+
+#include "engine/limit/limit_stats.h"
+#include "engine/base/event_count.h"
+
+struct order {
+    const tw_claim *claims;
+    size_t count;
+    uint16_t at[TW_CLAIMS_MAX]; /* by family, key, limit */
+    int64_t start_ms[TW_CLAIMS_MAX];
+    /* by place in the order */
+    bool counted[TW_CLAIMS_MAX]; /* units were taken */
+    bool near[TW_CLAIMS_MAX];
+    bool shadowed[TW_CLAIMS_MAX]; /* let through */
+};
+
+static int compare_keys(tw_key a, tw_key b) {
+    size_t size = a.size < b.size ? a.size : b.size;
+    int order = memcmp(a.data, b.data, size);
+    return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* Of one key the smaller limit first: it must hold before the others' units are there. */
+static bool comes_before(const tw_claim *a, const tw_claim *b) {
+    if (a->family != b->family) return (uintptr_t)a->family < (uintptr_t)b->family;
+    int keys = compare_keys(a->key, b->key);
+    return keys != 0 ? keys < 0 : a->limit < b->limit;
+}
+
+static void put_in_order(struct order *order) {
+    for (size_t i = 0; i < order->count; i++) {
+        size_t at = i;
+        for (; at > 0 && comes_before(&order->claims[i], &order->claims[order->at[at - 1]]); at--)
+            order->at[at] = order->at[at - 1];
+        order->at[at] = (uint16_t)i;
+    }
+}
+
+/* TW_OK, or why there is no such call. */
+static tw_status check_claim(const tw_claim *claim) {
+    twi_check(claim->family != NULL);
+    if (claim->family->limit->waits)
+        return twi_refuse(TW_ERR_MODE, "limit_mode: tw_acquire_all() is not for families whose limit Redis decides");
+    if (claim->key.size - 1 >= TW_KEY_SIZE_MAX || claim->key.data == NULL) return twi_key_refuse(claim->key);
+    return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : twi_units_refuse(claim->n);
+}
+
+/* Decided, and in no figure of what was admitted. */
+static tw_status acquire_aside(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
+    uint32_t shard = self->shard;
+    self->shard = TWI_SHARD_ASIDE;
+    tw_status status = claim->family->limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
+    self->shard = shard;
+    return status;
+}
+
+/* As shadow.c, but for what is counted when all are admitted. */
+static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
+    const tw_claim *claim = &order->claims[order->at[i]];
+    tw_status status = acquire_aside(claim, self, verdict);
+    verdict->claim = order->at[i];
+    order->start_ms[i] = verdict->window_start_ms;
+    order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
+    order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
+    order->shadowed[i] =
+        (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 && twi_load_relaxed(&claim->family->shadow);
+    if (status == TW_DENIED && claim->n != 0) twi_limit_count_denied(claim->family, self);
+    return order->shadowed[i] ? TW_OK : status;
+}
+
+static void count_all(const struct order *order, struct twi_thread *self) {
+    for (size_t i = 0; i < order->count; i++) {
+        tw_family *family = order->claims[order->at[i]].family;
+        if (order->counted[i]) twi_limit_count(family, self, admitted);
+        if (order->near[i]) twi_limit_count(family, self, near);
+        if (order->shadowed[i]) twi_limit_count(family, self, shadow_denied);
+    }
+}
+
+/* The last one first. */
+static void put_back(const struct order *order, size_t count) {
+    for (size_t i = count; i > 0; i--) {
+        const tw_claim *claim = &order->claims[order->at[i - 1]];
+        if (!order->counted[i - 1]) continue;
+        (void)claim->family->limit->put_back(claim->family, claim->key, claim->n, claim->limit, order->start_ms[i - 1]);
+    }
+}
+
+/* True: as far as a look can tell, the claim can be had, together with those of the same key that come before it. */
+static bool may_have(const struct order *order, size_t i, int64_t *before, tw_verdict *verdict) {
+    const tw_claim *claim = &order->claims[order->at[i]];
+    const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
+    bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
+    *before = same ? *before + last->n : 0;
+    tw_status status = claim->family->limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
+    if (twi_load_relaxed(&claim->family->shadow)) return true; /* denies nothing */
+    return status == TW_OK && verdict->remaining - *before >= claim->n;
+}
+
+/* The first claim that cannot be had is asked for in earnest: a denial that is right to the millisecond, and takes nothing. */
+static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
+    int64_t before = 0;
+    for (size_t i = 0; i < order->count; i++) {
+        if (may_have(order, i, &before, verdict)) continue;
+        if (before != 0) continue; /* its own kind is in its way: the taking decides */
+        tw_status status = take_claim(order, i, self, verdict);
+        if (status != TW_OK) return status;
+        const tw_claim *claim = &order->claims[order->at[i]]; /* units came back meanwhile */
+        if (order->counted[i])
+            (void)claim->family->limit->put_back(claim->family, claim->key, claim->n, claim->limit, order->start_ms[i]);
+    }
+    return TW_OK;
+}
+
+/* The verdict is that of the claim with the fewest units left, or of one that a shadow would have denied. */
+static tw_status take_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
+    tw_verdict least = {.remaining = INT64_MAX, .allowed = 1};
+    for (size_t i = 0; i < order->count; i++) {
+        tw_status status = take_claim(order, i, self, verdict);
+        if (status != TW_OK) {
+            put_back(order, i);
+            return status;
+        }
+        if (verdict->allowed < least.allowed ||
+            (verdict->allowed == least.allowed && verdict->remaining < least.remaining))
+            least = *verdict;
+    }
+    *verdict = least;
+    return TW_OK;
+}
+
+tw_status tw_acquire_all(const tw_claim *claims, size_t count, tw_verdict *verdict) {
+    tw_verdict unasked;
+    struct order order = {.claims = claims, .count = count};
+    twi_check(claims != NULL || count == 0);
+    if (verdict == NULL) verdict = &unasked;
+    *verdict = (tw_verdict){.error_bound = TW_UNBOUNDED};
+    if (count == 0 || count > TW_CLAIMS_MAX) return twi_refuse(TW_ERR_RANGE, "count: not within 1..TW_CLAIMS_MAX");
+    for (size_t i = 0; i < count; i++) {
+        tw_status status = check_claim(&claims[i]);
+        verdict->claim = (uint16_t)i;
+        verdict->limit = claims[i].limit;
+        if (status != TW_OK) return status;
+    }
+    struct twi_thread *self = twi_thread_here();
+    if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    put_in_order(&order);
+    tw_status status = look_at_all(&order, self, verdict);
+    if (status == TW_OK) status = take_all(&order, self, verdict);
+    if (status == TW_OK) count_all(&order, self);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* acquire_wait.c -- tw_acquire_wait(): tw_acquire() until it is admitted or the time is up.
+ * Who waits sleeps until the verdict says that units may be there, or until somebody in this process gives some back; and looks at
+ * least ten times a second, since other processes give back too, and clocks step.
+ * Who is told `final` does not wait for what cannot come: it is sold out, and nothing of it comes back by itself before retry_after_ms.
+ * That word must be fresh: who comes after a pause may hear an old one, while others have given back since.
+ * Always true: it is in no section and in no hook while it sleeps; nothing is taken in advance. */
+#include "engine/count/lookup.h"
+#include "engine/core/call_guard.h"
+#include "engine/limit/decision.h"
+
+#define LOOK_MS 100
+
+static uint32_t nap_ms(int64_t wish_ms, int64_t left_ms) {
+    int64_t ms = wish_ms < left_ms ? wish_ms : left_ms;
+    return ms < 1 ? 1 : ms > LOOK_MS ? LOOK_MS : (uint32_t)ms;
+}
+
+/* Units, or the end of the window, may come within the time. */
+static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, int64_t left_ms) {
+    if (verdict->retry_after_ms < 0) return false;
+    if (!verdict->final || verdict->retry_after_ms <= left_ms) return true;
+    return family->limit->is_fresh != NULL && !family->limit->is_fresh(family, key);
+}
+
+tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,
+                          tw_verdict *verdict) {
+    tw_verdict unasked;
+    twi_check(family != NULL);
+    tw_engine *engine = family->engine;
+    if (verdict == NULL) verdict = &unasked;
+    tw_status status = twi_engine_may_wait(engine);
+    if (status == TW_OK) status = twi_engine_check_thread(engine);
+    if (status != TW_OK) {
+        struct twi_decision nothing = {0};
+        twi_limit_tell(verdict, family->synced, status, n, limit, &nothing);
+        return status;
+    }
+    int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    for (;;) {
+        uint32_t given = twi_signal_value(&engine->given_back), turned = twi_signal_value(&engine->turned);
+        status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+        if (status != TW_DENIED && status != TW_PENDING) return status;
+        int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
+        if (left_ms <= 0 || !may_come(family, key, verdict, left_ms)) return status;
+        uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
+        if (status == TW_PENDING)
+            twi_signal_wait(&engine->turned, turned, ms); /* a turn brings what is on its way */
+        else
+            twi_signal_wait(&engine->given_back, given, ms);
+    }
+}

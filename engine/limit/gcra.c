@@ -1,0 +1,215 @@
+/* gcra.c -- TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in a window's length, and holds at most `burst`.
+ * One word a key: the moment at which the bucket will be empty (the theoretical arrival time). n units move it by n/limit of a
+ * window; they are admitted if it is then at most burst/limit ahead of now. Decided by one compare-and-swap.
+ *
+ *   word: time since the window's start : 62 bits, in 2^-57 windows | CLOSED | FROZEN          0: not yet set
+ *
+ * The windows are there to forget idle keys: a moment reaches at most one length ahead, since a burst is at most the limit. In the
+ * next window the key begins with what its word of before says, less one length. For that the word is CLOSED first, or, where
+ * there is none, its place in the table; so who is still under way in the window before finds it so, and decides again by the
+ * clock, which has moved for everybody (traps E22, E23). A word that is CLOSED or FROZEN never changes.
+ *   Rounding: n/limit is rounded down to units, once a call, burst/limit up; so nothing is denied that exact fractions would admit,
+ * and each call may be charged up to limit / 2^57 of a unit too little; a burst from empty is exactly `burst` for limits below
+ * 2^28. The clock counts milliseconds, rounded down.
+ * Always true: a word only goes to the future, put-backs apart; a denied call has written nothing but a closed word. */
+#include "engine/limit/gcra.h"
+
+#include "engine/limit/limit_stats.h"
+#include "engine/limit/shape.h"
+#include "engine/table/stripe.h"
+#include "engine/core/window_map.h"
+
+#define WINDOW_UNITS (INT64_C(1) << 57)
+#define CLOSED TWI_DIRTY /* nothing here is ever sent */
+
+struct pace {
+    int64_t n, limit;
+    int64_t charge, most; /* units of time: for n, for the burst */
+    int64_t burst;
+    int64_t window_ms;
+    int64_t start_ms, since_ms, now; /* now: since the window's start, as the word has it */
+    int64_t empty;                   /* the word, after the call */
+};
+
+static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
+    int64_t burst = twi_load_relaxed(&family->burst);
+    *pace = (struct pace){.n = n, .limit = limit, .window_ms = family->rule.window_ms};
+    pace->burst = burst == 0 || burst > limit ? limit : burst;
+    if (limit == 0) return;
+    pace->charge = n <= limit ? twi_share_down(n, WINDOW_UNITS, limit) : 0;
+    pace->most = twi_share_up(pace->burst, WINDOW_UNITS, limit);
+}
+
+static void set_now(struct pace *pace, const struct twi_call *call) {
+    pace->start_ms = twi_calendar_span(&call->family->rule, call->now_ms).start_ms;
+    pace->since_ms = call->now_ms - pace->start_ms;
+    pace->now = twi_share_down(pace->since_ms, WINDOW_UNITS, pace->window_ms);
+}
+
+/* The word of the window before, which changes no more. */
+static int64_t close_before(const struct twi_call *call) {
+    struct twi_arena *arena = &call->engine->arena;
+    twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
+    struct twi_generation *before =
+        twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
+    if (before == NULL) return 0;
+    if (twi_load_acquire(&before->phase) >= TWI_SEALED) return twi_view_in(call, before);
+    struct twi_cell *cell = twi_table_close_probe(arena, before, &call->wanted);
+    if (cell == NULL) return 0;
+    uint64_t word =
+        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4: who finds it closed reads a later clock */
+    return (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_load_relaxed(&cell->meta)) : twi_word_value(word);
+}
+
+static int64_t carried(const struct twi_call *call) {
+    int64_t before = close_before(call);
+    return before > WINDOW_UNITS ? before - WINDOW_UNITS : 0;
+}
+
+/* TW_OK or TW_DENIED for a bucket that is empty at `at`. */
+static tw_status decide(struct pace *pace, int64_t at) {
+    int64_t from = at > pace->now ? at : pace->now;
+    pace->empty = at;
+    if (pace->n > pace->burst) return TW_DENIED;
+    if (pace->n == 0) return TW_OK;
+    if (from + pace->charge - pace->now > pace->most) return TW_DENIED;
+    pace->empty = from + pace->charge;
+    return TW_OK;
+}
+
+static tw_status take(struct pace *pace, const struct twi_call *call, struct twi_cell *cell) {
+    uint64_t word = twi_load_acquire(&cell->local); /* N4 */
+    int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
+    for (;;) {
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
+        int64_t at = twi_word_value(word);
+        tw_status status = decide(pace, at != 0 ? at : begins);
+        if (status != TW_OK || pace->n == 0) return status;
+        if (twi_cas_weak_acqrel(&cell->local, &word, (uint64_t)pace->empty << TWI_COUNT_SHIFT)) return TW_OK; /* N4 */
+    }
+}
+
+static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *full) {
+    struct twi_place place;
+    set_now(pace, call);
+    if (!twi_place_find(call, &place)) {
+        /* Denied, or nothing to take: nothing is made. */
+        tw_status status = decide(pace, carried(call));
+        if (status != TW_OK || pace->n == 0) return status;
+        status = twi_place_make(call, &place);
+        *full = status == TW_ERR_FULL;
+        if (status != TW_OK) return status;
+    }
+    return take(pace, call, place.cell);
+}
+
+static void tell(const struct pace *pace, tw_status status, bool full, tw_verdict *verdict) {
+    int64_t ahead = pace->empty > pace->now ? pace->empty - pace->now : 0, room = pace->most - ahead;
+    int64_t left = pace->limit <= 0 || room < 0 ? 0 : twi_share_up(room + 1, pace->limit, WINDOW_UNITS) - 1;
+    if (left > pace->burst) left = pace->burst;
+    *verdict = (tw_verdict){.limit = pace->limit,
+                            .used = pace->burst - left,
+                            .remaining = left,
+                            .window_start_ms = pace->start_ms,
+                            .error_bound = full ? TW_UNBOUNDED : 0,
+                            .decided_by = full ? TW_BY_FULL : TW_BY_LOCAL,
+                            .allowed = status == TW_OK};
+    if (ahead > 0) verdict->reset_after_ms = twi_share_up(pace->empty, pace->window_ms, WINDOW_UNITS) - pace->since_ms;
+    if (status != TW_DENIED) return;
+    verdict->retry_after_ms =
+        pace->n > pace->burst
+            ? -1
+            : twi_share_up(pace->empty + pace->charge - pace->most, pace->window_ms, WINDOW_UNITS) - pace->since_ms;
+}
+
+static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool *full) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = acquire_once(pace, &call, full);
+    } while (status == TWI_AGAIN);
+    if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+    if (status == TW_OK && pace->n != 0 && !*full) twi_limit_count(family, call.self, admitted);
+    twi_call_end(&call);
+    return status;
+}
+
+static tw_status acquire_paced(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct pace pace = {.limit = limit};
+    bool full = false;
+    tw_status status;
+    if (twi_limit_is_in_range(n, limit)) {
+        begin_pace(&pace, family, n, limit);
+        status = acquire(family, key, &pace, &full);
+    } else {
+        status = twi_units_refuse(n);
+    }
+    if (verdict != NULL) tell(&pace, status, full, verdict);
+    return status;
+}
+
+static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ahead) {
+    struct twi_place place;
+    set_now(pace, call);
+    if (!twi_place_find(call, &place)) {
+        tw_status status = twi_place_make(call, &place);
+        if (status != TW_OK) return status;
+    }
+    uint64_t word = twi_load_acquire(&place.cell->local); /* N4 */
+    uint64_t after = (uint64_t)(pace->now + ahead) << TWI_COUNT_SHIFT;
+    int64_t begins = twi_word_value(word) == 0 ? carried(call) : 0;
+    do {
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
+        int64_t at = twi_word_value(word);
+        if ((at != 0 ? at : begins) >= pace->now + ahead) return TW_OK;
+    } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after)); /* N4 */
+    return TW_OK;
+}
+
+void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
+    struct pace pace;
+    struct twi_call call;
+    begin_pace(&pace, family, 0, 0);
+    if (ahead_ms > pace.window_ms) ahead_ms = pace.window_ms; /* as far as a word reaches */
+    if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
+    tw_status status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = raise_once(&pace, &call, twi_share_up(ahead_ms, WINDOW_UNITS, pace.window_ms));
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+}
+
+/* For tw_acquire_all(), which knows the limit: what it has just taken. A word that has come to the next window is moved there. */
+static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
+    struct twi_place place;
+    if (!twi_place_find(call, &place)) return TW_ERR_LATE;
+    uint64_t word = twi_load_acquire(&place.cell->local), after;
+    do {
+        if ((word & (TWI_FROZEN | CLOSED)) != 0) return TWI_AGAIN;
+        int64_t at = twi_word_value(word);
+        if (at == 0) return TW_ERR_LATE;
+        after = (uint64_t)(at > pace->charge ? at - pace->charge : 0) << TWI_COUNT_SHIFT;
+    } while (!twi_cas_weak_acqrel(&place.cell->local, &word, after));
+    return TW_OK;
+}
+
+static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    struct pace pace;
+    struct twi_call call;
+    (void)window_start_ms;
+    if (limit < 0) return twi_paced_refuse(); /* how far a unit moves the word follows from the limit alone */
+    begin_pace(&pace, family, n, limit);
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = put_back_once(&pace, &call);
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+    return status;
+}
+
+const struct twi_limit_kind twi_limit_paced = {.acquire = acquire_paced, .put_back = put_back};

@@ -1,0 +1,256 @@
+/* lease.c -- tw_acquire() where the limit is hard: units are spent from a lease, the part of the limit that Redis has given to
+ * this engine. The callers' half; the turn's is lease_renewal.c.
+ *
+ * A caller takes n units out of the lease by one compare-and-swap (never by add and undo, trap E36), and counts them in the
+ * cell. Where the lease has too little it leaves a word for the turn, which comes within some milliseconds by itself, and
+ * answers TW_PENDING; or, once Redis has said that so many units are spent that no n are left, TW_DENIED (trap L4).
+ * Always true: no system call is made and nobody is waited for; units of a lease are spent in its own window alone; a unit is
+ * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
+#include "engine/limit/lease.h"
+
+#include "engine/limit/limit_stats.h"
+#include "engine/table/record.h"
+#include "engine/limit/refund.h"
+
+#define REASK_MS 1000 /* how old "sold out" becomes before it is asked for anew: others may have refunded */
+
+static bool is_bad(int64_t n, int64_t limit) {
+    return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
+}
+
+/* ---- the lease of a cell ---- */
+
+static void enlist(const struct twi_arena *arena, struct twi_generation *generation, struct twi_lease *lease) {
+    uint32_t line = twi_arena_line(arena, lease), head = twi_load_relaxed(&generation->leases);
+    do {
+        lease->attached.older = head;
+    } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
+}
+
+/* The cell's lease, made if there is none. NULL: no memory. Lock-free. It is in the generation's list before anybody can draw on
+ * it, so that all that is drawn is said again (trap L2); one that comes too late stays in that list, and nobody uses it. */
+static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
+    struct twi_lease *lease = twi_lease_of(place->cell);
+    if (twi_likely(lease != NULL)) return lease;
+    struct twi_arena *arena = &call->engine->arena;
+    uint32_t line = twi_piece_take(arena, place->generation, TWI_LEASE_LINES);
+    if (line == 0) return NULL;
+    lease = twi_arena_at(arena, line);
+    lease->generation = twi_arena_line(arena, place->generation);
+    lease->cell = twi_arena_line(arena, place->cell);
+    enlist(arena, place->generation, lease);
+    int64_t none = 0;
+    TWI_RACE_POINT(lease_made_not_entered);
+    bool entered = twi_cas_acqrel(&place->cell->stripes, &none, (int64_t)line - lease->cell); /* J1, pairs with J2 */
+    TWI_RACE_POINT(lease_entered);
+    return entered ? lease : twi_lease_of(place->cell);
+}
+
+/* ---- asking ---- */
+
+void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
+    /* J5, pairs with J6: what was done before is seen by whoever clears it. Never a mere look: it could show what was before J6 */
+    if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
+    uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.asked);
+    do {
+        twi_store_relaxed(&lease->next_asked, head);
+    } while (!twi_cas_weak_acqrel(&engine->leases.asked, &head, line)); /* J7, pairs with J8 */
+}
+
+static void ask(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    int64_t asked = twi_load_relaxed(&lease->asked);
+    while ((asked == 0 || n < asked) && !twi_cas_weak_acqrel(&lease->asked, &asked, n)) {}
+    TWI_RACE_POINT(asked_not_listed);
+    twi_lease_list(engine, lease);
+}
+
+/* ---- spending ---- */
+
+struct hard {
+    struct twi_decision decision;
+    bool final; /* Redis says that the limit is used up */
+};
+
+static bool is_away(const struct twi_call *call) {
+    int64_t since_ms = twi_load_relaxed(&call->engine->leases.away_since_ms);
+    if (since_ms == 0) return false;
+    return twi_clock_mono_ms(&call->engine->clock) - since_ms >= twi_load_relaxed(&call->family->outage_grace_ms);
+}
+
+/* Units come back into the lease. Whoever finds them there must be looked after by the turn, else they never go home. */
+static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    (void)twi_add_acqrel(&lease->left, n); /* J11, pairs with J12 */
+    twi_lease_list(engine, lease);
+}
+
+/* The lease has too little: does anybody have n units yet? */
+static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
+                            struct hard *hard) {
+    if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
+    int64_t unsold = limit - twi_load_acquire(&lease->told_spent); /* J9, pairs with J10: behind it what is stranded */
+    int64_t told_ms = twi_load_relaxed(&lease->told_ms);
+    if (told_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
+        ask(call->engine, lease, n);
+        return is_away(call) ? TW_DENIED : TW_PENDING;
+    }
+    hard->final = unsold <= 0;
+    if (twi_clock_mono_ms(&call->engine->clock) - (told_ms >> 1) >= REASK_MS) ask(call->engine, lease, n);
+    return TW_DENIED;
+}
+
+static tw_status count_units(const struct twi_call *call, const struct twi_place *place, struct twi_lease *lease,
+                             int64_t n, struct hard *hard) {
+    int64_t local = 0;
+    TWI_RACE_POINT(unit_taken_not_counted);
+    enum twi_added added = twi_place_add(call, place, n, &local);
+    if (twi_likely(added == TWI_ADDED)) {
+        hard->decision.view = twi_view_of(place->cell, place->meta, local);
+        return TW_OK;
+    }
+    /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
+    put_back(call->engine, lease, n);
+    return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
+}
+
+/* TW_OK, TW_DENIED, TW_PENDING; TW_ERR_RANGE; TWI_AGAIN. */
+static tw_status spend(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                       struct hard *hard) {
+    hard->decision.view = twi_cell_view(place->cell, place->meta);
+    if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
+    if (n > limit) return TW_DENIED;
+    if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
+    struct twi_lease *lease = lease_of(call, place);
+    if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
+    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` is that of these units */
+    do {
+        if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
+        TWI_RACE_POINT(lease_seen_not_taken);
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12 where it fails */
+    tw_status status = count_units(call, place, lease, n, hard);
+    if (left - n < twi_load_relaxed(&lease->low)) {
+        if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
+        /* Only a hint: while there are units in hand the lease is in the turn's queue. */
+        if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
+    }
+    return status;
+}
+
+/* A key that nobody has counted in this window. */
+static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
+                           struct hard *hard) {
+    struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
+    hard->decision.view = 0;
+    hard->decision.start_ms = span.start_ms;
+    hard->decision.end_ms = span.end_ms;
+    if (n > limit) return TW_DENIED;
+    tw_status status = twi_place_make(call, place);
+    hard->decision.full = status == TW_ERR_FULL;
+    return status;
+}
+
+static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct hard *hard) {
+    struct twi_place place;
+    bool found = twi_place_find(call, &place);
+    tw_status status = found ? TW_OK : begin_key(call, &place, n, limit, hard);
+    if (status != TW_OK) return status;
+    hard->decision.start_ms = place.generation->start_ms;
+    hard->decision.end_ms = place.generation->end_ms;
+    status = spend(call, &place, n, limit, hard);
+    hard->decision.full = status == TW_ERR_FULL;
+    return status;
+}
+
+static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct hard *hard) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = acquire_once(&call, n, limit, hard);
+    } while (status == TWI_AGAIN);
+    hard->decision.now_ms = call.now_ms;
+    if (status == TW_OK && n != 0) twi_limit_count(family, call.self, admitted);
+    twi_call_end(&call);
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+}
+
+/* What is known of the count is what Redis told and what was counted here since; the truth lies between that and the limit,
+ * refunds under way apart. */
+static void tell(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
+                 tw_verdict *verdict) {
+    twi_limit_tell(verdict, true, status, n, limit, &hard->decision);
+    verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
+    verdict->error_bound = verdict->remaining;
+    verdict->final = hard->final;
+    if (status == TW_PENDING) verdict->retry_after_ms = family->engine->options.sync_interval_ms / 4 + 1;
+}
+
+tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+    struct hard hard = {0};
+    tw_status status = is_bad(n, limit) ? twi_units_refuse(n) : acquire(family, key, n, limit, &hard);
+    if (verdict != NULL) tell(family, status, n, limit, &hard, verdict);
+    return status;
+}
+
+/* ---- before the sale, and after it ---- */
+
+static tw_status warm(struct twi_call *call, int64_t limit) {
+    struct twi_place place;
+    tw_status status = TW_OK;
+    if (!twi_place_find(call, &place)) status = twi_place_make(call, &place);
+    if (status != TW_OK) return status;
+    struct twi_lease *lease = lease_of(call, &place);
+    if (lease == NULL) return TW_ERR_FULL;
+    twi_store_relaxed(&lease->limit, limit);
+    twi_store_relaxed(&lease->warm, 1);
+    if (limit != 0 && twi_swap_relaxed(&lease->cold, 1) == 0) {
+        (void)twi_add_relaxed(&call->engine->leases.cold, 1);
+        twi_lease_list(call->engine, lease); /* the turn looks, and may find that it has units */
+    }
+    if (twi_load_relaxed(&lease->left) == 0 && limit != 0) ask(call->engine, lease, 1);
+    return TW_OK;
+}
+
+tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
+    twi_check(family != NULL);
+    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
+    if (is_bad(0, limit)) return twi_units_refuse(0);
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK && family->synced) status = warm(&call, limit); /* without Redis all of it is in hand */
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+}
+
+/* The units that a count was lowered by are spent again, from the lease. False: no memory for one. */
+static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
+    struct twi_lease *lease = lease_of(call, place);
+    if (lease == NULL) return false;
+    twi_store_relaxed(&lease->refunded, 1); /* to who finds its units there: J11 */
+    put_back(call->engine, lease, n);
+    return true;
+}
+
+static bool is_fresh(tw_family *family, tw_key key) {
+    struct twi_call call;
+    struct twi_place place;
+    if (twi_call_begin(&call, family, key) != TW_OK) return true;
+    struct twi_lease *lease = NULL;
+    if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place)) lease = twi_lease_of(place.cell);
+    int64_t told_ms = lease != NULL ? twi_load_acquire(&lease->told_ms) >> 1 : 0; /* J9 */
+    bool fresh = lease != NULL && twi_clock_mono_ms(&call.engine->clock) - told_ms < REASK_MS;
+    twi_call_end(&call);
+    return fresh;
+}
+
+static tw_status put_back_leased(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return twi_refund_to(family, key, n, window_start_ms, keep_units);
+}
+
+const struct twi_limit_kind twi_limit_leased = {
+    .acquire = twi_lease_acquire, .put_back = put_back_leased, .is_fresh = is_fresh};

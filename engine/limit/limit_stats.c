@@ -1,0 +1,149 @@
+/* limit_stats.c -- see limit_stats.h. */
+#include "engine/limit/limit_stats.h"
+
+#include "engine/core/agenda.h"
+#include "engine/limit/overshoot.h"
+
+#include <stdlib.h>
+
+/* ---- where calls count ---- */
+
+#define SHARED_OFTEN \
+    1024 /* so many calls of all threads in the line of all: lines of their own are worth their memory */
+
+void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
+    if (self->shard == TWI_SHARD_ASIDE) return;
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
+    int64_t before = twi_add_relaxed(count, 1);
+    if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
+    twi_store_relaxed(&family->limits_asked, true);
+    twi_agenda_tell(family);
+}
+
+static struct twi_limit_lines *older_lines(const struct tw_family *family, const struct twi_limit_lines *lines) {
+    return lines->older != 0 ? twi_arena_at(&family->engine->arena, lines->older) : NULL;
+}
+
+void twi_figures_turn(struct tw_family *family) {
+    if (!twi_load_relaxed(&family->limits_asked)) return;
+    twi_store_relaxed(&family->limits_asked, false);
+    struct twi_arena *arena = &family->engine->arena;
+    struct twi_limit_lines *old = twi_load_relaxed(&family->limit_lines), *lines;
+    uint32_t threads = twi_reclaim_shards(), count = old != NULL ? old->count : 0;
+    if (threads > TWI_SHARD_ASIDE) threads = TWI_SHARD_ASIDE;
+    if (threads <= count) return;
+    uint32_t piece = twi_arena_round(1 + (threads > 2 * count ? threads : 2 * count)),
+             line = twi_arena_take(arena, piece);
+    if (line == 0) return; /* all go on with the line of all */
+    lines = twi_arena_at(arena, line);
+    lines->count = piece - 1 < TWI_SHARD_ASIDE ? piece - 1 : TWI_SHARD_ASIDE;
+    lines->lines = piece;
+    lines->older = old != NULL ? twi_arena_line(arena, old) : 0;
+    twi_store_release(&family->limit_lines, lines); /* S1, pairs with S2 */
+}
+
+void twi_figures_free(struct tw_family *family) {
+    struct twi_limit_lines *lines = twi_load_relaxed(&family->limit_lines);
+    twi_store_relaxed(&family->limit_lines, NULL);
+    while (lines != NULL) {
+        struct twi_limit_lines *older = older_lines(family, lines);
+        struct twi_arena *arena = &family->engine->arena;
+        twi_arena_give(arena, twi_arena_line(arena, lines), lines->lines);
+        lines = older;
+    }
+}
+
+/* ---- reading ---- */
+
+static void add_shard(struct twi_limit_shard *shard, struct twi_limit_figures *sum) {
+    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
+    sum->admitted_here += here;
+    sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
+    sum->denied += twi_load_relaxed(&shard->denied);
+    sum->near += twi_load_relaxed(&shard->near);
+    sum->shadow_denied += twi_load_relaxed(&shard->shadow_denied);
+}
+
+void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *sum) {
+    struct tw_family *own = (struct tw_family *)family;
+    add_shard(&own->limits_shared, sum);
+    struct twi_limit_lines *lines = twi_load_acquire(&own->limit_lines); /* S2 */
+    for (; lines != NULL; lines = older_lines(family, lines))
+        for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
+    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) sum->overshoots[i] += twi_load_relaxed(&own->overshoots[i]);
+    sum->overshoot_ppm += twi_load_relaxed(&own->overshoot_ppm);
+}
+
+void twi_figures_read(tw_engine *engine, tw_stats *stats) {
+    struct twi_limit_figures sum = {0};
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
+        twi_figures_add(family, &sum);
+    stats->increments += sum.admitted_here;
+    stats->limit_admitted += sum.admitted;
+    stats->limit_denied += sum.denied;
+    stats->limit_near += sum.near;
+    stats->limit_shadow_denied += sum.shadow_denied;
+}
+
+void twi_figures_keep(struct tw_family *family) {
+    struct twi_limit_figures sum = {0};
+    tw_engine *engine = family->engine;
+    twi_figures_add(family, &sum);
+    twi_port_count(engine, increments, sum.admitted_here);
+    twi_port_count(engine, limit_admitted, sum.admitted);
+    twi_port_count(engine, limit_denied, sum.denied);
+    twi_port_count(engine, limit_near, sum.near);
+    twi_port_count(engine, limit_shadow_denied, sum.shadow_denied);
+}
+
+void twi_figures_clear(struct tw_family *family) {
+    memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
+    twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
+    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoots[i], 0);
+    twi_store_relaxed(&family->overshoot_ppm, 0);
+}
+
+/* ---- by family ---- */
+
+static bool was_asked(const struct twi_limit_figures *figures) {
+    return figures->admitted != 0 || figures->denied != 0 || figures->shadow_denied != 0;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const struct twi_family_figures *)a)->name, ((const struct twi_family_figures *)b)->name);
+}
+
+static size_t count_families(tw_engine *engine) {
+    size_t count = 0;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
+        count++;
+    return count;
+}
+
+/* One that is being closed has lost its name: there may be another of that name by now. */
+static size_t list_families(tw_engine *engine, struct twi_family_figures *list) {
+    size_t count = 0;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
+        struct twi_family_figures *figures = &list[count];
+        if (twi_load_relaxed(&family->close_asked)) continue;
+        memset(figures, 0, sizeof *figures);
+        twi_figures_add(family, &figures->limits);
+        if (!was_asked(&figures->limits)) continue;
+        figures->is_measured = twi_overshoot_is_measured(family);
+        memcpy(figures->name, family->options.name, strnlen(family->options.name, sizeof figures->name - 1));
+        count++;
+    }
+    return count;
+}
+
+bool twi_figures_list(tw_engine *engine, struct twi_family_figures **list, size_t *count) {
+    pthread_mutex_lock(&engine->lock); /* families stay, and none is added */
+    *list = calloc(count_families(engine) + 1, sizeof **list);
+    *count = *list != NULL ? list_families(engine, *list) : 0;
+    pthread_mutex_unlock(&engine->lock);
+    if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);
+    return *list != NULL;
+}

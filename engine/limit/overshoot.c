@@ -1,0 +1,149 @@
+/* overshoot.c -- see overshoot.h. */
+#include "engine/limit/overshoot.h"
+
+#define BUSY UINT64_C(1)          /* line 0 is no generation */
+#define SETTLED_INTERVALS 2       /* after the sealing the others' counts are in Redis, if they reach it at all */
+#define PATIENCE_MS INT64_C(5000) /* how long a total is waited for after that */
+#define RATIO_MAX 1000            /* what is above counts as that in the sum */
+
+const char *const twi_overshoot_bounds[TWI_OVERSHOOT_BUCKETS] = {"0.0", "0.001", "0.003", "0.01", "0.03",
+                                                                 "0.1", "0.3",   "1.0",   "+Inf"};
+static const double bounds[TWI_OVERSHOOT_BUCKETS - 1] = {0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1};
+
+/* ---- callers ---- */
+
+static uint64_t name_of(const tw_engine *engine, const struct twi_generation *generation, const struct twi_cell *cell) {
+    return (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
+}
+
+void twi_overshoot_note(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+                        int64_t limit) {
+    tw_engine *engine = family->engine;
+    uint64_t own = name_of(engine, generation, cell);
+    struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
+    uint64_t of = twi_load_acquire(&note->of); /* O1, pairs with O2 */
+    if (of != 0 && of != own) return;
+    /* The greatest limit that was named: nobody was promised less. */
+    int64_t noted = of == own ? twi_load_relaxed(&note->limit) : 0;
+    if (noted >= limit || !twi_cas_acqrel(&note->of, &of, BUSY)) return;
+    TWI_RACE_POINT(note_taken_not_written);
+    twi_store_relaxed(&note->limit, limit);
+    twi_store_release(&note->of, own); /* O2 */
+}
+
+/* ---- the turn ---- */
+
+struct looked {
+    uint32_t notes, unknown, busy;
+};
+
+static struct twi_cell *cell_of(const tw_engine *engine, uint64_t of) {
+    return twi_arena_at(&engine->arena, (uint32_t)of);
+}
+static bool is_of(const tw_engine *engine, uint64_t of, const struct twi_generation *generation) {
+    return of != 0 && of >> 32 == twi_arena_line(&engine->arena, generation);
+}
+
+static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *generation) {
+    return generation->sealed_mono_ms + SETTLED_INTERVALS * (int64_t)engine->options.sync_interval_ms;
+}
+
+static bool is_known(const tw_engine *engine, const struct twi_generation *generation, struct twi_cell *cell) {
+    int64_t asked = twi_load_relaxed(&twi_cell_cold(cell, twi_load_relaxed(&cell->meta))->asked);
+    return asked != 0 && twi_asked_ms(asked) >= settled_ms(engine, generation);
+}
+
+/* What is noted of a generation; where `asks`, totals that are not known yet are to be asked for. */
+static struct looked look_at_notes(tw_engine *engine, const struct twi_generation *generation, bool asks) {
+    struct looked looked = {0};
+    for (uint32_t i = 0; i < TWI_NOTES; i++) {
+        struct twi_note *note = &engine->notes[i];
+        uint64_t of = twi_load_acquire(&note->of); /* O1 */
+        if (!is_of(engine, of, generation)) continue;
+        looked.notes++;
+        if (is_known(engine, generation, cell_of(engine, of))) continue;
+        looked.unknown++;
+        if (asks && engine->turn_mono_ms >= note->ask_again_ms) note->asks = true;
+        if (note->asks) (void)twi_swap_acqrel(&engine->any_near, true); /* Q3 */
+    }
+    return looked;
+}
+
+static void observe(struct tw_family *family, int64_t total, int64_t limit) {
+    int64_t over = total > limit ? total - limit : 0; /* totals and limits are within 2^61 */
+    double ratio = (double)over / (double)limit;
+    uint32_t bucket = 0;
+    while (bucket < TWI_OVERSHOOT_BUCKETS - 1 && ratio > bounds[bucket]) bucket++;
+    int64_t ppm = (int64_t)((ratio < RATIO_MAX ? ratio : RATIO_MAX) * 1e6 + 0.5);
+    twi_store_relaxed(&family->overshoots[bucket], twi_load_relaxed(&family->overshoots[bucket]) + 1);
+    twi_store_relaxed(&family->overshoot_ppm, twi_load_relaxed(&family->overshoot_ppm) + ppm);
+    twi_port_count(family->engine, limit_measured, 1);
+    if (over != 0) twi_port_count(family->engine, limit_overshot, 1);
+}
+
+static void let_go(struct twi_note *note) {
+    note->asks = false;
+    note->ask_again_ms = 0;
+    twi_store_release(&note->of, 0); /* O2 */
+}
+
+/* What Redis told is what it held then: what was acknowledged to us, and the others' on top. */
+static void observe_all(tw_engine *engine, struct twi_generation *generation) {
+    for (uint32_t i = 0; i < TWI_NOTES; i++) {
+        struct twi_note *note = &engine->notes[i];
+        uint64_t of = twi_load_acquire(&note->of); /* O1 */
+        if (!is_of(engine, of, generation)) continue;
+        struct twi_cell *cell = cell_of(engine, of);
+        struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
+        int64_t total = twi_saturated_sum(twi_load_relaxed(&cell->base), twi_load_relaxed(&cold->acked));
+        if (is_known(engine, generation, cell)) observe(generation->family, total, twi_load_relaxed(&note->limit));
+        let_go(note);
+    }
+}
+
+bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends) {
+    if (!twi_overshoot_is_measured(generation->family)) return true;
+    int64_t over_ms = engine->turn_mono_ms - settled_ms(engine, generation);
+    bool away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
+    bool gives_up = ends || (away && over_ms >= 0) || over_ms >= PATIENCE_MS;
+    struct looked looked = look_at_notes(engine, generation, over_ms >= 0 && !gives_up);
+    if (looked.notes == 0) return true;
+    if (looked.unknown != 0 && !gives_up) return false;
+    if (!twi_generation_is_drained(generation)) return false; /* a question is under way, or came back */
+    observe_all(engine, generation);
+    return true;
+}
+
+size_t twi_overshoot_ask(tw_engine *engine, struct twi_item *items, size_t room) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < TWI_NOTES; i++) {
+        struct twi_note *note = &engine->notes[i];
+        if (!note->asks) continue;
+        if (count == room) {
+            (void)twi_swap_acqrel(&engine->any_near, true); /* Q3: the others next time */
+            break;
+        }
+        uint64_t of = twi_load_acquire(&note->of); /* O1 */
+        note->asks = false;
+        if (of == 0 || of == BUSY) continue;
+        struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
+        if (twi_load_relaxed(&generation->phase) != TWI_DRAINED) continue; /* else its table may be gone (history.c) */
+        note->ask_again_ms = engine->turn_mono_ms + engine->options.sync_interval_ms + 1;
+        items[count++] = (struct twi_item){.family = generation->family,
+                                           .generation = generation,
+                                           .cell = cell_of(engine, of),
+                                           .expiry_ms = generation->expiry_ms};
+        generation->outstanding++;
+    }
+    return count;
+}
+
+void twi_overshoot_forget(tw_engine *engine, const struct twi_generation *generation) {
+    if (!twi_overshoot_is_measured(generation->family)) return;
+    for (uint32_t i = 0; i < TWI_NOTES; i++)
+        if (is_of(engine, twi_load_acquire(&engine->notes[i].of), generation)) let_go(&engine->notes[i]); /* O1 */
+}
+
+void twi_overshoot_clear(tw_engine *engine) {
+    memset(engine->notes, 0, sizeof engine->notes);
+}

@@ -1,0 +1,111 @@
+/* refund.c -- tw_refund(): units go back to the window they were taken from.
+ * Always true: a window that is over takes nothing back, so the next one never begins below 0 (trap L7); a count goes down by
+ * one compare-and-swap from a value that has so many units, so it is not below 0 afterwards, wherever all of it is known here;
+ * of a hard limit the count goes down first, then the units are in the lease of that window. */
+#include "engine/limit/refund.h"
+
+#include "engine/count/lookup.h"
+#include "engine/count/dirty.h"
+#include "engine/limit/decision.h"
+#include "engine/limit/slice.h"
+
+#define LIFE_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */
+
+/* How far down the view may go: without Redis, and once Redis has told the total, every unit that is there is seen. Not of a
+ * strict limit, which is counted there first. */
+static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
+    if (!family->synced) return 0;
+    if (family->is_strict) return INT64_MIN;
+    return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked) != 0 ? 0 : INT64_MIN;
+}
+
+/* TW_OK; TW_ERR_RANGE: there are not so many units; TWI_AGAIN: the window was sealed. */
+static tw_status refuse_late(void) {
+    return twi_refuse(TW_ERR_LATE, "window_start_ms: that window is over");
+}
+
+static tw_status refuse_early(void) {
+    return twi_refuse(TW_ERR_EARLY, "window_start_ms: that window has not begun");
+}
+
+static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
+    struct twi_cell *cell = place->cell;
+    int64_t base = call->family->synced ? twi_load_relaxed(&cell->base) : 0, least = least_view(call->family, place);
+    uint64_t word = twi_load_acquire(&cell->local), after; /* C2 */
+    do {
+        if ((word & TWI_FROZEN) != 0) {
+            uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
+            bool unlisted = false;
+            tw_status status = twi_slices_put_back(cell, meta, n, least, &unlisted);
+            if (unlisted) twi_dirty_list(call->engine, place->generation, cell, meta);
+            return status;
+        }
+        int64_t value = twi_word_value(word);
+        if (twi_saturated_sum(value, base) < twi_saturated_sum(least, n) || value < n - TW_COUNT_MAX)
+            return twi_refund_refuse();
+        after = word - ((uint64_t)n << TWI_COUNT_SHIFT);
+    } while (!twi_cas_weak_acqrel(&cell->local, &word, after));
+    twi_place_mark(call, place, word);
+    return TW_OK;
+}
+
+/* Is the window that is open now the one that is meant? */
+static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
+    const struct tw_family *family = call->family;
+    if (family->ages || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
+    if (family->from_first) {
+        if (window_start_ms > call->now_ms) return refuse_early();
+        return call->now_ms - window_start_ms >= family->rule.window_ms + LIFE_SLACK_MS ? refuse_late() : TW_OK;
+    }
+    struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
+    return window_start_ms < span.start_ms ? refuse_late() : window_start_ms >= span.end_ms ? refuse_early() : TW_OK;
+}
+
+static bool is_another_life(const struct twi_call *call, const struct twi_place *place, int64_t window_start_ms) {
+    if (!call->family->from_first) return false;
+    int64_t began_ms = twi_load_relaxed(&place->cell->end_ms) - call->family->rule.window_ms;
+    return began_ms > window_start_ms + (call->family->synced ? LIFE_SLACK_MS : 0);
+}
+
+static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    struct twi_place place = {0};
+    tw_status status = check_window(call, window_start_ms);
+    if (status != TW_OK) return status;
+    if (!twi_place_find(call, &place)) {
+        if (call->family->from_first) return refuse_late();
+        if (!call->family->synced) return twi_refund_refuse(); /* nobody has taken any */
+        status = twi_place_make(call, &place);
+        if (status != TW_OK) return status;
+    }
+    if (is_another_life(call, &place, window_start_ms)) return refuse_late();
+    status = lower(call, &place, n);
+    if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
+    int64_t local; /* no memory for a lease: as it was */
+    return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
+}
+
+tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    do {
+        status = twi_call_now(&call);
+        if (status == TW_OK) status = put_back_once(&call, n, window_start_ms, keep);
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+    if (status == TW_OK) twi_signal_raise(&family->engine->given_back);
+    return status == TW_ERR_FULL ? twi_full_refuse() : status;
+}
+
+tw_status twi_refund_count(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
+    (void)limit;
+    return twi_refund_to(family, key, n, window_start_ms, NULL);
+}
+
+tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_start_ms) {
+    twi_check(family != NULL);
+    if (!twi_limit_is_in_range(n, 0)) return twi_units_refuse(n);
+    tw_status status = twi_call_check_key(family, key);
+    if (status != TW_OK || n == 0) return status;
+    return family->limit->put_back(family, key, n, -1, window_start_ms);
+}

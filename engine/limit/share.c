@@ -1,0 +1,388 @@
+/* share.c -- see share.h. */
+#include "engine/limit/share.h"
+
+#define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
+#define SMOOTH 4   /* intervals over which it is smoothed */
+#define NEW_QUARTERS \
+    6 /* of intervals in which a key is new: what is owed is sent within five, and some ms on its way */
+#define ALONE_PART \
+    256 /* a little of the limit: at 16 totals an interval more than a limit of a second gives in that time */
+#define ALONE_UNITS 8
+#define ARRIVAL 2 /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
+#define RETURN_MS \
+    12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/wire/breaker.c, sync/wire/pace.c) */
+#define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* ---- how many live ---- */
+
+void twi_share_open(tw_engine *engine) {
+    twi_store_relaxed(&engine->live_engines, 0); /* alone still, as the rest here */
+    twi_store_relaxed(&engine->live_told, 0);
+    twi_store_relaxed(&engine->live_meeting_ms, TWI_MEETING_MS);
+    twi_store_relaxed(&engine->live_again_ms, 0);
+    twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
+}
+
+/* Of the first seconds nothing is left to wait for. */
+static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
+    uint32_t expected = engine->options.engines_expected;
+    if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
+    return count >= expected && now_ms - engine->live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
+}
+
+/* Who began with us is as slow as we were, or somewhat slower. */
+static int64_t meeting_ms(int64_t our_start_ms) {
+    return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
+}
+
+/* By the turn; callers take each word for a hint, and one that is old for what was true a moment ago. */
+void twi_port_live(tw_engine *engine, uint32_t count) {
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
+    uint32_t told = twi_load_relaxed(&engine->live_told);
+    twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
+    if (count == 0) {
+        since_ms = INT64_MIN; /* it may not be known; and should it be later, this engine is no beginner any more */
+    } else if (told == 0 && since_ms != INT64_MIN) {
+        twi_store_relaxed(&engine->live_meeting_ms, meeting_ms(now_ms - since_ms));
+        since_ms = now_ms;
+    }
+    if (count > told) engine->live_rose_ms = now_ms;
+    if (since_ms >= 0) twi_store_relaxed(&engine->live_again_ms, now_ms - since_ms);
+    twi_store_relaxed(&engine->live_since_ms, since_ms);
+    twi_store_relaxed(&engine->live_told, count);
+    bool grown = twi_load_relaxed(&engine->live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
+    twi_store_relaxed(&engine->live_engines, grown ? count : 0);
+}
+
+/* Engines of one start have found each other by now, and Redis has told of it. `age_ms`: since it first told how many live. */
+static bool is_met(const tw_engine *engine, int64_t age_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* hints, both */
+    bool is_told_again = twi_load_relaxed(&own->live_again_ms) >= meeting_ms / 2;
+    return age_ms >= (is_told_again ? meeting_ms : TWI_OPENED_MS);
+}
+
+bool twi_share_is_settled(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
+    if (since_ms < 0 || twi_load_relaxed(&own->live_engines) != 0) return true;
+    return twi_load_relaxed(&own->live_told) != 0 && is_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
+}
+
+bool twi_outage_is_on(const tw_family *family) {
+    struct tw_family *own = (struct tw_family *)family;
+    int64_t since_ms = twi_load_relaxed(&own->engine->leases.away_since_ms); /* a hint, as old as the last turn */
+    if (since_ms == 0) return false;
+    return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->outage_grace_ms);
+}
+
+void twi_share_outage(tw_engine *engine, int64_t since_ms) {
+    bool was_away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
+    int64_t ended_ms = twi_load_relaxed(&engine->outage_ended_ms); /* both: written here alone; hints to callers */
+    if (!was_away && since_ms != 0 &&
+        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* else the same one goes on */
+        twi_store_relaxed(&engine->outage_began_ms, since_ms);
+    if (was_away && since_ms == 0) twi_store_relaxed(&engine->outage_ended_ms, engine->turn_mono_ms);
+}
+
+int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t ended_ms = twi_load_relaxed(&own->outage_ended_ms);
+    int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
+    if (ended_ms != 0 && twi_load_relaxed(&own->outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
+        sent_ms = ended_ms + RETURN_MS;
+    return sent_ms + engine->options.redis_timeout_ms;
+}
+
+/* Of counts and limits; what no 64 bits hold is unbounded. */
+static int64_t less(int64_t a, int64_t b) {
+    return twi_saturated_sum(a, -larger(b, -INT64_MAX));
+}
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? TW_UNBOUNDED : product;
+}
+
+/* ---- the others' pace: by the turn, with each total ---- */
+
+/* Two intervals without a word from others, and all that they had counted before has come: they are idle. */
+static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
+    if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
+    double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
+    double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
+    double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
+    /* They have begun, or begun to hurry: the most that was seen, until some intervals tell better. */
+    if (seen < SETTLED && pace > smooth) smooth = pace;
+    if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
+    if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
+    return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
+}
+
+/* When the first total came, of a key that is new (share.h); -1: it is not, or not any more. */
+static int64_t new_since_ms(const tw_engine *engine, int64_t asked, int64_t now_ms) {
+    int64_t told_ms = twi_asked_ms(asked), most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
+    if (twi_asked_seen(asked) != 0 || twi_asked_middle(asked) == 0) return -1;
+    int64_t first_ms = told_ms - ((told_ms - twi_asked_middle(asked)) & TWI_PACE_MAX); /* no later than the last */
+    return now_ms - first_ms < most_ms ? first_ms : -1;
+}
+
+int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
+    int64_t now_ms = engine->turn_mono_ms, interval_ms = engine->options.sync_interval_ms;
+    if (asked == 0) return twi_live_engines(engine) != 1 ? twi_asked_begun(now_ms, now_ms) : twi_asked(now_ms, 0, 0);
+    int64_t first_ms = new_since_ms(engine, asked, now_ms);
+    if (first_ms >= 0) return twi_asked_begun(now_ms, first_ms);
+    int64_t passed_ms = larger(now_ms - twi_asked_ms(asked), 1);
+    uint32_t seen = twi_asked_seen(asked), pace = twi_asked_pace(asked);
+    bool begins = pace == 0 && others > 0; /* of a pace that has just begun, one total tells too little */
+    pace = pace_after(pace, seen, others, passed_ms, interval_ms);
+    if (begins)
+        seen = 1;
+    else if (passed_ms > 10 * interval_ms)
+        seen = 1; /* what was before is too long ago to say how they count now */
+    else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
+        seen++;
+    return twi_asked(now_ms, pace, seen);
+}
+
+/* ---- what a decision rests on ---- */
+
+struct share {
+    uint32_t live;
+    uint32_t policy; /* on_outage, while that decides */
+    bool is_away;
+    bool is_told, is_known;  /* Redis has told the total; and, sliding, that of the window before */
+    bool is_new;             /* others may have spent of it what no total has told yet */
+    bool is_young, is_early; /* the first seconds (share.h): a share of the whole at most; and a little of it at most */
+    int64_t asked, total, left, base;
+};
+
+/* For how long Redis has failed to answer; 0: it answers. */
+static int64_t away_ms(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->leases.away_since_ms);
+    return since_ms != 0 ? larger(twi_clock_mono_ms(&own->clock) - since_ms, 1) : 0;
+}
+
+static void note_age(const tw_engine *engine, struct share *share) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
+    if (since_ms < 0) return; /* nobody tells */
+    int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
+    if (share->is_away ||
+        away_ms(engine) >= TWI_BRIEF_MS) { /* nor can be asked: what is known of the others has to do */
+        bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
+        share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
+        return;
+    }
+    bool is_told = twi_load_relaxed(&own->live_told) != 0;
+    if (!is_told && age_ms >= TWI_OPENED_MS) return;
+    share->is_young = true;
+    share->is_early = !is_told || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
+}
+
+/* One answer that did not come, or did not yet: where there may be others, no reason to spend what is theirs. */
+static bool is_brief(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    if (away_ms(engine) >= TWI_BRIEF_MS) return false;
+    bool begins = twi_load_relaxed(&own->live_engines) == 0 && twi_load_relaxed(&own->live_since_ms) >= 0;
+    return begins || twi_live_engines(engine) > 1;
+}
+
+/* A strict limit comes here only when Redis did not answer, and what is known here is to decide (strict.c). */
+static struct share share_in(const struct tw_family *family) {
+    struct share share = {.live = twi_live_engines(family->engine),
+                          .is_away = family->is_strict || twi_outage_is_on(family)};
+    share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
+    if (share.is_away && !family->is_strict && share.policy == TW_OUTAGE_LOCAL)
+        share.is_away = !is_brief(family->engine);
+    if (!family->is_strict && twi_load_relaxed(&family->engine->live_engines) == 0) note_age(family->engine, &share);
+    if (family->is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
+    return share;
+}
+
+static struct share share_of(const struct twi_call *call, const struct twi_place *place, int64_t limit,
+                             const struct twi_decision *decision) {
+    const struct tw_family *family = call->family;
+    struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
+    struct share share = share_in(family);
+    share.asked = twi_load_relaxed(&cold->asked);
+    share.is_told = family->ages ? twi_cell_is_known(place->cell, place->meta) : share.asked != 0;
+    share.is_known = share.is_told && !decision->before_unknown;
+    /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
+    int64_t base = twi_load_relaxed(&place->cell->base);
+    if (share.is_told) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    if (share.is_told) share.base = base;
+    share.is_new = share.is_told && share.live > 1 &&
+                   new_since_ms(family->engine, share.asked, twi_clock_mono_ms(&family->engine->clock)) >= 0;
+    share.is_early = share.is_early || (share.is_young && !share.is_known && away_ms(family->engine) < TWI_BRIEF_MS);
+    share.left = larger(less(limit, share.total), 0);
+    return share;
+}
+
+/* In the first seconds: how much of it this engine may spend in all; INT64_MAX: there is no such bound. */
+static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
+    if (!share->is_young) return INT64_MAX;
+    int64_t fair = larger(larger(limit / share->live, n), 1);
+    if (!share->is_early) return share->live == 1 ? INT64_MAX : fair;
+    return smaller(larger(larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n), share->live == 1 ? limit : fair);
+}
+
+/* How much of what is left is this engine's until it hears of the others again. Until some intervals tell how they count, half of
+ * a large part: totals that are on their way may each miss the parts of all others. */
+static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
+    if (share->live <= 1) return limit;
+    if (!share->is_known) return larger(limit / share->live, 1);
+    int64_t part = share->left / share->live;
+    if (twi_asked_seen(share->asked) < SETTLED) part = larger(part / 2, smaller(part, TWI_LITTLE_UNITS));
+    return larger(larger(part, n), 1);
+}
+
+/* Of a new key, by the view: a share of the whole, whatever the total leaves. Where others have hardly begun, a little beyond that with
+ * each total: of engines that begin at once only the first to be told sees it so. */
+static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
+    int64_t fair = larger(larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
+    if (share->base > fair / 4) return most;
+    return larger(most, twi_saturated_sum(share->total, larger(larger(limit / ALONE_PART, ALONE_UNITS), n)));
+}
+
+/* ---- the bound ---- */
+
+/* How much more than their pace the others' batches may come to at once: those of several even each other out. */
+static double unevenness(int64_t others) {
+    return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
+}
+
+/* B1; 0: nothing is known to come. */
+static int64_t pace_bound(const tw_engine *engine, int64_t asked, int64_t others) {
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(asked);
+    int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_asked_pace(asked);
+    if (pace == 0) return 0;
+    double unheard_ms = (double)larger(age_ms, 0) + 1.25 * (double)interval_ms;
+    return (int64_t)((double)pace * (1 + unevenness(others)) / TWI_PACE_ONE * unheard_ms) + 1;
+}
+
+static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
+    bool heard = twi_load_relaxed(&((tw_engine *)engine)->live_engines) != 0 || engine->options.engines_expected != 0;
+    if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* nobody knows how many there are */
+    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
+    int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
+    if (!share->is_known || share->is_young) return twi_saturated_sum(larger(less(limit, view), 0), whole);
+    int64_t by_pace = pace_bound(engine, share->asked, others);
+    if (others == 0) return by_pace;
+    if (twi_asked_seen(share->asked) < SETTLED) return twi_saturated_sum(larger(less(limit, view), 0), whole);
+    if (by_pace == 0 && share->left == 0) return 0;
+    int64_t by_share = times(others, larger(n, twi_saturated_sum(share->left, by_pace) / share->live + 1));
+    return by_pace != 0 ? smaller(by_pace, by_share) : by_share;
+}
+
+/* ---- near the limit ---- */
+
+void twi_share_hurry(const struct twi_call *call, const struct twi_place *place) {
+    tw_engine *engine = call->engine;
+    uint32_t line = twi_arena_line(&engine->arena, place->cell);
+    uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
+    _Atomic uint64_t *slot = &engine->near[line % TWI_NEAR_MAX];
+    if (twi_load_relaxed(slot) != 0) return;       /* it is there; or another is, and this one waits for its interval */
+    if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
+    /* Q3, pairs with Q4: the slot is seen by whoever clears this. A swap: a store would hide what others have shown by theirs. */
+    (void)twi_swap_acqrel(&engine->any_near, true);
+}
+
+void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
+    uint64_t line = twi_arena_line(&engine->arena, generation);
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++)
+        if (twi_load_relaxed(&engine->near[i]) >> 32 == line) twi_store_relaxed(&engine->near[i], 0);
+}
+
+/* ---- deciding ---- */
+
+/* Whatever the others do. */
+static int64_t most_of(const struct share *share, int64_t limit) {
+    if (share->is_away && share->policy == TW_OUTAGE_FAIL_OPEN) return TW_COUNT_MAX;
+    if (share->is_away && share->policy == TW_OUTAGE_FAIL_CLOSED) return INT64_MIN;
+    return limit;
+}
+
+static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
+    /* The view is what we have counted ourselves, and `base`. */
+    int64_t most = smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
+    if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
+    if (share->live == 1) return most;
+    if (share->is_new) most = smaller(most, new_most_of(share, n, limit));
+    return smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
+}
+
+bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
+                           int64_t n, int64_t limit, struct twi_share_quick *quick) {
+    const tw_engine *engine = family->engine;
+    struct twi_cold *mine = (struct twi_cold *)cold;
+    struct share share = {.live = twi_live_engines(engine), .is_told = true, .is_known = true};
+    share.asked = twi_load_relaxed(&mine->asked);
+    if (share.live != 1 && twi_asked_seen(share.asked) < SETTLED) return false; /* the bound rests on the view then */
+    int64_t base = twi_load_relaxed(&cell->base);                               /* then acked, as share_of() */
+    share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
+    share.left = larger(less(limit, share.total), 0);
+    quick->most = limit;
+    quick->calm = twi_limit_near(limit);
+    if (share.live != 1) { /* ceiling_of(), of a key that is neither new nor young */
+        int64_t part = larger(share.left / share.live, 1);
+        quick->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
+        quick->calm = smaller(quick->calm, twi_saturated_sum(share.total, part / 4));
+    }
+    quick->bound = bound_of(engine, &share, n, limit, 0);
+    return true;
+}
+
+int64_t twi_share_ceiling(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                          struct twi_decision *decision) {
+    struct share share = share_of(call, place, limit, decision);
+    decision->unknown = !share.is_known || share.is_away;
+    return ceiling_of(&share, n, limit);
+}
+
+static int64_t retry_when_away_ms(const tw_engine *engine) {
+    return larger(engine->options.sync_interval_ms, 1);
+}
+
+static bool is_old(const tw_engine *engine, const struct share *share) {
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(share->asked);
+    return age_ms >= (share->left == 0 ? USED_UP_ASK_MS : (int64_t)engine->options.sync_interval_ms);
+}
+
+void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
+                       tw_status status, struct twi_decision *decision) {
+    struct share share = share_of(call, place, limit, decision);
+    int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
+    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED and something is TW_UNBOUNDED */
+    decision->has_bound = true;
+    if (share.is_away) {
+        if (status == TW_DENIED) decision->retry_ms = retry_when_away_ms(call->engine);
+        return;
+    }
+    bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
+    int64_t spent = less(decision->view, share.total);
+    /* Others are waited for, not the window's end. */
+    if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
+    bool shares = share.live > 1 || share.is_young;
+    bool asks = !share.is_told || (shares && denied && !is_over) ||
+                (denied && is_over && is_old(call->engine, &share)) ||
+                (shares && !denied && spent >= part_of(&share, 0, limit) / 4);
+    if (asks) twi_share_hurry(call, place);
+}
+
+int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {
+    struct share share = share_in(family);
+    share.left = limit;
+    decision->bound = bound_of(family->engine, &share, n, limit, decision->view);
+    decision->has_bound = true;
+    decision->unknown = true;
+    if (share.is_away && share.policy == TW_OUTAGE_FAIL_CLOSED) decision->retry_ms = retry_when_away_ms(family->engine);
+    return most_of(&share, limit);
+}

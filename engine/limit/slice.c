@@ -1,0 +1,127 @@
+/* slice.c -- tw_acquire() on a key that threads contend for: each spends a slice of what was left of the limit.
+ *
+ * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut and together are what was left,
+ * so a unit is in one slice and never on its way from one to another: who finds its own slice spent takes from another's, in
+ * place (trap E35). What no single slice can give is decided exactly: the slices are folded, for good, and the trunk's
+ * compare-and-swap admits what the whole leaves room for. From then on a denied call only loads.
+ *   Slices are used while they are true: the call's limit is not below theirs, the trunk (adds, refunds) is not above 0, and
+ * Redis has told of no more than it had when they were cut. Otherwise they are folded.
+ *   Why a call that has checked the trunk may still spend a slice after another's add to the trunk: it takes its place before
+ * that add. Who begins after the add has returned sees the trunk above 0, folds, and counts in whatever the slices gave.
+ * Always true: what is admitted never passes the limit of the call, and a call is denied only where all that was admitted, to
+ * the unit, leaves no room (traps E35, E36). */
+#include "engine/limit/slice.h"
+
+#include "engine/count/call.h"
+#include "engine/table/stripe.h"
+#include "engine/base/why.h"
+
+/* Who begins a slice, or passes a multiple of this in it, looks at all: that keeps `used` fresh for a small part of the cost. */
+#define LOOK_UNITS_LOG2 6
+
+/* Takes n of one slice. False: it has not that many left, or is frozen. *spent: what it has given then. */
+static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t *spent, bool *unlisted) {
+    uint64_t word = twi_load_relaxed(&slice->word), after;
+    do {
+        if ((word & TWI_FROZEN) != 0 || twi_word_value(word) > slice->ceiling - n) return false;
+        after = (uint64_t)(twi_word_value(word) + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&slice->word, &word, after)); /* D1 */
+    *spent = twi_word_value(after);
+    *unlisted = (word & TWI_DIRTY) != dirty;
+    return true;
+}
+
+/* Of its own slice, else of the others'. The step is odd, so it comes to all of them, and neighbours part at once. */
+static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirty, int64_t n, int64_t *spent,
+                        bool *unlisted) {
+    uint32_t step = (stripes->mask + 1) / 2 + 1, at = own;
+    for (uint32_t left = stripes->mask + 1; left != 0; left--, at = (at + step) & stripes->mask)
+        if (take_of(&stripes->each[at], dirty, n, spent, unlisted)) return true;
+    return false;
+}
+
+/* How much is used, as far as known: the count is not below `least`, and not above the slices' limit. */
+static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int64_t n, int64_t before_slices,
+                 struct twi_taken *taken) {
+    int64_t shown = twi_load_relaxed(&stripes->shown);
+    if (spent == n || (spent >> LOOK_UNITS_LOG2) != ((spent - n) >> LOOK_UNITS_LOG2)) {
+        shown = before_slices + twi_stripes_sum(stripes);
+        twi_store_relaxed(&stripes->shown, shown);
+    }
+    if (shown < least) shown = least;
+    if (shown > stripes->limit) shown = stripes->limit; /* a refund came between the words that were added up */
+    taken->used = shown;
+    taken->bound = stripes->limit - shown > shown - least ? stripes->limit - shown : shown - least;
+}
+
+static bool are_true(const struct twi_stripes *stripes, uint64_t trunk, int64_t limit, int64_t base) {
+    return stripes->limit != TWI_NO_LIMIT && limit >= stripes->limit && base <= stripes->base &&
+           twi_word_value(trunk) <= 0;
+}
+
+/* Exactly: the stripes' sum is fixed, and the trunk changes by compare-and-swap alone. */
+static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
+                              int64_t limit, struct twi_taken *taken) {
+    uint64_t word = twi_load_acquire(&stripes->trunk), after;
+    int64_t fixed = beside + twi_stripes_fold(stripes);
+    do {
+        if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
+        int64_t trunk = twi_word_value(word), value = fixed + trunk;
+        taken->used = twi_saturated_sum(value, base);
+        if (twi_saturated_sum(taken->used, n) > limit) return TW_DENIED;
+        if (value > TW_COUNT_MAX - n || trunk > TW_COUNT_MAX - n) return twi_sum_refuse();
+        after = (uint64_t)(trunk + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+    taken->used += n;
+    taken->unlisted = (word & TWI_DIRTY) != dirty;
+    return TW_OK;
+}
+
+static tw_status look(struct twi_stripes *stripes, uint64_t trunk, int64_t beside, int64_t limit,
+                      struct twi_taken *taken) {
+    if ((trunk & TWI_FROZEN) != 0) return TWI_AGAIN;
+    taken->used = twi_saturated_sum(beside, twi_word_value(trunk) + twi_stripes_sum(stripes));
+    return taken->used > limit ? TW_DENIED : TW_OK;
+}
+
+tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
+                          struct twi_taken *taken) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, meta);
+    *taken = (struct twi_taken){0};
+    if (stripes == NULL) return TWI_AGAIN;
+    bool synced = (meta & TWI_META_COLD) != 0;
+    int64_t base = synced ? twi_load_relaxed(&cell->base) : 0;
+    int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
+    uint64_t trunk = twi_load_acquire(&stripes->trunk), dirty = synced ? TWI_DIRTY : 0;
+    if (n == 0) return look(stripes, trunk, twi_saturated_sum(final, base), limit, taken);
+    int64_t spent;
+    TWI_RACE_POINT(trunk_seen_slice_not_spent);
+    if (are_true(stripes, trunk, limit, base) && !twi_load_relaxed(&stripes->is_folded) &&
+        take_of_any(stripes, twi_stripe_own(stripes, self), dirty, n, &spent, &taken->unlisted)) {
+        int64_t before_slices = final + base + twi_word_value(trunk);
+        show(stripes, before_slices + spent, spent, n, before_slices, taken);
+        return TW_OK;
+    }
+    return take_exactly(stripes, final, base, dirty, n, limit, taken);
+}
+
+/* Slices only grow until they are folded, so what was read of them is there; if that is not enough, their sum is fixed first.
+ * Stripes without a limit may shrink: there another's negative add may come in between. */
+tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
+    struct twi_stripes *stripes = twi_stripes_of(cell, meta);
+    if (stripes == NULL) return TWI_AGAIN;
+    bool synced = (meta & TWI_META_COLD) != 0;
+    uint64_t dirty = synced ? TWI_DIRTY : 0, word = twi_load_acquire(&stripes->trunk), after;
+    int64_t beside = twi_load_relaxed(twi_cell_final(cell, meta)), base = synced ? twi_load_relaxed(&cell->base) : 0;
+    do {
+        if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
+        int64_t trunk = twi_word_value(word), floor = twi_saturated_sum(least, n);
+        if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + trunk, base) < floor &&
+            twi_saturated_sum(beside + twi_stripes_fold(stripes) + trunk, base) < floor)
+            return twi_refund_refuse();
+        if (trunk < n - TWI_TRUNK_EDGE) return twi_refund_refuse();
+        after = (uint64_t)(trunk - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+    *unlisted = (word & TWI_DIRTY) != dirty;
+    return TW_OK;
+}

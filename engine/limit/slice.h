@@ -1,0 +1,17 @@
+/* slice.h -- slices: what threads that contend for a key take at once of its limit. */
+#ifndef TWI_LIMIT_SLICE_H
+#define TWI_LIMIT_SLICE_H
+
+#include "tallywheel.h"
+
+struct twi_cell;
+struct twi_stripes;
+struct twi_taken;
+struct twi_thread;
+
+tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
+                          struct twi_taken *taken);
+/* The other way round: n units less, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TWI_AGAIN: sealed. */
+tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
+
+#endif

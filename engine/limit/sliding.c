@@ -1,0 +1,95 @@
+/* sliding.c -- TW_SHAPE_SLIDING: what is used is the count of this window, and of the window before as much as the sliding window
+ * still covers of it, as if it had come evenly:
+ *
+ *   used = this + before * (end - now) / length          a window of one length ago ──┤ before ├──┤ this ... now
+ *
+ * The second term is rounded up to whole units, so a call is admitted exactly where the fraction would admit it. It only falls
+ * while a window lasts; so what is left of the limit for this window only rises, and slices that were cut stay true.
+ *   The window before is over: sealed, packed perhaps, and read without a lock as tw_get_at() does it. With Redis it stays open
+ * for one window more (rollover.c), so that its total can be asked for until it is surely final, also of keys that only others
+ * had counted.
+ * Always true: without Redis a call is denied only where used + n is above the limit, calls under way at the turn of a window
+ * apart: who began before it counts in the window before, and who comes after may not yet see that. */
+#include "engine/limit/sliding.h"
+
+#include "engine/limit/shape.h"
+
+#include "engine/limit/share.h"
+#include "engine/core/window_map.h"
+
+/* Settled: Redis has told the total when all had sent what they had counted until the window's end. */
+static void ask_until_settled(const struct twi_call *call, const struct twi_place *place,
+                              struct twi_decision *decision) {
+    int64_t asked = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked);
+    int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the end */
+    int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
+    bool settled = asked != 0 && twi_asked_ms(asked) >= twi_share_is_in_ms(call->engine, end_mono_ms);
+    decision->before_unknown = asked == 0;
+    decision->carried_bound = settled ? 0 : TW_UNBOUNDED;
+    if (!settled) twi_place_ask(call, place);
+    if (asked == 0) twi_share_hurry(call, place);
+}
+
+static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks, struct twi_decision *decision) {
+    if (call->family->synced) {
+        struct twi_call past = *call;
+        struct twi_place place;
+        past.at = true;
+        past.unix_ms = start_ms;
+        if (twi_place_find(&past, &place) || (!looks && twi_place_make(&past, &place) == TW_OK)) {
+            ask_until_settled(&past, &place, decision);
+            return twi_cell_view(place.cell, place.meta);
+        }
+        decision->before_unknown = true;
+        decision->carried_bound = TW_UNBOUNDED;
+    }
+    struct twi_generation *before = twi_window_find(call->family, start_ms);
+    return before != NULL ? twi_view_in(call, before) : 0;
+}
+
+void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decision *decision) {
+    const struct twi_window_rule *rule = &call->family->rule;
+    struct twi_span span = twi_calendar_span(rule, call->now_ms);
+    int64_t before = count_before(call, twi_calendar_previous_start(rule, call->now_ms), looks, decision);
+    decision->before = before > 0 ? before : 0;
+    decision->carried = twi_share_up(decision->before, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
+}
+
+void twi_sliding_ask(tw_family *family, tw_key key) {
+    struct twi_call call;
+    struct twi_decision unused = {0};
+    if (twi_call_begin(&call, family, key) != TW_OK) return;
+    if (twi_call_now(&call) == TW_OK) twi_sliding_carry(&call, false, &unused);
+    twi_call_end(&call);
+}
+
+/* How long until n units are there, if nobody else comes. First what the window before holds fades; then, in the next window, this
+ * one's does. */
+static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t limit,
+                              const struct twi_decision *decision) {
+    int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
+    int64_t room = limit - n, now = decision->view > 0 ? decision->view : 0;
+    if (room < 0) return -1;
+    if (decision->retry_ms != 0) return decision->retry_ms; /* others are waited for, or Redis */
+    if (now <= room && decision->before > 0) {
+        int64_t stays_ms = twi_share_down(room - now, length_ms, decision->before);
+        return stays_ms < left_ms ? left_ms - stays_ms : 0;
+    }
+    if (now <= room) return 0; /* what denied it was gone when the verdict was made */
+    struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
+    int64_t next_ms = next.end_ms - next.start_ms, stays_ms = twi_share_down(room, next_ms, now);
+    return left_ms + (stays_ms < next_ms ? next_ms - stays_ms : 0);
+}
+
+void twi_sliding_tell(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
+                      const struct twi_decision *decision, tw_verdict *verdict) {
+    struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
+    int64_t left_ms = decision->end_ms - decision->now_ms;
+    verdict->used = twi_saturated_sum(decision->view, decision->carried);
+    verdict->remaining = verdict->used < limit ? limit - verdict->used : 0;
+    verdict->reset_after_ms = decision->view > 0     ? left_ms + (next.end_ms - next.start_ms)
+                              : decision->before > 0 ? left_ms
+                                                     : 0;
+    verdict->error_bound = twi_saturated_sum(verdict->error_bound, decision->carried_bound);
+    verdict->retry_after_ms = status == TW_DENIED ? retry_after_ms(family, n, limit, decision) : 0;
+}

@@ -1,0 +1,343 @@
+/* arena.c -- see arena.h. The door to mmap and madvise.
+ *
+ * A small size has one run of free lines that it carves pieces from, one with each compare-and-swap of {first line, pieces
+ * left}: so a whole segment is touched piece by piece as it is used, and no thread waits for another. When it is carved up,
+ * holes are looked for before the next whole segment is taken; what comes back meanwhile, a few pieces, becomes the run. Who
+ * finds nothing gathers what all sizes have left. */
+#include "engine/memory/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define LOW32(word) ((uint32_t)(word))
+#define HIGH32(word) ((uint32_t)((word) >> 32))
+#define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
+
+/* Line numbers have 32 bits, and segment 0 is the head: an arena of 256 GiB is one segment short of that. */
+#define SEGMENTS_MAX (UINT32_MAX / TWI_SEGMENT_LINES)
+
+static uint32_t segments_of(uint32_t lines) {
+    return (uint32_t)(((uint64_t)lines + TWI_SEGMENT_LINES - 1) / TWI_SEGMENT_LINES);
+}
+
+uint32_t twi_arena_round(uint32_t lines) {
+    if (lines <= TWI_SEGMENT_LINES) return twi_sizes[twi_size_number(lines)];
+    return segments_of(lines) * TWI_SEGMENT_LINES;
+}
+
+#define HUGE_BYTES (UINT64_C(2) << 20)
+
+bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
+    memset((void *)arena, 0, sizeof *arena);
+    uint64_t segments = bytes_max / TWI_SEGMENT_BYTES;
+    arena->bytes_max = bytes_max;
+    arena->segments_max = segments < SEGMENTS_MAX ? (uint32_t)segments : SEGMENTS_MAX;
+    uint64_t bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
+    arena->map_bytes = HUGE_BYTES + bytes + twi_room_bytes(arena->segments_max);
+    void *map =
+        mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return false;
+    arena->map = map;
+    arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
+    /* Counts may be somebody's traffic: they stay out of core files. And out of cache every second miss is one of the
+     * page table's: huge pages where the system has them. A kernel without the advice changes nothing. */
+    (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
+    (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
+    twi_room_begin(&arena->room, arena->base + bytes, arena->segments_max);
+    return true;
+}
+
+void twi_arena_unmake(struct twi_arena *arena) {
+    if (arena->map != NULL) munmap(arena->map, arena->map_bytes);
+    arena->base = NULL;
+    arena->map = NULL;
+}
+
+/* ---- taking ---- */
+
+#define KEEP_LINES 64u /* of what comes back, a size keeps so much for itself, unless others need it */
+
+/* `count` segments in a row that were never used, or 0. Segment 0 is the head: line 0 means none. */
+static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken);
+    do {
+        if (count > arena->segments_max - taken) return 0;
+    } while (!twi_cas_relaxed(&arena->segments_taken, &taken, taken + count));
+    return taken + 1;
+}
+
+static uint32_t pieces_in_segment(uint32_t number) {
+    return TWI_SEGMENT_LINES / twi_sizes[number];
+}
+
+/* The next piece of the size's run, or 0. */
+static uint32_t carve(struct twi_arena *arena, uint32_t number) {
+    _Atomic uint64_t *word = &arena->carves[number].word;
+    uint64_t found = twi_load_relaxed(word);
+    while (found != 0) {
+        uint64_t then = LOW32(found) == 1 ? 0 : PAIR(HIGH32(found) + twi_sizes[number], LOW32(found) - 1);
+        if (twi_cas_weak_acqrel(word, &found, then)) return HIGH32(found); /* A5, pairs with A4: its zeroes are seen */
+    }
+    return 0;
+}
+
+/* The first piece of a whole segment; the others are there for whoever comes next. What no piece of this size fits into is
+ * free for smaller ones. */
+static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t segment) {
+    uint32_t line = segment * TWI_SEGMENT_LINES, lines = twi_sizes[number], more = pieces_in_segment(number) - 1;
+    uint32_t used = lines + more * lines;
+    uint64_t none = 0;
+    if (used != TWI_SEGMENT_LINES) twi_room_give(&arena->room, line + used, TWI_SEGMENT_LINES - used);
+    if (more != 0 && !twi_cas_acqrel(&arena->carves[number].word, &none, PAIR(line + lines, more))) /* A4 */
+        twi_room_give(&arena->room, line + lines, more * lines); /* another thread has brought one */
+    (void)twi_add_acqrel(&arena->room.moves, 1);                 /* A6 */
+    return line;
+}
+
+/* What sizes have not carved yet becomes free for all, runs of at most so many lines. False: there was none. */
+static bool gather(struct twi_arena *arena, uint32_t most) {
+    bool any = false;
+    for (uint32_t number = 0; number < TWI_SIZES; number++) {
+        _Atomic uint64_t *word = &arena->carves[number].word;
+        uint64_t found = twi_load_relaxed(word);
+        if (found == 0 || LOW32(found) * twi_sizes[number] > most) continue;
+        found = twi_swap_acqrel(word, 0); /* A5 */
+        if (found == 0) continue;
+        twi_room_give(&arena->room, HIGH32(found), LOW32(found) * twi_sizes[number]);
+        (void)twi_add_acqrel(&arena->room.moves, 1); /* A6 */
+        any = true;
+    }
+    return any;
+}
+
+static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
+    uint32_t line = carve(arena, number);
+    if (line == 0) line = twi_room_take(&arena->room, number);
+    if (line != 0) return line;
+    uint32_t segment = twi_room_take_segments(&arena->room, 1) / TWI_SEGMENT_LINES;
+    if (segment == 0) segment = fresh_segments(arena, 1);
+    return segment != 0 ? begin_segment(arena, number, segment) : 0;
+}
+
+/* Untouched segments go together with the free ones just below them. */
+static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
+    for (;;) {
+        uint32_t line = twi_room_take_segments(&arena->room, count);
+        if (line != 0) return line;
+        uint32_t below = twi_room_whole_below(&arena->room, twi_load_relaxed(&arena->segments_taken), count - 1);
+        uint32_t fresh = fresh_segments(arena, count - below);
+        if (fresh == 0) return 0;
+        if (below == 0) return fresh * TWI_SEGMENT_LINES;
+        twi_room_give(&arena->room, fresh * TWI_SEGMENT_LINES, (count - below) * TWI_SEGMENT_LINES);
+    }
+}
+
+#define LOOKS_MAX 8u /* a thread that stops with lines in hand keeps nobody waiting */
+
+/* Nothing of the size lies ready. Nobody is refused for what others have in hand for a moment: who sees one of them, or that
+ * lines were put back meanwhile, looks again (A6, A7). */
+static uint32_t search(struct twi_arena *arena, uint32_t lines) {
+    uint32_t line = 0;
+    (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7: before anything is in hand */
+    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* what was kept may be what parts two large holes */
+    for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
+        uint32_t moves = twi_load_acquire(&arena->room.moves); /* A7 */
+        line = lines <= TWI_SEGMENT_LINES ? take_small(arena, twi_size_number(lines))
+                                          : take_large(arena, segments_of(lines));
+        if (line != 0) break;
+        if (gather(arena, TWI_SEGMENT_LINES)) continue;
+        twi_fence_seqcst(); /* A7: who saw lines taken sees who has them in hand */
+        if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->room.moves) == moves) break;
+    }
+    (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
+    if (line == 0 && lines <= TWI_ROOM_RUN) (void)twi_add_relaxed(&arena->refused, 1);
+    return line;
+}
+
+static void account(struct twi_arena *arena, int64_t bytes) {
+    int64_t used = twi_add_relaxed(&arena->bytes_used, bytes) + bytes;
+    int64_t high = twi_load_relaxed(&arena->bytes_high);
+    while (used > high && !twi_cas_relaxed(&arena->bytes_high, &high, used)) continue;
+}
+
+uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
+    uint32_t line = lines <= TWI_SEGMENT_LINES ? carve(arena, twi_size_number(lines)) : 0;
+    if (line == 0) line = search(arena, lines);
+    if (line != 0) account(arena, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    return line;
+}
+
+/* ---- giving ---- */
+
+/* The pages of a large piece go back to the system, which gives them back zeroed: writing to them would only commit what was
+ * never touched. */
+static void wipe(unsigned char *piece, size_t bytes) {
+    if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
+    memset(piece, 0, bytes);
+}
+
+/* Tiny windows come and go: what the last one gave back is there for the next, without a search. True: it begins or continues the
+ * run of its size, as far as that is short. */
+static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    if (lines > KEEP_LINES / 2) return false;
+    _Atomic uint64_t *word = &arena->carves[twi_size_number(lines)].word;
+    uint64_t found = twi_load_relaxed(word);
+    uint32_t kept = LOW32(found) * lines;
+    if (found != 0 && (HIGH32(found) + kept != line || kept + lines > KEEP_LINES)) return false;
+    return twi_cas_acqrel(word, &found, found == 0 ? PAIR(line, 1) : found + 1); /* A4 */
+}
+
+void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    lines = twi_arena_round(lines);
+    wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
+    account(arena,
+            -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: what is counted never passes the bound */
+    if (!keep_for_next(arena, line, lines)) twi_room_give(&arena->room, line, lines);
+}
+
+void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
+    unsigned char *piece = twi_arena_at(arena, line);
+    for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
+        /* A fresh page reads 0, and 0 is stored there: the page becomes ours; on any other, nothing changes. Not an atomic "or
+         * 0", which a compiler may turn into a load (clang does): that maps the page of zeroes, and the taker's write faults. */
+        uint8_t untouched = 0;
+        (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
+    }
+}
+
+bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
+    uint32_t number = twi_size_number(lines);
+    uint32_t wanted = (pieces + pieces_in_segment(number) - 1) / pieces_in_segment(number);
+    while (twi_room_whole(&arena->room) < wanted && *work >= TWI_SEGMENT_LINES) {
+        uint32_t segment = fresh_segments(arena, 1);
+        if (segment == 0) return false;
+        twi_arena_touch(arena, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        twi_room_give(&arena->room, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        *work -= TWI_SEGMENT_LINES;
+    }
+    return true;
+}
+
+/* ---- ahead of need ---- */
+
+/* The kernel populates what lies ahead: whoever takes it meanwhile may be writing there already, so nothing is touched from
+ * here. A kernel without the advice (before 5.14) leaves the first touch to the taker. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
+
+/* Long enough for a background thread that the system lets wait a little, short enough to follow a burst. */
+#define SLICE_MS 50
+
+static void populate_bytes(const void *first, size_t bytes) {
+    uintptr_t page = (uintptr_t)first & ~(uintptr_t)4095;
+    (void)madvise((void *)page, (uintptr_t)first - page + bytes, MADV_POPULATE_WRITE);
+}
+
+/* With what says of them which of their lines are free. */
+static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
+    populate_bytes(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES);
+    populate_bytes(&arena->room.bits[segment], count * sizeof arena->room.bits[0]);
+    populate_bytes((const void *)&arena->room.hints[segment], count);
+}
+
+void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken);
+    arena->segments_lately += taken - arena->segments_seen;
+    arena->segments_seen = taken;
+    arena->segments_left = arena->segments_touched > taken ? arena->segments_touched - taken : 0;
+    if (arena->segments_lately > arena->segments_rate) arena->segments_rate = arena->segments_lately;
+    if (mono_ms - arena->slice_began_ms < SLICE_MS) return;
+    uint32_t calmer = arena->segments_rate - (arena->segments_rate + 3) / 4;
+    arena->segments_rate = arena->segments_lately > calmer ? arena->segments_lately : calmer;
+    arena->segments_lately = 0;
+    arena->slice_began_ms = mono_ms;
+}
+
+/* The last segment that is to lie ready. */
+static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
+    uint64_t wanted = arena->segments_rate != 0 ? HUGE_SEGMENTS + 2 * (uint64_t)arena->segments_rate : 0;
+    uint64_t most = HUGE_SEGMENTS + taken / 8;
+    if (wanted < arena->segments_left) wanted = arena->segments_left;
+    uint64_t end = taken + (wanted < most ? wanted : most);
+    if (taken < HUGE_SEGMENTS / 2)
+        end = HUGE_SEGMENTS - 1; /* the first huge page, which is there as a whole or not at all */
+    return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
+}
+
+/* Takers have outrun the reserve. They fault in what they use, as they use it; but of each size's present segment the rest may
+ * be used long after. */
+static void catch_up(struct twi_arena *arena, uint32_t taken) {
+    for (uint32_t i = 0; i < TWI_SIZES; i++) {
+        uint32_t segment = HIGH32(twi_load_relaxed(&arena->carves[i].word)) / TWI_SEGMENT_LINES;
+        if (segment > arena->segments_touched) populate(arena, segment, 1);
+    }
+    arena->segments_touched = taken;
+}
+
+void twi_arena_keep_ahead(struct twi_arena *arena, uint32_t *work) {
+    uint32_t taken = twi_load_relaxed(&arena->segments_taken), end = reserve_end(arena, taken);
+    arena->segments_seen = taken;
+    if (arena->segments_touched < taken) catch_up(arena, taken);
+    uint32_t count = end > arena->segments_touched ? end - arena->segments_touched : 0;
+    if (count > *work / TWI_SEGMENT_LINES) count = *work / TWI_SEGMENT_LINES;
+    if (count == 0) return;
+    populate(arena, arena->segments_touched + 1, count);
+    arena->segments_touched += count;
+    *work -= count * TWI_SEGMENT_LINES;
+}
+
+void *twi_arena_wiped_pages(size_t bytes) {
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) return NULL;
+    if (madvise(map, bytes, MADV_WIPEONFORK) != 0) {
+        munmap(map, bytes);
+        return NULL;
+    }
+    return map;
+}
+
+int64_t twi_arena_bytes_used(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->bytes_used);
+}
+int64_t twi_arena_bytes_high(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->bytes_high);
+}
+int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
+    return (int64_t)twi_load_relaxed(&arena->segments_taken) * TWI_SEGMENT_BYTES;
+}
+
+/* ---- what is left ---- */
+
+/* Lines that are free and not in the room: untouched, and in the runs of sizes. */
+static uint64_t lines_elsewhere(const struct twi_arena *arena) {
+    uint64_t lines = (uint64_t)(arena->segments_max - twi_load_relaxed(&arena->segments_taken)) * TWI_SEGMENT_LINES;
+    for (uint32_t number = 0; number < TWI_SIZES; number++) {
+        lines += (uint64_t)LOW32(twi_load_relaxed(&arena->carves[number].word)) * twi_sizes[number];
+    }
+    return lines;
+}
+
+struct twi_arena_room twi_arena_room(const struct twi_arena *arena) {
+    struct twi_room_look look = twi_room_look(&arena->room);
+    uint64_t elsewhere = lines_elsewhere(arena);
+    uint64_t fresh = arena->segments_max - twi_load_relaxed(&arena->segments_taken);
+    if (fresh * TWI_SEGMENT_LINES > look.longest) look.longest = fresh * TWI_SEGMENT_LINES;
+    return (struct twi_arena_room){.free_bytes = (int64_t)((look.free + elsewhere) * TWI_LINE_BYTES),
+                                   .usable_bytes = (int64_t)((look.usable + elsewhere) * TWI_LINE_BYTES),
+                                   .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
+}
+
+#define ROUND_SEGMENTS 64u /* that one turn looks at: 4 MiB; a microsecond, or eight where all is in crumbs */
+
+int64_t twi_arena_usable(struct twi_arena *arena) {
+    twi_room_go_round(&arena->room, &arena->round, ROUND_SEGMENTS);
+    uint64_t whole = (uint64_t)twi_room_whole(&arena->room) * TWI_SEGMENT_LINES, usable = arena->round.usable;
+    return (int64_t)(((usable > whole ? usable : whole) + lines_elsewhere(arena)) * TWI_LINE_BYTES);
+}
+
+uint64_t twi_arena_refused(const struct twi_arena *arena) {
+    return twi_load_relaxed(&arena->refused);
+}

@@ -1,0 +1,201 @@
+/* epoch.c -- see epoch.h.
+ *
+ * Thread records come in blocks from the kernel, marked to be wiped upon fork. The list of records only grows, by one with
+ * each thread that finds none to take again. A turn walks it: a record that no thread has had is not in it. A record of a
+ * thread that has exited is taken again by the next thread that registers.
+ * After a fork the child's records are zero, its list head (in ordinary memory) still points at them: the first thread
+ * to register there forgets the list, and with it every section that some thread of the parent had open. */
+#include "engine/memory/epoch.h"
+
+#include "engine/memory/arena.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES 65536u
+
+_Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
+_Atomic uint64_t twi_reclaim_epoch = 1;
+bool twi_reclaim_asymmetric;
+
+/* A word that the kernel wipes upon fork. */
+enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
+struct process_mark {
+    _Atomic uint32_t begun;
+};
+static _Atomic(struct process_mark *) mark;
+static _Atomic uint32_t process_number;
+static _Atomic(struct twi_thread *) threads; /* all records that a thread has or had */
+static struct twi_thread *spares;            /* the rest of the last block; under the lock */
+static _Atomic uint32_t threads_made;
+static _Atomic uint32_t shards_used; /* 1 more than the highest that a thread ever had, the shared one apart */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
+static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t exit_key;
+static _Atomic bool exit_key_made;
+static void (*on_fork)(void);
+static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
+
+void twi_reclaim_set_on_fork(void (*renew)(void)) {
+    pthread_mutex_lock(&process_lock);
+    on_fork = renew;
+    pthread_mutex_unlock(&process_lock);
+}
+
+uint32_t twi_reclaim_process(void) {
+    return twi_load_acquire(&process_number);
+}
+
+static void thread_exits(void *record) {
+    struct twi_thread *self = record;
+    twi_thread_self = NULL;
+    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belongs to the parent's past */
+    self->depth = 0;
+    twi_store_release(&self->epoch, 0);
+    twi_store_release(&self->taken, false);
+}
+
+/* The shared library stays when it is closed (meson.build). A module that the static one was linked into may be unloaded:
+ * threads that end after that must not come to where thread_exits() was; their records are not used again. */
+__attribute__((destructor)) static void forget_threads(void) {
+    if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
+}
+
+/* The page with the word. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child. Of two
+ * threads that make it at once the later one's page is left alone. */
+static struct process_mark *mark_page(void) {
+    struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
+    if (here != NULL) return here;
+    here = twi_arena_wiped_pages(4096);
+    if (here == NULL) return NULL;
+    return twi_cas_acqrel(&mark, &none, here) ? here : none;
+}
+
+static bool begin_process(void) {
+    if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
+    twi_store_relaxed(&exit_key_made, true);
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
+    if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    twi_store_relaxed(&threads, NULL);
+    spares = NULL;
+    twi_store_relaxed(&threads_made, 0);
+    twi_store_release(&process_number, twi_load_relaxed(&process_number) + 1);
+    return true;
+}
+
+static struct twi_thread *reuse_record(void) {
+    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
+        bool taken = false;
+        if (!twi_load_relaxed(&each->taken) && twi_cas_acqrel(&each->taken, &taken, true)) return each;
+    }
+    return NULL;
+}
+
+/* A record that no thread has had: whoever walks the threads does not meet it before it is given out. Under the lock. */
+static struct twi_thread *spare_record(void) {
+    if (spares == NULL) {
+        struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
+        if (block == NULL) return NULL;
+        for (uint32_t i = 0; i + 1 < BLOCK_BYTES / sizeof *block; i++) block[i].next = &block[i + 1];
+        spares = block;
+    }
+    struct twi_thread *self = spares;
+    spares = self->next;
+    return self;
+}
+
+static struct twi_thread *new_record(void) {
+    struct twi_thread *self = spare_record();
+    if (self == NULL) return NULL;
+    uint32_t number = twi_add_relaxed(&threads_made, 1);
+    self->mark = TWI_THREAD_MARK;
+    self->shard = number < TWI_SHARD_ASIDE ? number : TWI_SHARD_SHARED;
+    self->next = twi_load_relaxed(&threads);
+    twi_store_relaxed(&self->taken, true);
+    twi_store_release(&threads, self); /* R7, pairs with the acquire in reuse_record() and reached() */
+    return self;
+}
+
+/* The first thread to come begins the process: the first one, or a forked child, in which a thread of the parent may have
+ * held the lock. The others wait for it; they have no record yet, so they are in no call that must not wait. */
+static bool has_begun(void) {
+    struct process_mark *here = mark_page();
+    uint32_t found = NOT_BEGUN;
+    if (here == NULL || renewing) return renewing;
+    if (twi_cas_acqrel(&here->begun, &found, BEGINNING)) {
+        process_lock = fresh_lock;
+        bool is_child = twi_load_relaxed(&process_number) != 0, begun = begin_process();
+        renewing = true;
+        if (begun && is_child && on_fork != NULL) on_fork();
+        renewing = false;
+        twi_store_release(&here->begun, begun ? BEGUN : NOT_BEGUN);
+    }
+    while (twi_load_acquire(&here->begun) == BEGINNING) sched_yield();
+    return twi_load_acquire(&here->begun) == BEGUN;
+}
+
+struct twi_thread *twi_thread_register(void) {
+    if (!has_begun()) return NULL;
+    pthread_mutex_lock(&process_lock);
+    struct twi_thread *self = reuse_record();
+    if (self == NULL) self = new_record();
+    if (self != NULL) {
+        if (self->shard < TWI_SHARD_ASIDE && self->shard >= twi_load_relaxed(&shards_used))
+            twi_store_relaxed(&shards_used, self->shard + 1); /* under the lock */
+        self->depth = 0;
+        self->in_hook = false;
+        self->process = twi_load_relaxed(&process_number);
+        if (twi_load_relaxed(&exit_key_made)) pthread_setspecific(exit_key, self);
+        twi_thread_self = self;
+    }
+    pthread_mutex_unlock(&process_lock);
+    return self;
+}
+
+uint32_t twi_reclaim_shards(void) {
+    return twi_load_relaxed(&shards_used);
+}
+
+uint64_t twi_reclaim_stamp(void) {
+    return twi_add_acqrel(&twi_reclaim_epoch, 1); /* R4, pairs with R3 */
+}
+
+uint64_t twi_reclaim_oldest(void) {
+    uint64_t oldest = UINT64_MAX;
+    for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
+        uint64_t epoch = twi_load_seqcst(&each->epoch); /* R6, pairs with R5 */
+        if (epoch != 0 && epoch < oldest) oldest = epoch;
+    }
+    return oldest;
+}
+
+static _Atomic int refusal;
+
+int twi_reclaim_refusal(void) {
+    return twi_load_relaxed(&refusal);
+}
+
+/* R2, pairs with R1. It worked when the process began; a sandbox that was entered since, or a kernel without memory, may
+ * refuse it. Threads then may be inside without our seeing it, and cannot be told to say so at full price. */
+static bool barrier(void) {
+    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) {
+        twi_fence_seqcst(); /* R2 at full price */
+        return true;
+    }
+    int status = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ? 0 : errno;
+    if (status != twi_load_relaxed(&refusal)) twi_store_relaxed(&refusal, status);
+    return status == 0;
+}
+
+uint64_t twi_reclaim_reached(void) {
+    uint64_t now = twi_load_seqcst(&twi_reclaim_epoch);
+    if (!barrier()) return 0;
+    uint64_t oldest = twi_reclaim_oldest();
+    return oldest < now ? oldest : now;
+}

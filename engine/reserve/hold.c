@@ -1,0 +1,76 @@
+/* hold.c -- tw_hold and tw_hold_release: at most so many in flight.
+ * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
+ * With Redis: hold_redis.c. */
+#include "engine/count/lookup.h"
+#include "engine/reserve/hold_redis.h"
+#include "engine/reserve/reserve.h"
+
+static tw_status check_hold(const tw_family *family, tw_key key) {
+    const tw_family_options *options = &family->options;
+    const char *why = NULL;
+    if (options->window != TW_WINDOW_FOREVER) why = "window: tw_hold() is for TW_WINDOW_FOREVER families";
+    if (family->ages) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
+    if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
+    if (options->shadow) why = "shadow: tw_hold() is not for families in the shadow";
+    return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
+}
+
+tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+    tw_verdict unasked;
+    twi_check(family != NULL);
+    if (verdict == NULL) verdict = &unasked;
+    twi_stock_verdict(verdict, family, limit);
+    tw_status status = check_hold(family, key);
+    if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
+        status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
+    if (status != TW_OK) return status;
+    if (family->synced) return twi_hold_take(family, key, limit, verdict);
+    status = tw_acquire(family, key, 1, limit, verdict);
+    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
+    verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
+    return twi_full_refuse();
+}
+
+/* One less in a cell of its own: by compare-and-swap from above 0. Else as twi_place_add() says. */
+static enum twi_added take_one(const struct twi_call *call, const struct twi_place *place) {
+    uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
+    do {
+        if ((word & TWI_FROZEN) != 0) break;
+        if (twi_word_value(word) <= 0) return TWI_ADD_RANGE;
+        after = word - (UINT64_C(1) << TWI_COUNT_SHIFT);
+    } while (!twi_cas_weak_acqrel(&place->cell->local, &word, after));
+    if ((word & TWI_FROZEN) == 0) return TWI_ADDED;
+    /* Striped, or sealed. Of stripes no one word says that there is one: who releases more than it holds at the very moment when
+     * others do is not found out. */
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2 */
+    int64_t local;
+    if (twi_cell_local(place->cell, meta) <= 0) return TWI_ADD_RANGE;
+    struct twi_place striped = *place;
+    striped.meta = meta;
+    return twi_place_add(call, &striped, -1, &local);
+}
+
+static tw_status release_locally(tw_family *family, tw_key key) {
+    struct twi_call call;
+    tw_status status = twi_call_begin(&call, family, key);
+    if (status != TW_OK) return status;
+    call.blind = true;
+    do {
+        struct twi_place place;
+        status = twi_call_now(&call);
+        if (status != TW_OK) break;
+        enum twi_added added = twi_place_find(&call, &place) ? take_one(&call, &place) : TWI_ADD_RANGE;
+        status = added == TWI_ADDED ? TW_OK : added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_hold_refuse();
+    } while (status == TWI_AGAIN);
+    twi_call_end(&call);
+    return status;
+}
+
+tw_status tw_hold_release(tw_family *family, tw_key key) {
+    twi_check(family != NULL);
+    tw_status status = check_hold(family, key);
+    if (status != TW_OK) return status;
+    if (family->synced) return twi_hold_give(family, key);
+    return release_locally(family, key);
+}

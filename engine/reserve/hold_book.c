@@ -1,0 +1,235 @@
+/* hold_book.c -- see hold.h. Chains by key, and one list of all in the order in which they were said. */
+#include "engine/reserve/hold_book.h"
+
+#include "engine/core/family.h"
+#include "engine/core/presence.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INDEX_LOG2_FIRST 6u
+
+struct entry {
+    tw_family *family;
+    uint64_t statement;    /* the last that said it; 0: none */
+    int64_t said_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */
+    uint32_t older, newer; /* the list */
+    uint32_t next;         /* its chain */
+    uint32_t lines;
+    uint64_t hash;
+    char member[TWI_HOLD_MEMBER_MAX];
+    uint16_t key_size;
+    unsigned char key[];
+};
+
+struct index {
+    _Atomic uint64_t reserved;
+    uint32_t chains[];
+};
+
+static struct entry *entry_at(const tw_engine *engine, uint32_t line) {
+    return twi_arena_at(&engine->arena, line);
+}
+
+static uint32_t index_lines(uint32_t log2) {
+    size_t bytes = sizeof(struct index) + (sizeof(uint32_t) << log2);
+    return (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+}
+
+static uint32_t *chain_of(tw_engine *engine, uint64_t hash) {
+    struct index *index = twi_arena_at(&engine->arena, engine->holds->index);
+    return &index->chains[hash & ((UINT64_C(1) << engine->holds->index_log2) - 1)];
+}
+
+static void link_chain(tw_engine *engine, struct entry *entry) {
+    uint32_t *chain = chain_of(engine, entry->hash);
+    entry->next = *chain;
+    *chain = twi_arena_line(&engine->arena, entry);
+}
+
+/* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
+static bool make_index(tw_engine *engine) {
+    struct twi_holds *holds = engine->holds;
+    if (holds->index != 0 && holds->entries < UINT64_C(1) << holds->index_log2) return true;
+    uint32_t old = holds->index, old_log2 = holds->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
+    uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
+    if (line == 0) return old != 0;
+    holds->index = line;
+    holds->index_log2 = log2;
+    for (uint32_t at = holds->first; at != 0; at = entry_at(engine, at)->newer)
+        link_chain(engine, entry_at(engine, at));
+    if (old != 0) twi_arena_give(&engine->arena, old, index_lines(old_log2));
+    return true;
+}
+
+static void unlink_list(tw_engine *engine, const struct entry *entry) {
+    struct twi_holds *holds = engine->holds;
+    *(entry->older != 0 ? &entry_at(engine, entry->older)->newer : &holds->first) = entry->newer;
+    *(entry->newer != 0 ? &entry_at(engine, entry->newer)->older : &holds->last) = entry->older;
+}
+
+static void link_last(tw_engine *engine, struct entry *entry) {
+    struct twi_holds *holds = engine->holds;
+    uint32_t line = twi_arena_line(&engine->arena, entry);
+    entry->older = holds->last;
+    entry->newer = 0;
+    *(holds->last != 0 ? &entry_at(engine, holds->last)->newer : &holds->first) = line;
+    holds->last = line;
+}
+
+static void link_first(tw_engine *engine, struct entry *entry) {
+    struct twi_holds *holds = engine->holds;
+    uint32_t line = twi_arena_line(&engine->arena, entry);
+    entry->older = 0;
+    entry->newer = holds->first;
+    *(holds->first != 0 ? &entry_at(engine, holds->first)->older : &holds->last) = line;
+    holds->first = line;
+}
+
+static void free_entry(tw_engine *engine, struct entry *entry) {
+    uint32_t *link = chain_of(engine, entry->hash);
+    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next;
+    *link = entry->next;
+    unlink_list(engine, entry);
+    engine->holds->entries--;
+    twi_arena_give(&engine->arena, twi_arena_line(&engine->arena, entry), entry->lines);
+}
+
+static bool is_of(const struct entry *entry, const tw_family *family, tw_key key) {
+    return entry->family == family && entry->key_size == key.size && memcmp(entry->key, key.data, key.size) == 0;
+}
+
+static uint64_t hash_of(const tw_engine *engine, tw_key key) {
+    return engine->hash(&engine->secret, key.data, key.size);
+}
+
+/* ---- the calls ---- */
+
+size_t twi_holds_set(const tw_family *family, tw_key key, char *out) {
+    char name[TWI_REDIS_KEY_MAX];
+    return twi_template_own(&family->template, "hold", name, twi_template_render(&family->template, key, 0, name), out);
+}
+
+void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
+    struct twi_holds *holds = engine->holds;
+    pthread_mutex_lock(&holds->lock);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->id, ++holds->number);
+    pthread_mutex_unlock(&holds->lock);
+}
+
+bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool said) {
+    tw_engine *engine = family->engine;
+    uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+    pthread_mutex_lock(&engine->holds->lock);
+    uint32_t line = make_index(engine) ? twi_arena_take(&engine->arena, lines) : 0;
+    if (line != 0) {
+        struct entry *entry = entry_at(engine, line);
+        entry->family = family;
+        entry->lines = lines;
+        entry->hash = hash_of(engine, key);
+        entry->key_size = (uint16_t)key.size;
+        entry->said_ms = said ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
+        (void)snprintf(entry->member, sizeof entry->member, "%s", member);
+        memcpy(entry->key, key.data, key.size);
+        link_chain(engine, entry);
+        if (said)
+            link_last(engine, entry);
+        else
+            link_first(engine, entry);
+        engine->holds->entries++;
+    }
+    pthread_mutex_unlock(&engine->holds->lock);
+    return line != 0;
+}
+
+bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
+    tw_engine *engine = family->engine;
+    pthread_mutex_lock(&engine->holds->lock);
+    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    while (at != 0 && !is_of(entry_at(engine, at), family, key)) at = entry_at(engine, at)->next;
+    if (at != 0) {
+        memcpy(member, entry_at(engine, at)->member, TWI_HOLD_MEMBER_MAX);
+        *statement = entry_at(engine, at)->statement;
+        free_entry(engine, entry_at(engine, at));
+    }
+    pthread_mutex_unlock(&engine->holds->lock);
+    return at != 0;
+}
+
+bool twi_holds_were_told(tw_engine *engine, uint64_t statement) {
+    pthread_mutex_lock(&engine->holds->lock);
+    bool told = engine->holds->told >= statement;
+    pthread_mutex_unlock(&engine->holds->lock);
+    return told;
+}
+
+int64_t twi_holds_count(tw_family *family, tw_key key) {
+    tw_engine *engine = family->engine;
+    int64_t count = 0;
+    pthread_mutex_lock(&engine->holds->lock);
+    uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
+    for (; at != 0; at = entry_at(engine, at)->next) count += is_of(entry_at(engine, at), family, key);
+    pthread_mutex_unlock(&engine->holds->lock);
+    return count;
+}
+
+void twi_holds_forget(tw_engine *engine, const tw_family *family) {
+    pthread_mutex_lock(&engine->holds->lock);
+    for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
+        next = entry_at(engine, at)->newer;
+        if (entry_at(engine, at)->family == family) free_entry(engine, entry_at(engine, at));
+    }
+    pthread_mutex_unlock(&engine->holds->lock);
+}
+
+/* ---- saying it again (port.h) ---- */
+
+bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
+    struct twi_holds *holds = engine->holds;
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock);
+    pthread_mutex_lock(&holds->lock);
+    struct entry *entry = holds->first != 0 ? entry_at(engine, holds->first) : NULL;
+    bool due =
+        entry != NULL && (entry->said_ms < holds->again_from_ms || entry->said_ms <= now_ms - twi_part_again_ms());
+    if (due) {
+        unlink_list(engine, entry);
+        entry->said_ms = now_ms;
+        entry->statement = holds->sent + 1;
+        link_last(engine, entry);
+        (void)snprintf(part->member, sizeof part->member, "%s", entry->member);
+        part->name_size = twi_holds_set(entry->family, tw_bytes(entry->key, entry->key_size), part->name);
+    }
+    pthread_mutex_unlock(&holds->lock);
+    return due;
+}
+
+void twi_port_holds_sent(tw_engine *engine) {
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->sent++;
+    pthread_mutex_unlock(&engine->holds->lock);
+}
+
+void twi_port_holds_told(tw_engine *engine) {
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->told++;
+    pthread_mutex_unlock(&engine->holds->lock);
+}
+
+void twi_holds_again(tw_engine *engine) {
+    pthread_mutex_lock(&engine->holds->lock);
+    engine->holds->again_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
+    pthread_mutex_unlock(&engine->holds->lock);
+}
+
+/* ---- the engine's side ---- */
+
+void twi_holds_make(tw_engine *engine) {
+    struct twi_holds *holds = engine->holds;
+    *holds = (struct twi_holds){.again_from_ms = INT64_MIN};
+    pthread_mutex_init(&holds->lock, NULL);
+}
+
+void twi_holds_unmake(tw_engine *engine) {
+    pthread_mutex_destroy(&engine->holds->lock);
+}

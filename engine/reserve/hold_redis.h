@@ -1,0 +1,10 @@
+/* hold_redis.h -- tw_hold() and tw_hold_release() where Redis decides. */
+#ifndef TWI_RESERVE_HOLD_REDIS_H
+#define TWI_RESERVE_HOLD_REDIS_H
+
+#include "tallywheel.h"
+
+tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
+tw_status twi_hold_give(tw_family *family, tw_key key);
+
+#endif

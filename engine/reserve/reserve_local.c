@@ -1,0 +1,509 @@
+/* reserve_local.c -- see reserve_local.h. An entry is in the chain of its serial from its making until it is forgotten, in its buyer's while
+ * the buyer counts as one who has come, and in the heap until nothing more can happen to it by time alone.
+ * With Redis the book holds no reservations but SWEEPs: keys of which this engine has reserved some, to be looked at when the next
+ * of them is over, so that units return although nobody calls. */
+#include "engine/reserve/reserve_local.h"
+
+#include "engine/core/family.h"
+
+#include <string.h>
+
+#define TURN_MAX 256u       /* entries that one turn looks at */
+#define INDEX_LOG2_FIRST 6u /* 64 chains of each row: a piece of 9 lines */
+
+enum { HELD, SOLD, RETURNED, SWEEP };
+
+struct entry {
+    uint64_t serial;
+    tw_family *family;
+    int64_t n;
+    int64_t start_ms, end_ms; /* of its window, by engine time */
+    int64_t due_ms;           /* monotonic: when its hold ends */
+    int64_t wake_ms;         /* monotonic: when it is to be looked at; the heap's order. SWEEP: INT64_MAX while it is */
+    uint32_t child, sibling; /* heap */
+    uint32_t next_by_serial, next_by_buyer;
+    uint32_t lines;
+    uint32_t state;
+    uint64_t buyer_hash;
+    uint16_t key_size, buyer_size; /* buyer_size 0: it counts for nobody */
+    unsigned char bytes[];         /* key, buyer */
+};
+
+struct index {
+    _Atomic uint64_t reserved;
+    uint32_t chains[]; /* by serial, then as many by buyer */
+};
+
+static struct entry *entry_at(const tw_engine *engine, uint32_t line) {
+    return twi_arena_at(&engine->arena, line);
+}
+
+static tw_key key_of(const struct entry *entry) {
+    return tw_bytes(entry->bytes, entry->key_size);
+}
+
+static tw_key buyer_of(const struct entry *entry) {
+    return tw_bytes(entry->bytes + entry->key_size, entry->buyer_size);
+}
+
+/* ---- the heap: a pairing heap of lines, the earliest at the root ---- */
+
+static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
+    if (a == 0 || b == 0) return a != 0 ? a : b;
+    if (entry_at(engine, b)->wake_ms < entry_at(engine, a)->wake_ms) {
+        uint32_t c = a;
+        a = b;
+        b = c;
+    }
+    entry_at(engine, b)->sibling = entry_at(engine, a)->child;
+    entry_at(engine, a)->child = b;
+    return a;
+}
+
+static void note_next(struct tw_engine *engine) {
+    struct twi_book *book = engine->book;
+    twi_store_relaxed(&book->next_ms, book->due != 0 ? entry_at(engine, book->due)->wake_ms : INT64_MAX); /* a hint */
+}
+
+static void push(tw_engine *engine, struct entry *entry) {
+    entry->child = entry->sibling = 0;
+    engine->book->due = meld(engine, engine->book->due, twi_arena_line(&engine->arena, entry));
+    note_next(engine);
+}
+
+/* The children of the old root are melded two and two, and then all of them from the last on. */
+static struct entry *pop(tw_engine *engine) {
+    struct entry *root = entry_at(engine, engine->book->due);
+    uint32_t pairs = 0;
+    for (uint32_t a = root->child; a != 0;) {
+        uint32_t b = entry_at(engine, a)->sibling, rest = b != 0 ? entry_at(engine, b)->sibling : 0;
+        entry_at(engine, a)->sibling = 0;
+        if (b != 0) entry_at(engine, b)->sibling = 0;
+        uint32_t pair = meld(engine, a, b);
+        entry_at(engine, pair)->sibling = pairs;
+        pairs = pair;
+        a = rest;
+    }
+    uint32_t whole = 0;
+    while (pairs != 0) {
+        uint32_t next = entry_at(engine, pairs)->sibling;
+        entry_at(engine, pairs)->sibling = 0;
+        whole = meld(engine, whole, pairs);
+        pairs = next;
+    }
+    engine->book->due = whole;
+    note_next(engine);
+    return root;
+}
+
+/* ---- the chains ---- */
+
+static uint32_t index_lines(uint32_t log2) {
+    size_t bytes = sizeof(struct index) + (sizeof(uint32_t) << (log2 + 1));
+    return (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+}
+
+static uint32_t *chain_of(tw_engine *engine, uint64_t number, bool by_buyer) {
+    struct index *index = twi_arena_at(&engine->arena, engine->book->index);
+    uint32_t log2 = engine->book->index_log2;
+    return &index->chains[(number & ((UINT64_C(1) << log2) - 1)) + (by_buyer ? UINT64_C(1) << log2 : 0)];
+}
+
+static void link_entry(tw_engine *engine, struct entry *entry) {
+    uint32_t line = twi_arena_line(&engine->arena, entry), *chain = chain_of(engine, entry->serial, false);
+    entry->next_by_serial = *chain;
+    *chain = line;
+    if (entry->buyer_size == 0) return;
+    chain = chain_of(engine, entry->buyer_hash, true);
+    entry->next_by_buyer = *chain;
+    *chain = line;
+}
+
+static void unlink_serial(tw_engine *engine, const struct entry *entry) {
+    uint32_t *link = chain_of(engine, entry->serial, false);
+    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next_by_serial;
+    *link = entry->next_by_serial;
+}
+
+/* The buyer may come again. */
+static void unlink_buyer(tw_engine *engine, struct entry *entry) {
+    if (entry->buyer_size == 0) return;
+    uint32_t *link = chain_of(engine, entry->buyer_hash, true);
+    while (entry_at(engine, *link) != entry) link = &entry_at(engine, *link)->next_by_buyer;
+    *link = entry->next_by_buyer;
+    entry->buyer_size = 0;
+}
+
+/* Reservations take at most half of the memory, chains included: a flood of them leaves counters the other half. */
+static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
+    struct twi_book *book = engine->book;
+    uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    if (book->bytes + bytes > engine->arena.bytes_max / 2) return 0;
+    uint32_t line = twi_arena_take(&engine->arena, lines);
+    if (line != 0) book->bytes += bytes;
+    return line;
+}
+
+static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
+    engine->book->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    twi_arena_give(&engine->arena, line, lines);
+}
+
+/* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
+static bool make_index(tw_engine *engine) {
+    struct twi_book *book = engine->book;
+    if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
+    uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
+    uint32_t line = take_piece(engine, index_lines(log2));
+    if (line == 0) return old != 0;
+    book->index = line;
+    book->index_log2 = log2;
+    if (old == 0) return true;
+    const struct index *before = twi_arena_at(&engine->arena, old);
+    for (uint32_t chain = 0; chain < UINT32_C(1) << old_log2; chain++)
+        for (uint32_t at = before->chains[chain], next; at != 0; at = next) {
+            next = entry_at(engine, at)->next_by_serial;
+            link_entry(engine, entry_at(engine, at));
+        }
+    give_piece(engine, old, index_lines(old_log2));
+    return true;
+}
+
+static struct entry *find_serial(tw_engine *engine, uint64_t serial) {
+    if (engine->book->index == 0) return NULL;
+    uint32_t at = *chain_of(engine, serial, false);
+    while (at != 0 && entry_at(engine, at)->serial != serial) at = entry_at(engine, at)->next_by_serial;
+    return at != 0 ? entry_at(engine, at) : NULL;
+}
+
+static bool same_bytes(tw_key a, tw_key b) {
+    return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
+}
+
+static uint64_t hash_buyer(const struct twi_order *order) {
+    const tw_engine *engine = order->family->engine;
+    return engine->hash(&engine->secret, order->buyer.data, order->buyer.size) +
+           engine->hash(&engine->secret, order->key.data, order->key.size);
+}
+
+static struct entry *find_buyer(const struct twi_order *order, int64_t start_ms) {
+    tw_engine *engine = order->family->engine;
+    if (order->buyer.size == 0 || engine->book->index == 0) return NULL;
+    for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
+        struct entry *entry = entry_at(engine, at);
+        if (entry->family == order->family && entry->start_ms == start_ms && same_bytes(key_of(entry), order->key) &&
+            same_bytes(buyer_of(entry), order->buyer))
+            return entry;
+    }
+    return NULL;
+}
+
+static void forget(tw_engine *engine, struct entry *entry) {
+    unlink_buyer(engine, entry);
+    unlink_serial(engine, entry);
+    engine->book->entries--;
+    give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
+}
+
+/* ---- units that go back ---- */
+
+static void put_back(tw_family *family, tw_key key, int64_t n, int64_t start_ms) {
+    if (family->has_starts)
+        (void)tw_add_at(family, key, -n, start_ms, NULL); /* late: the window is over, and its units with it */
+    else
+        (void)tw_add(family, key, -n, NULL);
+}
+
+static void take_back(tw_engine *engine, struct entry *entry) {
+    entry->state = RETURNED;
+    unlink_buyer(engine, entry);
+    put_back(entry->family, key_of(entry), entry->n, entry->start_ms);
+    twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
+}
+
+/* It has come to the top of the heap, and was taken off it. */
+static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
+    if (entry->state == HELD) {
+        take_back(engine, entry);
+        twi_port_count(engine, reservations_expired, 1);
+    }
+    if (entry->state == RETURNED) {
+        forget(engine, entry);
+        return;
+    }
+    int64_t until_ms = twi_time_add(entry->due_ms, TWI_TOKEN_KEEP_MS);
+    int64_t left_ms = entry->end_ms == INT64_MAX ? INT64_MAX : entry->end_ms - twi_clock_now_ms(&engine->clock);
+    if (entry->buyer_size != 0 && left_ms > 0 && twi_time_add(mono_ms, left_ms) > until_ms)
+        until_ms = twi_time_add(mono_ms, left_ms);
+    if (until_ms <= mono_ms) {
+        forget(engine, entry);
+    } else if (until_ms != INT64_MAX) { /* else: who has bought is known for as long as the family is open */
+        entry->wake_ms = until_ms;
+        push(engine, entry);
+    }
+}
+
+/* True: there may be more. */
+static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
+    struct twi_book *book = engine->book;
+    for (uint32_t count = 0; count < count_max; count++) {
+        if (book->due == 0 || entry_at(engine, book->due)->wake_ms > mono_ms) return false;
+        wake(engine, pop(engine), mono_ms);
+    }
+    return true;
+}
+
+/* ---- reserving ---- */
+
+static struct entry *make_entry(const struct twi_order *order) {
+    tw_engine *engine = order->family->engine;
+    size_t bytes = sizeof(struct entry) + order->key.size + order->buyer.size;
+    uint32_t lines = (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+    uint32_t line = make_index(engine) ? take_piece(engine, lines) : 0;
+    if (line == 0) return NULL;
+    struct entry *entry = entry_at(engine, line);
+    entry->lines = lines;
+    entry->family = order->family;
+    entry->n = order->n;
+    entry->key_size = (uint16_t)order->key.size;
+    entry->buyer_size = (uint16_t)order->buyer.size;
+    memcpy(entry->bytes, order->key.data, order->key.size);
+    if (order->buyer.size == 0) return entry;
+    memcpy(entry->bytes + order->key.size, order->buyer.data, order->buyer.size);
+    entry->buyer_hash = hash_buyer(order);
+    return entry;
+}
+
+static void tell_buyer(const struct entry *has, int64_t mono_ms, tw_verdict *verdict) {
+    verdict->decided_by = TW_BY_BUYER;
+    verdict->allowed = 0;
+    verdict->retry_after_ms = has->state == SOLD ? -1 : has->due_ms - mono_ms;
+}
+
+/* The stock is out. Something may come back when the next hold ends, of whichever key. */
+static void tell_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
+    uint32_t due = engine->book->due;
+    if (due == 0 || verdict->retry_after_ms < 0) return;
+    int64_t left_ms = entry_at(engine, due)->wake_ms - mono_ms;
+    if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
+}
+
+/* Takes the units, in the window that is open, of which the buyer must have none yet. If the clock goes on into the next window
+ * between the two looks, nobody has any of that one: it has only begun, and we have the lock. */
+static tw_status take_units(const struct twi_order *order, int64_t mono_ms, tw_verdict *verdict) {
+    tw_status status = tw_acquire(order->family, order->key, 0, order->limit, verdict); /* which window is it? */
+    if (status < 0) return status;
+    const struct entry *has = find_buyer(order, verdict->window_start_ms);
+    if (has != NULL) {
+        tell_buyer(has, mono_ms, verdict);
+        return TW_DENIED;
+    }
+    status = tw_acquire(order->family, order->key, order->n, order->limit, verdict);
+    if (status == TW_DENIED) tell_denied(order->family->engine, mono_ms, verdict);
+    if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
+    verdict->allowed = 0; /* nothing was counted: that may be admitted, but not sold */
+    return twi_full_refuse();
+}
+
+static tw_status reserve_locked(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
+    tw_engine *engine = order->family->engine;
+    struct twi_book *book = engine->book;
+    int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
+    while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
+    struct entry *entry = make_entry(order);
+    if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
+    tw_status status = take_units(order, mono_ms, verdict);
+    if (status != TW_OK) {
+        give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
+        return status;
+    }
+    entry->start_ms = verdict->window_start_ms;
+    entry->end_ms = twi_time_add(twi_clock_now_ms(&engine->clock), verdict->reset_after_ms);
+    entry->due_ms = entry->wake_ms = mono_ms + order->ttl_ms;
+    entry->serial = ++book->serial;
+    book->entries++;
+    link_entry(engine, entry);
+    push(engine, entry);
+    twi_stat_add(engine, offsetof(tw_stats, reservations_held), 1);
+    *token = (struct twi_token){.local = true, .tag = book->tag, .serial = entry->serial, .due_ms = entry->due_ms};
+    return TW_OK;
+}
+
+tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
+    tw_engine *engine = order->family->engine;
+    if (twi_thread_here() == NULL)
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    pthread_mutex_lock(&engine->book->lock);
+    tw_status status = reserve_locked(order, token, verdict);
+    pthread_mutex_unlock(&engine->book->lock);
+    return status;
+}
+
+/* ---- confirming, cancelling ---- */
+
+/* TW_ERR_UNKNOWN_TOKEN: not of this life of this engine, or of so long ago that nothing is known of it. */
+static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
+    if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    pthread_mutex_lock(&engine->book->lock);
+    *mono_ms = twi_clock_mono_ms(&engine->clock);
+    bool known = token->tag == engine->book->tag && token->serial - 1 < engine->book->serial &&
+                 *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
+    if (!known) pthread_mutex_unlock(&engine->book->lock);
+    if (known) return TW_OK;
+    return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
+                      "token: of another life of this engine, or its time was over more than a day ago");
+}
+
+tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
+    int64_t mono_ms;
+    tw_status status = begin_with_token(engine, token, &mono_ms);
+    if (status != TW_OK) return status;
+    struct entry *entry = find_serial(engine, token->serial);
+    if (entry != NULL && entry->state == HELD && entry->due_ms <= mono_ms) {
+        take_back(engine, entry); /* the turn forgets it */
+        twi_port_count(engine, reservations_expired, 1);
+    } else if (entry != NULL && entry->state == HELD) {
+        entry->state = SOLD;
+        twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
+    }
+    status = entry != NULL && entry->state == SOLD
+                 ? TW_OK
+                 : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
+    pthread_mutex_unlock(&engine->book->lock);
+    return status;
+}
+
+tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
+    int64_t mono_ms;
+    tw_status status = begin_with_token(engine, token, &mono_ms);
+    if (status != TW_OK) return status;
+    struct entry *entry = find_serial(engine, token->serial);
+    if (entry != NULL && entry->state == HELD) take_back(engine, entry);
+    status = entry != NULL && entry->state == SOLD
+                 ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
+                 : TW_OK;
+    pthread_mutex_unlock(&engine->book->lock);
+    return status;
+}
+
+/* ---- with Redis: when to look at which key ---- */
+
+static bool is_awaited(const struct twi_order *order, int64_t start_ms, int64_t due_ms) {
+    tw_engine *engine = order->family->engine;
+    if (engine->book->index == 0) return false;
+    for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
+        struct entry *entry = entry_at(engine, at);
+        if (entry->family == order->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
+            same_bytes(key_of(entry), order->key))
+            return true;
+    }
+    return false;
+}
+
+void twi_book_await(const struct twi_order *order, int64_t start_ms) {
+    tw_engine *engine = order->family->engine;
+    struct twi_order look = *order;
+    look.buyer = look.key; /* one entry for a key, found by it */
+    pthread_mutex_lock(&engine->book->lock);
+    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->ttl_ms;
+    struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
+    if (entry != NULL) { /* without memory somebody else's call finds what is over */
+        entry->state = SWEEP;
+        entry->start_ms = start_ms;
+        entry->wake_ms = due_ms;
+        entry->serial = ++engine->book->serial;
+        engine->book->entries++;
+        link_entry(engine, entry);
+        push(engine, entry);
+    }
+    pthread_mutex_unlock(&engine->book->lock);
+}
+
+bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
+    struct twi_book *book = engine->book;
+    int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
+    if (twi_load_relaxed(&book->next_ms) > mono_ms) return false;
+    pthread_mutex_lock(&book->lock);
+    bool due = book->due != 0 && entry_at(engine, book->due)->wake_ms <= mono_ms;
+    if (due) {
+        struct entry *entry = pop(engine);
+        const struct twi_template *template = &entry->family->template;
+        entry->wake_ms = INT64_MAX;
+        sweep->serial = entry->serial;
+        sweep->sizes[0] = twi_template_render(template, key_of(entry), entry->start_ms, sweep->names[0]);
+        sweep->sizes[1] = twi_template_own(template, "stock", sweep->names[0], sweep->sizes[0], sweep->names[1]);
+        sweep->sizes[2] = twi_template_own(template, "due", sweep->names[0], sweep->sizes[0], sweep->names[2]);
+    }
+    pthread_mutex_unlock(&book->lock);
+    return due;
+}
+
+#define SWEEP_MS_MIN 20
+
+void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+    pthread_mutex_lock(&engine->book->lock);
+    struct entry *entry = find_serial(engine, serial);
+    if (entry != NULL && wait_ms < 0) {
+        forget(engine, entry);
+    } else if (entry != NULL) {
+        entry->wake_ms =
+            twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
+        push(engine, entry);
+    }
+    pthread_mutex_unlock(&engine->book->lock);
+}
+
+/* ---- the engine's side ---- */
+
+static void begin_anew(tw_engine *engine) {
+    struct twi_book *book = engine->book;
+    *book = (struct twi_book){0};
+    pthread_mutex_init(&book->lock, NULL);
+    twi_port_random(engine, &book->tag, sizeof book->tag);
+    twi_store_relaxed(&book->next_ms, INT64_MAX);
+}
+
+void twi_book_make(tw_engine *engine) {
+    begin_anew(engine);
+}
+
+void twi_book_renew(tw_engine *engine) {
+    begin_anew(engine);
+}
+
+void twi_book_unmake(tw_engine *engine) {
+    pthread_mutex_destroy(&engine->book->lock);
+}
+
+void twi_book_turn(tw_engine *engine) {
+    struct twi_book *book = engine->book;
+    if (engine->has_redis) return; /* sync asks for what is due */
+    if (twi_load_relaxed(&book->next_ms) > engine->turn_mono_ms || pthread_mutex_trylock(&book->lock) != 0) return;
+    (void)take_back_due(engine, engine->turn_mono_ms, TURN_MAX);
+    pthread_mutex_unlock(&book->lock);
+}
+
+/* Void: not given back, for there will be nobody to ask. What is in the heap goes by itself when its turn comes, so the heap is
+ * made anew of those that stay. */
+void twi_book_forget(tw_engine *engine, const tw_family *family) {
+    struct twi_book *book = engine->book;
+    pthread_mutex_lock(&book->lock);
+    book->due = 0;
+    for (uint32_t chain = 0; book->index != 0 && chain < UINT32_C(1) << book->index_log2; chain++) {
+        const struct index *index = twi_arena_at(&engine->arena, book->index);
+        for (uint32_t at = index->chains[chain], next; at != 0; at = next) {
+            struct entry *entry = entry_at(engine, at);
+            next = entry->next_by_serial;
+            if (entry->family != family && entry->wake_ms != INT64_MAX)
+                push(engine, entry); /* who waited for nothing waits once more */
+            if (entry->family == family && entry->state == HELD)
+                twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
+            if (entry->family == family) forget(engine, entry);
+        }
+    }
+    note_next(engine);
+    pthread_mutex_unlock(&book->lock);
+}

@@ -1,0 +1,35 @@
+/* cell.c -- see cell.h: the kinds of record, and what the hot add leaves to a slower way. */
+#include "engine/table/cell.h"
+
+#include "tallywheel.h"
+
+/* Lines and key bytes: 32 in the first line, then 64 a line, less 32 for a cold part behind the key. */
+const struct twi_kind twi_kinds[TWI_KINDS] = {
+    {1, 32, 32}, {2, 96, 64}, {4, 224, 192}, {8, 480, 448}, {17, 1056, 1024},
+};
+static_assert(TW_KEY_SIZE_MAX <= 1024, "the last kind holds the longest key");
+
+enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before) {
+    uint64_t word = twi_load_relaxed(&cell->local), after;
+    do {
+        *before = word;
+        if ((word & TWI_FROZEN) != 0) return TWI_ADD_FROZEN;
+        int64_t sum = twi_saturated_sum(twi_word_value(word), delta);
+        if (sum > TW_COUNT_MAX || sum < -TW_COUNT_MAX) return TWI_ADD_RANGE;
+        after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
+    } while (!twi_cas_weak_acqrel(&cell->local, &word, after));
+    int64_t value = twi_word_value(after);
+    if (value >= TWI_VALUE_EDGE || value <= -TWI_VALUE_EDGE) (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return TWI_ADDED;
+}
+
+int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta) {
+    _Atomic int64_t *final = twi_cell_final(cell, meta);
+    uint64_t word = twi_load_relaxed(&cell->local);
+    do {
+        if ((word & TWI_FROZEN) != 0) return twi_load_relaxed(final);
+        twi_store_relaxed(final, twi_word_value(word));
+        TWI_RACE_POINT(final_stored_not_frozen);
+    } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1, pairs with C2: final before FROZEN */
+    return twi_word_value(word);
+}

@@ -1,0 +1,251 @@
+/* cell.h -- the memory of one counter, and the counter word.
+ *
+ *    0        8        16       24       32                          64
+ *   | local  | base   | end_ms | meta   | key (32 B, longer ones go on in the next lines) |   one line is all an add
+ *   touches
+ *
+ *   cold, of families with Redis only, 32 bytes in another line:   | final | handed | acked | asked |
+ *
+ * `local` holds the count in its upper 62 bits and FROZEN and DIRTY in the lowest two: an add of delta << 2 cannot
+ * touch the flags, whatever the sign, and returns them for nothing.
+ *   FROZEN: the add did not count; decide again. The value at the freeze is in `final`; the word is noise from then on.
+ *   DIRTY:  the counter is marked for the collector (dirty.c).
+ * Frozen by the turn alone (one closer), so final is stored before the swap that freezes (C1).
+ * `base` = total - acked, one store by the turn; view = local + base. In a family without Redis nothing needs a base,
+ * and its word is where `final` goes.
+ * A counter that threads contend for counts elsewhere (stripe.h): STRIPED, `local` frozen with its count in `final`, and
+ * the way to its stripes in the word where families from first, which have none, keep the end of a life. Nor have hard families
+ * with Redis: there the word leads to the counter's lease (lease.h).
+ * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay
+ * within +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
+#ifndef TWI_TABLE_CELL_H
+#define TWI_TABLE_CELL_H
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "engine/base/atomic.h"
+#include "engine/base/check.h"
+#include "engine/table/stripe_words.h"
+
+#define TWI_FROZEN UINT64_C(1)
+#define TWI_DIRTY UINT64_C(2)
+#define TWI_COUNT_SHIFT 2
+#define TWI_KEY_INLINE 32u
+
+/* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its chunk */
+#define TWI_META_SIZE UINT64_C(0xffff)
+#define TWI_META_PUBLISHED (UINT64_C(1) << 16) /* it is in the index: walkers see it. Set by whoever finds it first */
+#define TWI_META_EDGE (UINT64_C(1) << 17)      /* |value| >= 2^59 was seen: adds go the careful way */
+#define TWI_META_OVERFLOW (UINT64_C(1) << 18)  /* the window's overflow counter: no key, no chunk */
+#define TWI_META_COLD (UINT64_C(1) << 19)      /* has a cold part */
+#define TWI_META_LIFE (UINT64_C(1) << 20)      /* the later of two lives of its key in one generation (table.h) */
+#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
+#define TWI_META_USED (UINT64_C(1) << 22)      /* ageing families: used since its generation is the previous one */
+#define TWI_META_HEIR (UINT64_C(1) << 23)      /* ageing families: took over from a frozen cell (idle_eviction.c) */
+#define TWI_META_KIND_SHIFT 24
+#define TWI_META_UNTOLD \
+    (UINT64_C(1) << 31) /* the store that is there has yet to be told what an earlier one has (restore.h) */
+#define TWI_META_INDEX_SHIFT 32
+
+struct twi_cell {
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
+    _Atomic int64_t base;
+    union {
+        _Atomic int64_t end_ms;  /* families from first: when this life ends */
+        _Atomic int64_t stripes; /* others: how many lines from here its stripes lie; 0: none (stripe.h) */
+    };
+    _Atomic uint64_t meta;
+    unsigned char key[TWI_KEY_INLINE];
+};
+static_assert(sizeof(struct twi_cell) == TWI_LINE_BYTES, "an add touches one line");
+
+struct twi_cold {
+    _Atomic int64_t final;  /* valid once FROZEN is set */
+    _Atomic int64_t handed; /* how much of local is in batches; written by the turn */
+    _Atomic int64_t acked;  /* how much of local Redis has acknowledged; written by the turn */
+    _Atomic int64_t asked;  /* when the last total came, and what it told of others; 0: none has come */
+};
+static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
+
+/* asked: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits: intervals seen,
+ * at most 3 (share.h). Where none is seen there is no pace, and its bits tell when the first total came, by their size; 0: not told. */
+#define TWI_PACE_ONE 256
+#define TWI_PACE_MAX ((1u << 21) - 1)
+TWI_INLINE int64_t twi_asked(int64_t mono_ms, uint32_t pace, uint32_t seen) {
+    uint64_t ms = (uint64_t)mono_ms & ((UINT64_C(1) << 40) - 1);
+    return (int64_t)(1 | ms << 1 | (uint64_t)pace << 41 | (uint64_t)seen << 62);
+}
+TWI_INLINE int64_t twi_asked_ms(int64_t asked) {
+    return (int64_t)((uint64_t)asked >> 1 & ((UINT64_C(1) << 40) - 1));
+}
+TWI_INLINE uint32_t twi_asked_seen(int64_t asked) {
+    return (uint32_t)((uint64_t)asked >> 62);
+}
+/* The pace; where none is seen, when the first total came. */
+TWI_INLINE uint32_t twi_asked_middle(int64_t asked) {
+    return (uint32_t)((uint64_t)asked >> 41) & TWI_PACE_MAX;
+}
+TWI_INLINE uint32_t twi_asked_pace(int64_t asked) {
+    return twi_asked_seen(asked) != 0 ? twi_asked_middle(asked) : 0;
+}
+/* The first total has come, at first_ms, and no interval is seen. */
+TWI_INLINE int64_t twi_asked_begun(int64_t mono_ms, int64_t first_ms) {
+    uint32_t first = (uint32_t)first_ms & TWI_PACE_MAX;
+    return twi_asked(mono_ms, first != 0 ? first : 1, 0);
+}
+
+/* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. A record of kind 0
+ * with a cold part shares three lines with its twin: | cell A | cold A, cold B | cell B |. */
+#define TWI_KINDS 5u
+struct twi_kind {
+    uint16_t lines;
+    uint16_t key_local;  /* key bytes without a cold part */
+    uint16_t key_synced; /* key bytes with one */
+};
+extern const struct twi_kind twi_kinds[TWI_KINDS];
+
+TWI_INLINE int64_t twi_word_value(uint64_t word) {
+    return (int64_t)word >> TWI_COUNT_SHIFT; /* arithmetic: gcc and clang keep the sign */
+}
+
+TWI_INLINE uint32_t twi_cell_index(uint64_t meta) {
+    return (uint32_t)(meta >> TWI_META_INDEX_SHIFT);
+}
+TWI_INLINE uint32_t twi_cell_kind(uint64_t meta) {
+    return (uint32_t)(meta >> TWI_META_KIND_SHIFT) & 0x7f;
+}
+
+TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) {
+    unsigned char *at = (unsigned char *)cell;
+    uint32_t kind = twi_cell_kind(meta);
+    if (kind != 0) return (struct twi_cold *)(at + twi_kinds[kind].lines * TWI_LINE_BYTES - sizeof(struct twi_cold));
+    return (struct twi_cold *)((twi_cell_index(meta) & 1) == 0 ? at + TWI_LINE_BYTES : at - sizeof(struct twi_cold));
+}
+/* Has Redis ever told its total? Until then a limit is decided on what is known here (trap E26). */
+TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
+    return twi_load_relaxed(&twi_cell_cold(cell, meta)->asked) != 0;
+}
+TWI_INLINE bool twi_cell_is_frozen(struct twi_cell *cell) {
+    return (twi_load_acquire(&cell->local) & TWI_FROZEN) != 0; /* C2 */
+}
+
+TWI_INLINE _Atomic int64_t *twi_cell_final(struct twi_cell *cell, uint64_t meta) {
+    return (meta & TWI_META_COLD) != 0 ? &twi_cell_cold(cell, meta)->final : &cell->base;
+}
+
+/* What this process has added. */
+TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {
+    uint64_t word = twi_load_acquire(&cell->local); /* C2, pairs with C1 */
+    if (twi_likely((word & TWI_FROZEN) == 0)) return twi_word_value(word);
+    int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
+    return (meta & TWI_META_STRIPED) != 0 ? final + twi_stripes_count(cell) : final;
+}
+
+TWI_INLINE int64_t twi_saturated_sum(int64_t a, int64_t b) {
+    int64_t sum;
+    if (twi_unlikely(__builtin_add_overflow(a, b, &sum))) return a < 0 ? INT64_MIN : INT64_MAX;
+    return sum;
+}
+
+TWI_INLINE int64_t twi_view_of(struct twi_cell *cell, uint64_t meta, int64_t local) {
+    return (meta & TWI_META_COLD) != 0 ? twi_saturated_sum(local, twi_load_relaxed(&cell->base)) : local;
+}
+TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
+    return twi_view_of(cell, meta, twi_cell_local(cell, meta));
+}
+
+enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
+
+/* Adds the careful way: refuses what would leave +-TW_COUNT_MAX before anything is written. */
+enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
+
+/* 65,536 threads with less than this cannot cross from EDGE to the range's end: */
+#define TWI_DELTA_PLAIN (INT64_C(1) << 40)
+#define TWI_VALUE_EDGE (INT64_C(1) << 59) /* each can be under way once past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
+
+/* The hot add. `before` receives the word as it was: its DIRTY says whether the counter must still be marked. */
+TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int64_t delta, uint64_t *before) {
+    if (twi_unlikely((meta & TWI_META_EDGE) != 0 || delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN))
+        return twi_cell_add_careful(cell, delta, before);
+    /* relaxed: a statistic to everybody but its own flags, which come with the same operation */
+    uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
+    *before = word;
+    if (twi_unlikely((word & TWI_FROZEN) != 0)) return TWI_ADD_FROZEN;
+    int64_t value = twi_word_value(word);
+    if (twi_unlikely(value >= TWI_VALUE_EDGE || value <= -TWI_VALUE_EDGE))
+        (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return TWI_ADDED;
+}
+
+static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count() looks at two bits");
+/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add
+ * counted, and whether the cell must be marked. */
+TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
+    uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
+    *before = word;
+    /* One test for both rare cases: within the edges the two upper bits of the sum are 0. */
+    const uint64_t edge = (uint64_t)TWI_VALUE_EDGE << TWI_COUNT_SHIFT, rare = UINT64_C(3) << 62 | TWI_FROZEN;
+    if (twi_likely(((word + edge) & rare) == 0)) return true;
+    if ((word & TWI_FROZEN) != 0) return false;
+    (void)twi_or_relaxed(&cell->meta, TWI_META_EDGE);
+    return true;
+}
+
+/* Freezes the word; the value at that moment is in `final` from then on. One closer at a time: the turn. Returns it.
+ * Stripes are no concern of it. */
+int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta);
+
+/* The kind of record a key of that size needs. */
+TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
+    uint32_t kind = 0;
+    while (key_size > (synced ? twi_kinds[kind].key_synced : twi_kinds[kind].key_local)) kind++;
+    return kind;
+}
+
+/* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway: of each two loads, which may overlap. */
+TWI_INLINE bool twi_key_equal_handy(const unsigned char *a, const unsigned char *b, size_t size) {
+    if (twi_likely(size > 16)) {
+#if defined(__SSE2__)
+        const __m128i *x = (const __m128i *)(const void *)a, *y = (const __m128i *)(const void *)b;
+        const __m128i *z = (const __m128i *)(const void *)(a + size - 16);
+        const __m128i *w = (const __m128i *)(const void *)(b + size - 16);
+        __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128(x), _mm_loadu_si128(y));
+        __m128i last = _mm_cmpeq_epi8(_mm_loadu_si128(z), _mm_loadu_si128(w));
+        return _mm_movemask_epi8(_mm_and_si128(first, last)) == 0xffff;
+#else
+        uint64_t x[2], y[2], z[2], w[2];
+        memcpy(x, a, 16);
+        memcpy(y, b, 16);
+        memcpy(z, a + size - 16, 16);
+        memcpy(w, b + size - 16, 16);
+        return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (z[0] ^ w[0]) | (z[1] ^ w[1])) == 0;
+#endif
+    }
+    if (size >= 8) {
+        uint64_t x, y, z, w;
+        memcpy(&x, a, 8);
+        memcpy(&y, b, 8);
+        memcpy(&z, a + size - 8, 8);
+        memcpy(&w, b + size - 8, 8);
+        return ((x ^ y) | (z ^ w)) == 0;
+    }
+    uint32_t x, y, z, w;
+    memcpy(&x, a, 4);
+    memcpy(&y, b, 4);
+    memcpy(&z, a + size - 4, 4);
+    memcpy(&w, b + size - 4, 4);
+    return ((x ^ y) | (z ^ w)) == 0;
+}
+
+TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, size_t size) {
+    return size - 4 <= TWI_KEY_INLINE - 4 ? twi_key_equal_handy(a, b, size) : memcmp(a, b, size) == 0;
+}
+
+#endif

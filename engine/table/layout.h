@@ -1,0 +1,236 @@
+/* layout.h -- what the memory of one generation looks like: records that never move, in chunks, and an index of slots over them.
+ *
+ *   root ─▶ node (2^n entries, by the next n bits of the tag) ─▶ leaf (slots) ─▶ cell
+ *
+ *   entry   | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
+ *   slot    | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
+ *   leaf    | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... |  8, 64 or 512 words
+ *   node    | (free link)     | piece link : 32, size : 8                               | entry ... |  2, 256 or more words
+ *
+ * Types, and how to read one of them. What is done with them, and what is always true of them: table.h, index (index.h), records
+ * (record.h), tag groups (tag_groups.h). */
+#ifndef TWI_TABLE_LAYOUT_H
+#define TWI_TABLE_LAYOUT_H
+
+#include "engine/memory/arena.h"
+#include "engine/table/cell.h"
+#include "engine/base/hash.h"
+#include "tallywheel.h"
+
+#define TWI_SLOT_EMPTY UINT64_C(0)
+#define TWI_SLOT_CLOSED UINT64_C(1)
+
+/* entries */
+enum { TWI_ENTRY_NONE = 0, TWI_ENTRY_LEAF = 1, TWI_ENTRY_NODE = 2, TWI_ENTRY_SEALED = 3 };
+#define TWI_ENTRY(kind, log2, line) ((uint64_t)(kind) << 56 | (uint64_t)(log2) << 48 | (uint32_t)(line))
+#define TWI_ENTRY_KIND(entry) ((uint32_t)((entry) >> 56))
+#define TWI_ENTRY_LOG2(entry) ((uint32_t)((entry) >> 48) & 0xff)
+#define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
+
+#define TWI_LEAF_LOG2_MIN 3u /* 8 words: one line, six slots: what a window with a handful of keys pays */
+#define TWI_LEAF_LOG2_MAX 9u /* 512 words: a page, 510 slots */
+#define TWI_NODE_LOG2 8u
+#define TWI_LEAF_HEAD_WORDS 2u
+#define TWI_TAG_BITS 32u
+
+struct twi_leaf {
+    _Atomic uint64_t next; /* NONE; the entry of the copy; or SEALED: there will be none */
+    uint32_t piece_link;   /* next index piece of the generation: for giving back */
+    _Atomic uint16_t used; /* slots taken: when to grow. May lag */
+    uint8_t depth;         /* tag bits that led here; this and the next are set before sharing */
+    uint8_t room_log2;     /* bits of the node above that do not matter here << 4 | words, log2 */
+    _Atomic uint64_t slots[];
+};
+static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
+
+struct twi_node {
+    uint64_t reserved; /* where a leaf has its `next` */
+    uint32_t piece_link;
+    uint16_t unused;
+    uint8_t log2;
+    uint8_t not_a_leaf; /* 0 where a leaf has its size */
+    _Atomic uint64_t entries[];
+};
+
+static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2),
+              "pieces tell what they are");
+
+/* Records of one kind, with the marks of those that owe Redis something. One line, then the records. */
+#define TWI_CHUNK_MARKS 4u /* so a chunk with marks has at most 4 * 64 records */
+/* The largest chunk: a segment, or, with marks, as many as fit thrice into one (the arena has a class of that size). */
+#define TWI_CHUNK_LINES 1024u
+#define TWI_CHUNK_LINES_SYNCED 341u
+#define TWI_CHUNK_OWED (UINT64_C(1) << 32)
+#define TWI_CHUNK_CROWDED (UINT32_C(1) << 31) /* in `used`: a home chunk without a free record (tag_groups.h) */
+struct twi_chunk {
+    _Atomic uint64_t owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED */
+    _Atomic uint32_t used; /* records handed out; may overshoot capacity */
+    uint32_t capacity;
+    uint32_t older;      /* line of the chunk before this one, of the same kind */
+    uint32_t generation; /* line */
+    uint32_t next_marked;
+    _Atomic uint8_t listed; /* on its generation's list of marked chunks */
+    uint8_t kind;
+    uint16_t lines; /* of the whole chunk */
+    _Atomic uint64_t marks[TWI_CHUNK_MARKS];
+};
+static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
+
+/* What a family may take of the arena. */
+struct twi_quota {
+    _Atomic int64_t bytes;
+    _Atomic int64_t bytes_max; /* 0: none */
+    _Atomic uint64_t keys_max; /* per generation; 0: none */
+};
+
+/* Where a generation's home is; `directory`: bytes from the arena's base, 0: it has none. */
+struct twi_home_at {
+    uint64_t directory;
+    uint32_t chunks, groups; /* groups in each chunk */
+};
+
+/* What hangs on counters beside stripes (leases, lease.h): pieces of one size, which their generation owns and gives back
+ * without knowing what they are. The link stands at the beginning of each one's second line. */
+#define TWI_ATTACHED_LINES 4u
+struct twi_attached {
+    uint32_t older; /* line of the piece before it; set before it is shared */
+};
+TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
+    return (struct twi_attached *)((unsigned char *)piece + TWI_LINE_BYTES);
+}
+
+enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED, TWI_HISTORY, TWI_DROPPED };
+
+struct twi_generation {
+    _Atomic uint64_t reserved;
+    _Atomic uint64_t root; /* entry */
+    int64_t start_ms, end_ms;
+    int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
+    struct tw_family *family;
+    struct twi_home_at home; /* the short way to its cells (tag_groups.h); set before sharing */
+    struct twi_quota *quota;
+    _Atomic uint32_t phase;
+    bool synced;
+    _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
+    _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
+    _Atomic uint32_t spares; /* records that lost a race to be published, by their `end_ms`: for inserts to come */
+    _Atomic uint64_t pieces; /* entry of the newest index piece */
+    _Atomic uint64_t heirs;  /* ageing families: keys that went on in the next generation */
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
+    _Atomic uint64_t long_keys;                    /* those of them that no home takes (tag_groups.h) */
+    _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
+    _Atomic uint32_t marked;                       /* newest marked chunk */
+    uint32_t next_marked;                          /* next generation on the engine's list */
+    _Atomic uint32_t next_arrival;                 /* next generation the turn has not yet seen */
+    _Atomic uint8_t listed;
+    _Atomic uint8_t overflow_marked;
+    _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
+    _Atomic uint32_t packed;  /* line of its packed form, which has taken the table's place (history.c); 0: none */
+    _Atomic uint32_t table_readers; /* tw_each() under way in the table: not given back meanwhile */
+    /* the turn's own */
+    uint32_t outstanding;  /* items in batches or waiting to be collected again */
+    uint32_t seal_tag;     /* how far sealing has come */
+    uint32_t taken;        /* marked chunks taken and not yet looked at */
+    uint32_t owed;         /* chunks that the turn itself has marked: newest */
+    uint32_t next_pending; /* next generation being collected */
+    uint32_t next_all;     /* next generation of the family */
+    uint32_t next_restore; /* next generation being restored */
+    uint32_t packing;      /* line of the packed form while it is being built */
+    uint32_t next_to_pack; /* next generation that waits to be packed */
+    uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
+    uint32_t striped_cells;
+    bool pending, hook_done;
+    _Atomic bool
+        asks_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
+    bool to_pack;    /* history.c has it in hand */
+    bool
+        is_adopted; /* counted elsewhere and told before its time: it is closed here, whether anything comes or not (closing.h) */
+    bool unpacking;        /* what was built of a packed form is being given back */
+    bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
+    /* restore.h */
+    bool listed_restore; /* it is to be walked */
+    bool has_given_up;   /* of a counter in it something was given up and is noted */
+    bool over;           /* by Redis's clock */
+    bool has_negative;   /* something was taken away: its totals may fall */
+    bool unrestorable;   /* it cannot be told any more what of it Redis had */
+    uint64_t retired;    /* epoch stamp of its unlinking */
+    /* the overflow counter, and its cold part behind it */
+    struct twi_cell overflow;
+    struct twi_cold overflow_cold;
+    /* the turn's own, and here because the line has room */
+    uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
+    int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
+    int64_t sealed_mono_ms;
+    int64_t pack_after_ms; /* monotonic: when memory was short, it is tried again then */
+};
+static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
+
+/* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early:
+ * the later life has LIFE set, and a place of its own. */
+struct twi_wanted {
+    tw_key key;
+    uint32_t tag;
+    uint32_t meta;  /* what meta must hold: the size, and LIFE or not */
+    uint32_t place; /* the other half of the hash: where the key is at home */
+};
+#define TWI_LIFE_TAG UINT32_C(0x5bd1e995)
+
+TWI_INLINE struct twi_wanted twi_wanted(uint64_t hash, tw_key key) {
+    return (struct twi_wanted){key, (uint32_t)(hash >> 32), (uint32_t)key.size, (uint32_t)hash};
+}
+TWI_INLINE struct twi_wanted twi_wanted_again(struct twi_wanted first) {
+    return (struct twi_wanted){first.key, first.tag ^ TWI_LIFE_TAG, first.meta | (uint32_t)TWI_META_LIFE, first.place};
+}
+
+TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_wanted *wanted) {
+    return ((uint32_t)twi_load_relaxed(&cell->meta) & (uint32_t)(TWI_META_SIZE | TWI_META_LIFE)) == wanted->meta &&
+           twi_key_equal(cell->key, wanted->key.data, wanted->key.size);
+}
+
+/* Publishes a found cell for walkers and answers its meta: call before using a cell (see T9 in table.c). */
+TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))
+        meta = twi_or_acqrel(&cell->meta, TWI_META_PUBLISHED) | TWI_META_PUBLISHED; /* T13, as T9 */
+    return meta;
+}
+
+/* A generation whose packed form has taken the table's place: its records and its index are, or soon will be, gone. */
+TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
+    return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */
+}
+TWI_INLINE struct twi_cell *twi_chunk_cell(struct twi_chunk *chunk, uint32_t index, bool cold) {
+    unsigned char *at = (unsigned char *)(chunk + 1);
+    if (chunk->kind == 0 && cold)
+        return (struct twi_cell *)(at + (size_t)((index >> 1) * 3 + (index & 1) * 2) * TWI_LINE_BYTES);
+    return (struct twi_cell *)(at + (size_t)index * twi_kinds[chunk->kind].lines * TWI_LINE_BYTES);
+}
+TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta) {
+    uint32_t kind = twi_cell_kind(meta), index = twi_cell_index(meta);
+    size_t lines = kind == 0 && (meta & TWI_META_COLD) != 0 ? (index >> 1) * 3 + (index & 1) * 2
+                                                            : (size_t)index * twi_kinds[kind].lines;
+    return (struct twi_chunk *)((unsigned char *)cell - lines * TWI_LINE_BYTES) - 1;
+}
+
+/* By its line; NULL: line 0. */
+TWI_INLINE struct twi_generation *twi_generation_at(const struct twi_arena *arena, uint32_t line) {
+    return line != 0 ? twi_arena_at(arena, line) : NULL;
+}
+/* What one of its counters, or its overflow counter, has beside its word. */
+TWI_INLINE struct twi_cold *twi_generation_cold(struct twi_generation *generation, struct twi_cell *cell,
+                                                uint64_t meta) {
+    return (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);
+}
+
+TWI_INLINE uint32_t twi_leaf_log2(const struct twi_leaf *leaf) {
+    return leaf->room_log2 & 15u;
+}
+TWI_INLINE uint32_t twi_leaf_room(const struct twi_leaf *leaf) {
+    return leaf->room_log2 >> 4;
+}
+TWI_INLINE uint32_t twi_entry_lines(uint64_t entry) {
+    uint64_t words = (UINT64_C(1) << TWI_ENTRY_LOG2(entry)) + (TWI_ENTRY_KIND(entry) == TWI_ENTRY_NODE ? 2 : 0);
+    return (uint32_t)((words * 8 + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
+}
+
+#endif

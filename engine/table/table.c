@@ -1,0 +1,384 @@
+/* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
+ *
+ * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot
+ * uses the winner's cell and leaves its record to the generation, for the next insert of anybody. A record is in a walker's sight once PUBLISHED is
+ * set, by the inserter or by whoever finds the cell first: so an add that has returned is never missed by a walk,
+ * although the inserter may still stand between its swap and its mark (T9). */
+#include "engine/table/table.h"
+
+#include "engine/memory/epoch.h"
+#include "engine/table/record.h"
+#include "engine/table/stripe.h"
+
+struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
+                                      bool synced) {
+    uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
+    uint32_t line = twi_arena_take(arena, lines);
+    if (line == 0) return NULL;
+    struct twi_generation *generation = twi_arena_at(arena, line);
+    (void)twi_add_relaxed(&quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    (void)twi_add_relaxed(&generation->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    generation->quota = quota;
+    generation->synced = synced;
+    twi_store_relaxed(&generation->overflow.meta,
+                      TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
+    /* So many keys are not to be had beside what is there: the window starts small, as any other. */
+    if (keys_expected > (uint64_t)twi_piece_room(arena, quota) / TWI_LINE_BYTES ||
+        twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > twi_piece_room(arena, quota))
+        keys_expected = 0;
+    uint64_t root = twi_index_begin(arena, generation, keys_expected);
+    uint32_t next = 0, work = UINT32_MAX;
+    struct twi_home_plan plan;
+    if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
+        work = UINT32_MAX;
+        (void)twi_table_unmake(arena, generation, &work);
+        return NULL;
+    }
+    twi_store_relaxed(&generation->root, root);
+    work = UINT32_MAX;
+    if (twi_home_begin(arena, generation, keys_expected, INT64_MAX, &plan))
+        (void)twi_home_fill(arena, generation, &plan, &work);
+    return generation;
+}
+
+/* ---- records ---- */
+
+struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
+                                  int64_t base) {
+    uint64_t meta;
+    struct twi_cell *cell = twi_record_take(arena, generation, twi_kind_for(key.size, generation->synced), &meta);
+    if (cell == NULL) return NULL;
+    memcpy(cell->key, key.data, key.size);
+    twi_store_relaxed(&cell->end_ms, generation->end_ms);
+    twi_store_relaxed(&cell->base, base);
+    twi_store_relaxed(twi_cell_final(cell, meta), final);
+    twi_store_relaxed(&cell->local, TWI_FROZEN);
+    (void)twi_or_acqrel(&cell->meta, meta | key.size | TWI_META_PUBLISHED); /* T9 */
+    return cell;
+}
+
+/* All that was counted before is settled as far as this cell goes: who counted it sends it. Answers flags of meta. */
+static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
+    struct twi_cold *cold = twi_cell_cold(cell, meta);
+    twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);
+    twi_store_relaxed(&cell->base, from->base);
+    twi_store_relaxed(&cold->handed, from->local);
+    twi_store_relaxed(&cold->acked, from->local);
+    twi_store_relaxed(&cold->asked, from->asked);
+    bool at_edge = from->local >= TWI_VALUE_EDGE || from->local <= -TWI_VALUE_EDGE;
+    return (at_edge ? TWI_META_EDGE : 0) | (from->is_heir ? TWI_META_HEIR : 0);
+}
+
+/* ---- records that lost a race to be published: the generation keeps them for inserts to come ---- */
+
+static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
+    uint32_t head = twi_load_relaxed(&insert->generation->spares), line = twi_arena_line(insert->arena, first);
+    do {
+        twi_store_relaxed(&last->end_ms, head);
+    } while (!twi_cas_weak_acqrel(&insert->generation->spares, &head, line)); /* D7 */
+}
+
+/* Takes the whole list, so that nobody's link can change under it, and puts back what it does not need. */
+static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
+    struct twi_cell *found = NULL, *first = NULL, *last = NULL;
+    uint32_t line = twi_swap_acqrel(&insert->generation->spares, 0); /* D8 */
+    while (line != 0) {
+        struct twi_cell *cell = twi_arena_at(insert->arena, line);
+        line = (uint32_t)twi_load_relaxed(&cell->end_ms);
+        if (found == NULL && twi_cell_kind(twi_load_relaxed(&cell->meta)) == kind) {
+            found = cell;
+            continue;
+        }
+        if (last != NULL) twi_store_relaxed(&last->end_ms, twi_arena_line(insert->arena, cell));
+        if (first == NULL) first = cell;
+        last = cell;
+    }
+    if (first != NULL) keep_chain(insert, first, last);
+    return found;
+}
+
+static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
+    if (!twi_home_give(insert->arena, insert->generation, &insert->wanted, cell)) keep_chain(insert, cell, cell);
+}
+
+/* A complete record for the key, not yet published. NULL: no memory. */
+static struct twi_cell *prepare_record(const struct twi_insert *insert) {
+    uint32_t kind = twi_kind_for(insert->wanted.key.size, insert->generation->synced);
+    struct twi_cell *cell;
+    uint64_t meta;
+    bool at_home = kind == 0 && (insert->wanted.meta & TWI_META_LIFE) == 0;
+    if (at_home && (cell = twi_home_take(insert->arena, insert->generation, &insert->wanted, &meta)) != NULL) {
+        /* most keys of a window whose size was forecast */
+    } else if (twi_unlikely(twi_load_relaxed(&insert->generation->spares) != 0) &&
+               (cell = take_spare(insert, kind)) != NULL) {
+        meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE | TWI_META_EDGE | TWI_META_HEIR);
+    } else {
+        cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
+        if (cell == NULL) return NULL;
+    }
+    memcpy(cell->key, insert->wanted.key.data, insert->wanted.key.size);
+    twi_store_relaxed(&cell->end_ms, insert->end_ms);
+    if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
+    twi_store_relaxed(&cell->meta, meta | insert->wanted.meta); /* seen with the slot, T6 */
+    return cell;
+}
+
+/* ---- inserting ---- */
+
+static bool leaf_is_filled(struct twi_leaf *leaf) {
+    uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
+    return twi_load_relaxed(&leaf->used) >= slots - slots / 5; /* 80 %: a walk for a new key looks at 13 slots there */
+}
+
+/* Room for one more key in the generation's account. */
+static bool count_key(struct twi_generation *generation) {
+    uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
+    uint64_t keys = twi_add_relaxed(&generation->keys, 1);
+    if (most == 0 || keys < most) return true;
+    (void)twi_sub_relaxed(&generation->keys, 1);
+    return false;
+}
+
+/* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
+static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at, struct twi_cell *record) {
+    uint64_t slot = (uint64_t)insert->wanted.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
+    TWI_RACE_POINT(record_ready_not_claimed);
+    if (!twi_cas_acqrel(&leaf->slots[at], &found, slot)) return false; /* T6, pairs with T5 */
+    TWI_RACE_POINT(claimed_not_published);
+    (void)twi_or_acqrel(&record->meta, TWI_META_PUBLISHED); /* T9 */
+    (void)twi_add_relaxed(&leaf->used, 1);
+    return true;
+}
+
+enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
+                                struct twi_cell **cell) {
+    struct twi_arena *arena = insert->arena;
+    struct twi_generation *generation = insert->generation;
+    struct twi_cell *record = NULL;
+    uint32_t tag = insert->wanted.tag;
+    bool may_grow = true;
+    enum twi_found answer;
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), &insert->wanted, &stop, &at);
+        answer = TWI_FOUND;
+        if (*cell != NULL) break;
+        bool all_full = at == twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+        if (stop == TWI_SLOT_CLOSED && !all_full) {
+            answer = TWI_CLOCK_MOVED;
+            if (!still_current(ctx)) break;
+        }
+        if (stop == TWI_SLOT_CLOSED || (may_grow && leaf_is_filled(leaf))) {
+            enum twi_grown grown = twi_leaf_grow(arena, generation, entry);
+            answer = TWI_GONE_SEALED;
+            if (grown == TWI_GROW_SEALED) break;
+            answer = TWI_NO_ROOM;
+            if (grown == TWI_GROW_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
+            may_grow = grown == TWI_GREW; /* no memory for a copy: fill what is left of this leaf */
+            continue;
+        }
+        if (record == NULL) {
+            answer = TWI_NO_ROOM;
+            if (!count_key(generation)) break;
+            record = prepare_record(insert);
+            if (record == NULL) {
+                (void)twi_sub_relaxed(&generation->keys, 1);
+                break;
+            }
+        }
+        if (claim_slot(insert, leaf, at, record)) {
+            if (twi_kind_for(insert->wanted.key.size, generation->synced) != 0)
+                (void)twi_add_relaxed(&generation->long_keys, 1);
+            *cell = record;
+            return TWI_INSERTED;
+        }
+    }
+    if (record != NULL) {
+        keep_spare(insert, record);
+        (void)twi_sub_relaxed(&generation->keys, 1);
+    }
+    return answer;
+}
+
+struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
+                                       const struct twi_wanted *wanted) {
+    for (;;) {
+        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t at;
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        if (cell != NULL) return cell;
+        uint64_t found = TWI_SLOT_EMPTY;
+        if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
+            continue; /* somebody took or closed it: look again */
+        /* Closing the slot is not enough: a copy of the leaf, under way or made later by somebody who read the clock
+         * before us, would have room for the key. Sealed, the leaf gets no copy any more, and who needs one decides
+         * again by the clock, which has moved for everybody. */
+        uint64_t next = TWI_ENTRY_NONE;
+        if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) ||
+            TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
+            return NULL;
+    }
+}
+
+/* ---- walking, sealing, giving back ---- */
+
+void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
+                    bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx) {
+    while (cursor->kind < TWI_KINDS) {
+        if (!cursor->begun) {
+            cursor->chunk = twi_load_acquire(&generation->chunks[cursor->kind]); /* T11 */
+            cursor->begun = true;
+            cursor->index = 0;
+        }
+        while (cursor->chunk != 0) {
+            struct twi_chunk *chunk = twi_arena_at(arena, cursor->chunk);
+            uint32_t used = twi_load_acquire(&chunk->used);
+            if (used > chunk->capacity) used = chunk->capacity;
+            while (cursor->index < used) {
+                struct twi_cell *cell = twi_chunk_cell(chunk, cursor->index++, generation->synced);
+                uint64_t meta = twi_load_acquire(&cell->meta); /* T12, pairs with T9 */
+                if ((meta & TWI_META_PUBLISHED) != 0 && !visit(ctx, cell, meta)) return;
+                if (cursor->looks != 0 && --cursor->looks == 0) return;
+            }
+            cursor->chunk = chunk->older;
+            cursor->index = 0;
+        }
+        cursor->kind++;
+        cursor->begun = false;
+    }
+    cursor->done = true;
+}
+
+#define SEAL_WORK 7u /* of a counter: mostly a miss */
+
+bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
+                    void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
+    while (*work > 0) {
+        uint64_t entry = twi_index_leaf(arena, generation, generation->seal_tag), next = TWI_ENTRY_NONE;
+        struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), cost = slots;
+        twi_leaf_close(leaf);
+        TWI_RACE_POINT(closed_not_sealed);
+        if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
+            TWI_ENTRY_KIND(next) != TWI_ENTRY_SEALED)
+            continue; /* a copy was published first: its leaf is sealed next */
+        for (uint32_t i = 0; i < slots; i++) {
+            uint64_t slot = twi_load_acquire(&leaf->slots[i]);
+            if (slot <= TWI_SLOT_CLOSED) continue;
+            struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
+            uint64_t meta = twi_cell_publish(cell);
+            int64_t shared = (meta & TWI_META_STRIPED) != 0 ? twi_stripes_freeze(cell) : 0;
+            frozen(ctx, cell, meta, shared + twi_cell_freeze(cell, meta));
+            cost += SEAL_WORK;
+        }
+        *work = *work > cost ? *work - cost : 0;
+        uint32_t step = leaf->depth == 0 ? 0 : UINT32_C(1) << (TWI_TAG_BITS - leaf->depth);
+        generation->seal_tag += step;
+        if (generation->seal_tag == 0) {
+            uint64_t meta = twi_load_relaxed(&generation->overflow.meta);
+            int64_t final = twi_cell_freeze(&generation->overflow, meta);
+            if (final != 0 || generation->synced) frozen(ctx, &generation->overflow, meta, final);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool give_chunks(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    for (uint32_t kind = 0; kind < TWI_KINDS; kind++) {
+        uint32_t line = twi_load_acquire(&generation->chunks[kind]);
+        while (line != 0) {
+            struct twi_chunk *chunk = twi_arena_at(arena, line);
+            uint32_t older = chunk->older, lines = chunk->lines;
+            if (*work < lines) return false;
+            *work -= lines;
+            twi_store_relaxed(&generation->chunks[kind], older);
+            twi_piece_give(arena, generation, line, lines);
+            line = older;
+        }
+    }
+    return true;
+}
+
+static uint64_t piece_entry(struct twi_arena *arena, uint32_t line) {
+    if (line == 0) return 0;
+    struct twi_leaf *leaf = twi_arena_at(arena, line);
+    if (twi_leaf_log2(leaf) != 0) return TWI_ENTRY(TWI_ENTRY_LEAF, twi_leaf_log2(leaf), line);
+    struct twi_node *node = twi_arena_at(arena, line);
+    return TWI_ENTRY(TWI_ENTRY_NODE, node->log2, line);
+}
+
+static bool give_index(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint64_t entry = twi_load_acquire(&generation->pieces);
+    while (entry != 0) {
+        uint32_t lines = twi_entry_lines(entry);
+        if (*work < lines && *work < TWI_SEGMENT_LINES) return false;
+        *work -= lines < *work ? lines : *work;
+        struct twi_leaf *piece = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
+        uint64_t older = piece_entry(arena, piece->piece_link);
+        twi_store_relaxed(&generation->pieces, older);
+        twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), lines);
+        entry = older;
+    }
+    return true;
+}
+
+bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
+    if (!twi_home_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
+    if (!twi_stripes_give(arena, generation, work)) return false;
+    return give_chunks(arena, generation, work) && give_index(arena, generation, work);
+}
+
+static bool give_attached(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    uint32_t line = twi_load_acquire(&generation->leases); /* J4 */
+    while (line != 0) {
+        uint32_t older = twi_attached_of(twi_arena_at(arena, line))->older;
+        if (*work < TWI_ATTACHED_LINES) return false;
+        *work -= TWI_ATTACHED_LINES;
+        twi_store_relaxed(&generation->leases, older);
+        twi_piece_give(arena, generation, line, TWI_ATTACHED_LINES);
+        line = older;
+    }
+    return true;
+}
+
+bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (!give_attached(arena, generation, work) || !twi_table_shed(arena, generation, work)) return false;
+    uint32_t lines = sizeof(struct twi_generation) / TWI_LINE_BYTES;
+    (void)twi_sub_relaxed(&generation->quota->bytes, (int64_t)twi_arena_round(lines) * TWI_LINE_BYTES);
+    twi_arena_give(arena, twi_arena_line(arena, generation), lines);
+    return true;
+}
+
+struct valid {
+    struct twi_arena *arena;
+    struct twi_generation *generation;
+    const struct twi_hash_secret *secret;
+    uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t);
+    uint64_t cells;
+    bool ok;
+};
+
+static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct valid *valid = ctx;
+    tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
+    uint64_t hash = valid->hash(valid->secret, key.data, key.size);
+    struct twi_wanted wanted = twi_wanted(hash, key);
+    if ((meta & TWI_META_LIFE) != 0) wanted = twi_wanted_again(wanted);
+    valid->cells++;
+    valid->ok = valid->ok && twi_table_find(valid->arena, valid->generation, &wanted) == cell;
+    return valid->ok;
+}
+
+bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation,
+                        const struct twi_hash_secret *secret,
+                        uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t)) {
+    struct valid valid = {arena, generation, secret, hash, 0, true};
+    struct twi_cursor cursor = {0};
+    twi_table_walk(arena, generation, &cursor, check_cell, &valid);
+    return valid.ok && valid.cells == twi_load_relaxed(&generation->keys);
+}

@@ -1,0 +1,205 @@
+/* tag_groups.c -- see tag_groups.h: building a home, taking records from it, giving it back. */
+#include "engine/table/tag_groups.h"
+
+#include "engine/table/record.h"
+
+/* Windows that fit the second-level cache or so get a quarter more records than keys, so that nearly every key finds room
+ * in its group; larger ones, whose memory counts, as many as keys, and 2 in 100 more. */
+#define ROOMY_KEYS 262144u
+
+static uint64_t bytes_of(uint32_t line) {
+    return (uint64_t)line * TWI_LINE_BYTES;
+}
+static uint32_t line_of(uint64_t bytes) {
+    return (uint32_t)(bytes / TWI_LINE_BYTES);
+}
+static uint32_t group_lines(bool synced) {
+    return synced ? TWI_HOME_GROUP / 2 * 3 : TWI_HOME_GROUP;
+}
+static uint32_t chunk_lines_max(bool synced) {
+    return synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
+}
+static uint32_t tag_lines(uint32_t groups) {
+    return (groups * TWI_HOME_GROUP + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+}
+static uint32_t chunks_in_tags_piece(uint32_t groups) {
+    return TWI_SEGMENT_LINES / tag_lines(groups);
+}
+static uint32_t tags_piece_lines(const struct twi_home *home, uint32_t groups) {
+    uint32_t chunks = chunks_in_tags_piece(groups);
+    return (home->planned < chunks ? home->planned : chunks) * tag_lines(groups);
+}
+static uint32_t directory_lines(uint32_t chunks) {
+    return (uint32_t)((sizeof(struct twi_home) + (size_t)chunks * sizeof(struct twi_home_entry) + TWI_LINE_BYTES - 1) /
+                      TWI_LINE_BYTES);
+}
+
+/* ---- records ---- */
+
+static uint64_t meta_of(const struct twi_generation *generation, uint32_t index) {
+    return (uint64_t)index << TWI_META_INDEX_SHIFT | (generation->synced ? TWI_META_COLD : 0);
+}
+
+/* A free record of the group, its tag set. TWI_HOME_GROUP: none. */
+static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
+    uint32_t free = twi_home_match(tags, 0);
+    while (free != 0) {
+        uint32_t at = twi_home_choose(free, tag);
+        uint8_t found = 0;
+        if (twi_cas_acqrel(&tags[at], &found, tag)) return at; /* H4, pairs with H5: the record is ours, and clean */
+        free &= ~(1u << at);
+    }
+    return TWI_HOME_GROUP;
+}
+
+/* At home, else next door. The record's index in the chunk, or UINT32_MAX. Groups that the last line of tags has no records
+ * for look full. */
+static uint32_t claim_near(struct twi_home_group home, uint8_t tag) {
+    uint32_t record = claim(home.tags, tag);
+    struct twi_home_group group = record == TWI_HOME_GROUP ? twi_home_neighbours(home) : home;
+    for (uint32_t left = TWI_HOME_LINE_GROUPS; record == TWI_HOME_GROUP && left != 0; left--) {
+        record = claim(group.tags, tag);
+        if (record == TWI_HOME_GROUP) group = twi_home_next(group);
+    }
+    return record == TWI_HOME_GROUP ? UINT32_MAX : group.first + record;
+}
+
+/* Records behind the last group, then free ones of other groups, from the key's own on. */
+static uint32_t claim_abroad(const struct twi_home_group *group, uint32_t groups) {
+    struct twi_chunk *chunk = group->chunk;
+    if (twi_load_relaxed(&chunk->used) < chunk->capacity) {
+        uint32_t index = twi_add_relaxed(&chunk->used, 1);
+        if (index < chunk->capacity) return index;
+    }
+    _Atomic uint8_t *tags = group->tags - group->first;
+    uint32_t at = group->first / TWI_HOME_GROUP;
+    for (uint32_t left = groups - 1; left != 0; left--) {
+        if (++at == groups) at = 0;
+        uint32_t record = claim(tags + at * TWI_HOME_GROUP, TWI_HOME_FOREIGN);
+        if (record != TWI_HOME_GROUP) return at * TWI_HOME_GROUP + record;
+    }
+    return UINT32_MAX;
+}
+
+struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *generation,
+                               const struct twi_wanted *wanted, uint64_t *meta) {
+    if (generation->home.directory == 0 || wanted->key.size > TWI_KEY_INLINE) return NULL;
+    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
+    uint32_t index = claim_near(group, twi_home_tag(wanted->tag));
+    if (index == UINT32_MAX) {
+        if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
+        index = claim_abroad(&group, generation->home.groups);
+        if (index == UINT32_MAX) {
+            (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* nobody searches it again */
+            return NULL;
+        }
+    }
+    *meta = meta_of(generation, index);
+    return twi_home_cell(group.chunk, index, generation->synced);
+}
+
+bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
+                   struct twi_cell *cell) {
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    uint32_t index = twi_cell_index(meta);
+    if (generation->home.directory == 0 || twi_cell_kind(meta) != 0) return false;
+    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
+    if (twi_cell_chunk(cell, meta) != group.chunk || index >= generation->home.groups * TWI_HOME_GROUP) return false;
+    twi_store_relaxed(&cell->meta, 0);
+    twi_store_release(&group.tags[(int64_t)index - group.first], 0); /* H5 */
+    return true;
+}
+
+/* ---- building ---- */
+
+bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected, int64_t spare,
+                    struct twi_home_plan *plan) {
+    bool synced = generation->synced;
+    *plan = (struct twi_home_plan){0};
+    if (keys_expected < TWI_HOME_KEYS_MIN) return false;
+    uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 400);
+    uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_HOME_GROUP;
+    uint64_t chunks = (cells + per_chunk - 1) / per_chunk, records = (cells + chunks - 1) / chunks;
+    uint32_t lines = 1 + (uint32_t)(records + TWI_HOME_GROUP - 1) / TWI_HOME_GROUP * group_lines(synced);
+    lines = twi_arena_round(lines);
+    uint32_t groups = (lines - 1) / group_lines(synced);
+    /* A forecast may be wrong: what is left for other windows, and for the index, is at least as much again. */
+    int64_t bytes = (int64_t)(chunks * lines * TWI_LINE_BYTES);
+    if (chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
+    uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
+    if (line == 0) return false;
+    struct twi_home *home = twi_arena_at(arena, line);
+    home->planned = (uint32_t)chunks;
+    plan->at = (struct twi_home_at){bytes_of(line), (uint32_t)chunks, groups};
+    return true;
+}
+
+static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan) {
+    struct twi_home *home = twi_home_directory(arena, plan->at);
+    uint32_t groups = plan->at.groups, number = plan->next % chunks_in_tags_piece(groups);
+    uint32_t lines = twi_arena_round(1 + groups * group_lines(generation->synced)), tags;
+    uint32_t line = twi_piece_take(arena, generation, lines);
+    if (line == 0) return false;
+    if (number == 0)
+        tags = twi_piece_take(arena, generation, tags_piece_lines(home, groups));
+    else
+        tags = line_of(home->entries[plan->next - 1].tags) + tag_lines(groups);
+    if (tags == 0) {
+        twi_piece_give(arena, generation, line, lines);
+        return false;
+    }
+    if (plan->ahead) twi_arena_touch(arena, line, lines);
+    if (plan->ahead) twi_arena_touch(arena, tags, tag_lines(groups));
+    struct twi_chunk *chunk = twi_arena_at(arena, line);
+    twi_chunk_begin(arena, generation, chunk, 0, lines);
+    twi_store_relaxed(&chunk->used, groups * TWI_HOME_GROUP); /* those of the groups are taken by their tags */
+    home->entries[plan->next++] = (struct twi_home_entry){bytes_of(line), bytes_of(tags)};
+    _Atomic uint8_t *tag = twi_arena_at(arena, tags);
+    for (uint32_t at = groups * TWI_HOME_GROUP; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
+        twi_store_relaxed(&tag[at], TWI_HOME_FOREIGN); /* no records there; seen with the generation */
+    uint32_t older = twi_load_relaxed(&generation->chunks[0]);
+    do {
+        chunk->older = older;
+    } while (!twi_cas_acqrel(&generation->chunks[0], &older, line)); /* T10 */
+    return true;
+}
+
+bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
+                   uint32_t *work) {
+    if (plan->at.directory == 0) return true;
+    struct twi_home *home = twi_home_directory(arena, plan->at);
+    uint32_t lines = 1 + plan->at.groups * group_lines(generation->synced);
+    while (plan->next < home->planned) {
+        if (*work < lines) return false;
+        *work -= lines;
+        if (!add_chunk(arena, generation, plan)) break;
+    }
+    /* Where memory ended, fewer chunks serve all keys: nobody has looked for a home yet. */
+    plan->at.chunks = plan->next;
+    if (plan->next == 0) {
+        twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(home->planned));
+        plan->at.directory = 0;
+    }
+    generation->home = plan->at;
+    return true;
+}
+
+void twi_home_abandon(struct twi_generation *generation, const struct twi_home_plan *plan) {
+    generation->home = plan->at;
+    generation->home.chunks = plan->next;
+}
+
+bool twi_home_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (generation->home.directory == 0) return true;
+    struct twi_home *home = twi_home_directory(arena, generation->home);
+    uint32_t groups = generation->home.groups, lines = tags_piece_lines(home, groups);
+    while (home->given < generation->home.chunks) {
+        if (*work < lines) return false;
+        *work -= lines;
+        twi_piece_give(arena, generation, line_of(home->entries[home->given].tags), lines);
+        home->given += chunks_in_tags_piece(groups);
+    }
+    twi_piece_give(arena, generation, line_of(generation->home.directory), directory_lines(home->planned));
+    generation->home.directory = 0;
+    return true;
+}

@@ -1,0 +1,246 @@
+/* collect.c -- what counters owe Redis becomes items (port.h). By the owner of the turn.
+ *
+ * The collector takes lists whole, generation by generation, chunk by chunk, and reads each marked counter's word with
+ * the operation that clears its DIRTY (D2). What it freezes into an item is `handed`: delta = local - handed. See
+ * dirty.c for the marks, settle.c for what becomes of an item.
+ * Always true: an item counts in its generation's `outstanding` from its collection until it is settled, and a delta
+ * that goes back waits there too, so that no window is dropped that still owes. */
+#include "engine/turn/collect.h"
+
+#include "engine/turn/delayed.h"
+#include "engine/count/dirty.h"
+#include "engine/turn/gauge.h"
+#include "engine/limit/overshoot.h"
+#include "engine/turn/restore.h"
+#include "engine/table/stripe.h"
+#include "engine/core/window_map.h"
+
+/* When what a generation owes can no longer be sent. */
+static int64_t deadline_of(const struct twi_generation *generation) {
+    if (generation->family->from_first) return generation->end_ms;
+    return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
+}
+
+static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
+    uint32_t head = 0, *link = &head;
+    while (a != 0 && b != 0) {
+        bool a_first =
+            deadline_of(twi_generation_at(&engine->arena, a)) <= deadline_of(twi_generation_at(&engine->arena, b));
+        uint32_t *first = a_first ? &a : &b;
+        *link = *first;
+        link = &twi_generation_at(&engine->arena, *first)->next_pending;
+        *first = *link;
+    }
+    *link = a != 0 ? a : b;
+    return head;
+}
+
+/* The first `count` of the list, in order; `*list` becomes the rest. */
+static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
+    uint32_t line = *list;
+    if (count == 1) {
+        *list = twi_generation_at(&engine->arena, line)->next_pending;
+        twi_generation_at(&engine->arena, line)->next_pending = 0;
+        return line;
+    }
+    uint32_t first = take_sorted(engine, list, count / 2);
+    return merge(engine, first, take_sorted(engine, list, count - count / 2));
+}
+
+/* After an outage what dies first goes first (trap S10). */
+static void sort_pending(tw_engine *engine) {
+    if (engine->pending_new == 0) return;
+    uint32_t rest = engine->pending, fresh = take_sorted(engine, &rest, engine->pending_new);
+    engine->pending = merge(engine, fresh, rest);
+    engine->pending_new = 0;
+}
+
+/* One counter's item; false: nothing to say of it. */
+static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                      struct twi_item *item) {
+    /* Refused a while ago: its DIRTY stays, so that it is not marked again before its time. */
+    if (twi_unlikely(engine->delayed->count != 0) && twi_delayed_holds(engine->delayed, cell)) return false;
+    uint64_t meta = twi_load_relaxed(&cell->meta);
+    struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
+    bool sealed = (word & TWI_FROZEN) != 0;
+    int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
+    if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
+    bool part = generation->family->gauge;
+    if (part && twi_gauge_leaves(generation->family)) value = 0;
+    int64_t untold = 0;
+    if (twi_unlikely((meta & TWI_META_UNTOLD) != 0)) untold = twi_restore_take(generation, cell, cold);
+    int64_t delta = value - twi_load_relaxed(&cold->handed) + untold;
+    if (untold != 0) twi_store_relaxed(&cold->handed, value);
+    bool asked = twi_load_relaxed(&generation->asks_totals);
+    if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
+    twi_store_relaxed(&cold->handed, value);
+    if (delta < 0) generation->has_negative = true;
+    *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
+    item->expiry_ms = generation->expiry_ms;
+    item->units = untold;
+    if (generation->family->from_first) {
+        item->expiry_ms = cell == &generation->overflow
+                              ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)
+                              : twi_load_relaxed(&cell->end_ms);
+        item->flags |= TWI_ITEM_FROM_FIRST;
+    }
+    if (twi_load_relaxed(&cold->asked) == 0) item->flags |= TWI_ITEM_FIRST;
+    if ((meta & TWI_META_OVERFLOW) != 0) item->flags |= TWI_ITEM_OVERFLOW;
+    if (part) {
+        item->flags |= TWI_ITEM_PART;
+        item->units = value;
+    }
+    generation->outstanding++;
+    engine->items_out += delta != 0;
+    return true;
+}
+
+/* The marked counters of a chunk that was taken off its list; what does not fit is marked again. */
+static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
+                            struct twi_item *items, size_t room) {
+    size_t count = 0;
+    for (uint32_t word = 0; word < TWI_CHUNK_MARKS; word++) {
+        /* D6, pairs with D5 */
+        uint64_t bits = twi_load_relaxed(&chunk->marks[word]) != 0 ? twi_swap_acqrel(&chunk->marks[word], 0) : 0;
+        for (; bits != 0; bits &= bits - 1) {
+            uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct twi_cell *cell = twi_chunk_cell(chunk, index, true);
+            if (count < room)
+                count += make_item(engine, generation, cell, &items[count]);
+            else
+                twi_dirty_owe(engine, generation, cell, twi_load_relaxed(&cell->meta));
+        }
+    }
+    return count;
+}
+
+/* The next marked chunk: the turn's own first. NULL: none. */
+static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->owed);
+    if (generation->owed != 0) {
+        generation->owed = (uint32_t)twi_load_relaxed(&chunk->owed);
+        twi_store_relaxed(&chunk->owed, 0);
+        return chunk;
+    }
+    if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
+        generation->taken = twi_swap_acqrel(&generation->marked, 0); /* D8 */
+    if (generation->taken == 0) return NULL;
+    chunk = twi_arena_at(&engine->arena, generation->taken);
+    generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */
+    (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+    return chunk;
+}
+
+static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items,
+                                 size_t room) {
+    size_t count = 0;
+    if (room != 0 && twi_swap_acqrel(&generation->overflow_marked, 0) != 0)
+        count += make_item(engine, generation, &generation->overflow, &items[0]);
+    while (count < room) {
+        struct twi_chunk *chunk = next_chunk(engine, generation);
+        if (chunk == NULL) break;
+        count += collect_chunk(engine, generation, chunk, items + count, room - count);
+    }
+    return count;
+}
+
+static bool is_exhausted(struct twi_generation *generation) {
+    return generation->owed == 0 && generation->taken == 0 && twi_load_relaxed(&generation->marked) == 0 &&
+           twi_load_relaxed(&generation->overflow_marked) == 0;
+}
+
+/* One pass over the pending generations, the closed ones or the open ones. */
+static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room) {
+    size_t count = 0;
+    for (uint32_t *link = &engine->pending; *link != 0 && count < room;) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        if ((twi_load_relaxed(&generation->phase) >= TWI_CLOSED) != closed) {
+            link = &generation->next_pending;
+            continue;
+        }
+        count += collect_generation(engine, generation, items + count, room - count);
+        TWI_RACE_POINT(generation_collected);
+        if (is_exhausted(generation)) {
+            generation->pending = false;
+            *link = generation->next_pending;
+        } else {
+            link = &generation->next_pending; /* no room, or marked again meanwhile: those behind it have their turn */
+        }
+    }
+    return count;
+}
+
+static void bring_back_delayed(tw_engine *engine) {
+    struct twi_item item;
+    for (uint32_t at = 0; twi_delayed_take(engine->delayed, engine->turn_mono_ms, &at, &item);) {
+        twi_dirty_owe(engine, item.generation, item.cell, twi_load_relaxed(&item.cell->meta));
+        twi_item_let_go(&item);
+    }
+}
+
+static void pend_if_marked(void *ctx, struct twi_generation *generation) {
+    if (twi_load_relaxed(&generation->marked) != 0 || twi_load_relaxed(&generation->overflow_marked) != 0)
+        twi_dirty_pend(ctx, generation);
+}
+
+/* The grace period of a ticket is over: every adder of before it has set its last mark. But it may have found its window
+ * listed by one that came after the ticket and stalls before the push; so the windows are looked at, not the list. */
+static void begin_full_collection(tw_engine *engine) {
+    engine->collect_asked = false;
+    engine->collect_running = true;
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
+        twi_window_visit(family, pend_if_marked, engine);
+}
+
+size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
+    bring_back_delayed(engine);
+    if (engine->collect_asked && engine->collect_stamp < twi_reclaim_reached()) begin_full_collection(engine);
+    twi_dirty_take_marked(engine);
+    sort_pending(engine);
+    /* A quarter is kept for open windows: their totals are what limits are decided on. */
+    size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
+    count += collect_pass(engine, false, items + count, count_max - count);
+    count += collect_pass(engine, true, items + count, count_max - count);
+    if (count < count_max && engine->collect_running) {
+        engine->collect_running = false;
+        twi_store_release(&engine->collect_done, true);
+    }
+    return count;
+}
+
+bool twi_port_is_near(tw_engine *engine) {
+    return twi_load_relaxed(&engine->any_near);
+}
+
+size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
+    size_t count = 0;
+    (void)twi_swap_acqrel(&engine->any_near, false); /* Q4, pairs with Q3 */
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) {
+        uint64_t near = twi_load_relaxed(&engine->near[i]) != 0 ? twi_swap_acqrel(&engine->near[i], 0) : 0; /* Q2 */
+        if (near == 0) continue;
+        struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
+        /* A sealed one sends all that it owes anyway; and its table may be gone (history.c). */
+        if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
+        struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
+        count += make_item(engine, generation, cell, &items[count]);
+    }
+    return count + twi_overshoot_ask(engine, items + count, TWI_NEAR_MAX - count);
+}
+
+void twi_port_collect_begin(tw_engine *engine) {
+    twi_store_release(&engine->collect_done, false);
+    engine->collect_running = false;
+    engine->collect_asked = true;
+    engine->collect_stamp = twi_reclaim_stamp();
+    /* What Redis refused a while ago is tried once more for whoever waits. */
+    twi_delayed_hurry(engine->delayed, engine->turn_mono_ms);
+}
+bool twi_port_collect_is_done(tw_engine *engine) {
+    return twi_load_acquire(&engine->collect_done);
+}
+bool twi_port_is_dirty(tw_engine *engine) {
+    return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 ||
+           (engine->delayed->count != 0 && engine->delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
+}

@@ -1,0 +1,15 @@
+/* collect.h -- what collecting shares with settling. What sync/ calls of both is in port.h. */
+#ifndef TWI_TURN_COLLECT_H
+#define TWI_TURN_COLLECT_H
+
+#include "engine/core/state.h"
+#include "engine/core/family.h"
+
+/* The item is settled, or waits for nothing any more. By the turn. */
+TWI_INLINE void twi_item_let_go(const struct twi_item *item) {
+    twi_check(item->generation->outstanding != 0);
+    item->generation->outstanding--;
+    item->family->engine->items_out -= item->delta != 0;
+}
+
+#endif

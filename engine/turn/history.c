@@ -1,0 +1,178 @@
+/* history.c -- windows that are over and stay readable for a while: packed by the turn, and their tables given back.
+ *
+ *   history ─▶ packing (steps of a turn's worth) ─▶ published ─grace, no walker in the table▶ table given back
+ *                 └─ memory is short: as it was, tried again later
+ *
+ * One generation of a family at a time. The packed form is built beside the table and published by one store (K1); who
+ * looks the window up in a section that begins later sees it and leaves the table alone (K2), who came before keeps the table
+ * until its section ends, and a walk of tw_each() until the walk ends. A generation has no more than one of the two to
+ * offer, so nobody has to choose.
+ * Always true: only what can change no more is packed (sealed, drained, its hook done; not in families whose keys have
+ * lives of their own); the table goes after every section that began before the publishing; the generation itself, with its
+ * overflow counter, stays until it is dropped. */
+#include "engine/turn/history.h"
+
+#include "engine/count/dirty.h"
+#include "engine/core/family.h"
+#include "engine/table/packed.h"
+#include "engine/turn/restore.h"
+
+#define TABLE_BYTES_MIN 2048u /* a window of a handful of counters is as small as it would be packed */
+#define AGAIN_MS 60000        /* memory was short: tried again after so long */
+#define GRACE_MS 5            /* how soon a section is looked at again that holds a table */
+
+static void push(tw_engine *engine, struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    generation->next_to_pack = family->to_pack;
+    family->to_pack = twi_arena_line(&engine->arena, generation);
+}
+
+void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
+    struct tw_family *family = generation->family;
+    bool packed = twi_generation_is_packed(generation); /* and has records again of what Redis forgot */
+    if (!packed && (!family->has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
+    /* What was given up of single counters is noted by their records (restore.h). */
+    if (!packed && generation->has_given_up) return;
+    if (generation->to_pack) return;
+    generation->to_pack = true;
+    generation->pack_after_ms = 0;
+    push(engine, generation);
+    family->pack_mono_ms = engine->turn_mono_ms;
+}
+
+/* The next one that is due. 0: none; then pack_mono_ms says when there will be. */
+static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
+    family->pack_mono_ms = INT64_MAX;
+    for (uint32_t *link = &family->to_pack; *link != 0;) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        if (generation->pack_after_ms <= engine->turn_mono_ms) {
+            uint32_t line = *link;
+            *link = generation->next_to_pack;
+            family->pack_mono_ms = engine->turn_mono_ms;
+            return line;
+        }
+        if (generation->pack_after_ms < family->pack_mono_ms) family->pack_mono_ms = generation->pack_after_ms;
+        link = &generation->next_to_pack;
+    }
+    return 0;
+}
+
+static void publish(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_packed *packed = twi_arena_at(&engine->arena, generation->packing);
+    uint32_t line = generation->packing;
+    generation->packing = 0;
+    twi_store_release(&generation->packed, line); /* K1, pairs with K2: what it holds is seen with it */
+    TWI_RACE_POINT(packed_published);
+    packed->stamp = twi_reclaim_stamp();
+    packed->table = TWI_TABLE_WHOLE;
+    twi_port_count(engine, windows_packed, 1);
+}
+
+/* False: a Redis that forgot is being told of it once more (restore.c). */
+static bool is_over(struct twi_generation *generation) {
+    return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->listed_restore;
+}
+
+/* Memory is short, or nothing is to be gained. True when what was built is given back. */
+static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    generation->unpacking = true;
+    if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
+    generation->unpacking = false;
+    generation->to_pack = generation->pack_after_ms != INT64_MAX && is_over(generation);
+    if (generation->to_pack) push(engine, generation);
+    return true;
+}
+
+static void refuse(tw_engine *engine, struct twi_generation *generation, enum twi_packing why) {
+    generation->pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn_mono_ms + AGAIN_MS;
+    if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
+}
+
+/* True when the generation's packing is over, one way or the other. */
+static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
+    if (generation->unpacking) return give_up(engine, generation, work);
+    if (!is_over(generation)) return give_up(engine, generation, work); /* it comes again */
+    enum twi_packing answer = TWI_PACK_REFUSED;
+    if (generation->packing == 0) generation->packing = twi_packed_begin(&packer);
+    if (generation->packing != 0) answer = twi_packed_build(&packer, generation->packing, work);
+    if (answer == TWI_PACK_DONE) publish(engine, generation);
+    if (answer == TWI_PACK_DONE || answer == TWI_PACK_ON) return false;
+    refuse(engine, generation, answer);
+    return give_up(engine, generation, work);
+}
+
+/* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
+ * It has left its section by now, and none that comes later gets to that table. */
+static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
+    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
+    twi_store_relaxed(&generation->marked, 0);
+    generation->taken = generation->owed = 0;
+}
+
+bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
+    if (!twi_table_shed(&engine->arena, generation, work)) return false;
+    packed->table = TWI_TABLE_GONE;
+    packed->revived = (struct twi_packed_cursor){0};
+    return true;
+}
+
+/* True when the table is given back, or not to be given back now. *wait: it is still in use. */
+static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
+    struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
+    generation->to_pack = is_over(generation);
+    if (!generation->to_pack) return true; /* it comes again */
+    if (packed->table != TWI_TABLE_GOING) {
+        *wait = packed->table == TWI_TABLE_WHOLE &&
+                (packed->stamp >= twi_reclaim_reached() || twi_load_acquire(&generation->table_readers) != 0);
+        if (*wait) return false;
+        packed->table = TWI_TABLE_GOING;
+        forget_marks(engine, generation);
+        twi_restore_note_shed(generation);
+    }
+    if (!twi_history_shed(engine, generation, work)) return false;
+    generation->to_pack = false;
+    return true;
+}
+
+void twi_history_turn(tw_engine *engine, struct tw_family *family) {
+    if (engine->turn_mono_ms < family->pack_mono_ms) return;
+    if (engine->closing || twi_load_relaxed(&family->close_asked)) {
+        family->pack_mono_ms = INT64_MAX; /* all of it goes */
+        return;
+    }
+    uint32_t work = TWI_WORK_TURN, before;
+    do {
+        before = work;
+        if (family->packing == 0) family->packing = take_due(engine, family);
+        if (family->packing == 0) return;
+        struct twi_generation *generation = twi_generation_at(&engine->arena, family->packing);
+        bool wait = false, over = twi_generation_is_packed(generation) ? shed(engine, generation, &work, &wait)
+                                                                       : build(engine, generation, &work);
+        family->pack_mono_ms = engine->turn_mono_ms + (wait ? GRACE_MS : 0);
+        if (wait) return;
+        if (over) family->packing = 0;
+    } while (work != before);
+}
+
+void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family) {
+    if (family->packing != 0 &&
+        twi_load_relaxed(&twi_generation_at(&engine->arena, family->packing)->phase) == TWI_DROPPED)
+        family->packing = 0;
+    for (uint32_t *link = &family->to_pack; *link != 0;) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        if (twi_load_relaxed(&generation->phase) == TWI_DROPPED)
+            *link = generation->next_to_pack;
+        else
+            link = &generation->next_to_pack;
+    }
+}
+
+bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    uint32_t packed = twi_load_relaxed(&generation->packed);
+    if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
+    bool gone = twi_packed_unmake(&engine->arena, generation, &packed, work);
+    twi_store_relaxed(&generation->packed, packed);
+    return gone;
+}

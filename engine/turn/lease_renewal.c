@@ -1,0 +1,605 @@
+/* lease_renewal.c -- what the turn says of leases, and what it makes of Redis's answers: drawing ahead of need, giving back what
+ * is idle or wanted by others, and saying everything again to a Redis that may have forgotten.
+ *
+ *   at rest ─asked▶ active ─nothing in hand, all said▶ at rest           one thing under way for each lease at a time
+ *   epoch unknown (a new connection) ─answered: the same▶ known ─answered: another▶ every lease says its numbers again ─▶ said
+ * How much is drawn: a lot, at least what is used in two intervals, twice as much when the last one was gone within an
+ * interval; Redis cuts it to a share of what is left, so lots shrink towards 1 at the end.
+ * Always true: all of it is the turn's; `granted` rises by what Redis told, and by nothing else; `returned` rises only by what
+ * was taken out of `left` before. Elsewhere: who spends (lease.c), the words on the wire (sync/message/lease.c), the rules that Redis
+ * keeps (sync/script/lease.lua, leases.lua). */
+#include "engine/turn/lease_renewal.h"
+
+#include "engine/limit/lease.h"
+#include "engine/limit/share.h"
+#include "engine/core/window_map.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOT_FIRST 64      /* of a key of which nothing is known: so much, or a sixteenth of the limit */
+#define IDLE_MS 5000      /* a lease that nobody spends from goes home after that */
+#define SAY_MS 1000       /* what was spent is said that often, where nobody asks */
+#define LOOK_MS 1000      /* so often Redis looks what is stranded */
+#define EPOCH_MS 150      /* the epoch is asked for that often, or as Redis says: leases.lua counts on it */
+#define EPOCH_BUSY_MS 500 /* and, where units are in hand and engines are few, not less often */
+#define REFUSED_MS 250    /* before something that Redis refused is said again */
+#define WALK_MAX 4096u    /* leases looked at in one turn */
+
+static struct twi_lease *lease_at(const tw_engine *engine, uint32_t line) {
+    return twi_arena_at(&engine->arena, line);
+}
+static struct twi_generation *generation_of(const tw_engine *engine, const struct twi_lease *lease) {
+    return twi_arena_at(&engine->arena, lease->generation);
+}
+static int64_t interval_of(const tw_engine *engine) {
+    return engine->options.sync_interval_ms;
+}
+static int64_t busy_ms(const tw_engine *engine) {
+    return interval_of(engine) < EPOCH_BUSY_MS ? interval_of(engine) : EPOCH_BUSY_MS;
+}
+/* How soon a draw that brought too little is tried again. */
+static int64_t again_ms(const tw_engine *engine) {
+    return busy_ms(engine) / 4 + 1;
+}
+/* Nothing that is said of it matters any more. */
+static bool is_over(const tw_engine *engine, const struct twi_generation *generation) {
+    return engine->turn_ms >= generation->end_ms;
+}
+static bool is_leaving(const tw_engine *engine, const struct twi_generation *generation) {
+    return engine->closing || twi_load_relaxed(&generation->family->close_asked);
+}
+
+/* ---- the queue ---- */
+
+static void enqueue(tw_engine *engine, struct twi_lease *lease) {
+    struct twi_leases *leases = &engine->leases;
+    if (lease->active) return;
+    uint32_t line = twi_arena_line(&engine->arena, lease);
+    lease->active = true;
+    lease->next_active = 0;
+    if (leases->head == 0)
+        leases->head = line;
+    else
+        lease_at(engine, leases->tail)->next_active = line;
+    leases->tail = line;
+    leases->active++;
+}
+
+static struct twi_lease *dequeue(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    struct twi_lease *lease = lease_at(engine, leases->head);
+    leases->head = lease->next_active;
+    if (leases->head == 0) leases->tail = 0;
+    lease->active = false;
+    leases->active--;
+    return lease;
+}
+
+static void said_again(tw_engine *engine, struct twi_lease *lease) {
+    if (!lease->restate) return;
+    lease->restate = false;
+    if (--engine->leases.restating == 0) engine->leases.ask_at_ms = INT64_MIN; /* the epoch is told at once */
+}
+
+static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t units) {
+    int64_t more = units - twi_load_relaxed(&lease->stranded);
+    if (more == 0) return;
+    twi_store_relaxed(&lease->stranded, units);
+    twi_port_count(engine, lease_stranded, more);
+}
+
+/* ---- reckoning ---- */
+
+/* What was spent of it: callers change `left` alone, and the other two are the turn's. */
+static int64_t spent_of(const struct twi_lease *lease) {
+    return lease->granted - lease->returned - twi_load_relaxed(&((struct twi_lease *)lease)->left);
+}
+
+/* Takes out what is above `keep`; only then is it counted as returned (trap L6). */
+static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
+    int64_t left = twi_load_relaxed(&lease->left);
+    do {
+        if (left <= keep) return;
+    } while (!twi_cas_weak_acqrel(&lease->left, &left, keep));
+    lease->returned += left - keep;
+    twi_port_count(engine, lease_returned, left - keep);
+}
+
+static void measure(tw_engine *engine, struct twi_lease *lease) {
+    int64_t now_ms = engine->turn_mono_ms, spent = spent_of(lease);
+    if (spent > lease->spent_then) {
+        lease->used_ms = now_ms;
+        twi_store_relaxed(&lease->warm, 0);
+    }
+    if (now_ms - lease->measured_ms < interval_of(engine)) return;
+    lease->lately = spent > lease->spent_then ? spent - lease->spent_then : 0;
+    lease->spent_then = spent;
+    lease->measured_ms = now_ms;
+    int64_t wanted = 2 * lease->lately;
+    lease->lot = wanted > lease->lot ? wanted : lease->lot - (lease->lot - wanted) / 8;
+}
+
+static bool is_idle(const tw_engine *engine, struct twi_lease *lease) {
+    return engine->turn_mono_ms - lease->used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
+}
+
+/* How many units there should be in hand. */
+static int64_t lot_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
+    if (lease->lot == 0) lease->lot = limit / 16 < LOT_FIRST ? limit / 16 : LOT_FIRST;
+    if (hungry != 0 && lease->dry_ms != 0 && engine->turn_mono_ms - lease->dry_ms < 2 * interval_of(engine))
+        lease->lot *= 2;
+    if (lease->lot < 1) lease->lot = 1;
+    if (lease->lot > limit) lease->lot = limit;
+    return lease->lot > hungry ? lease->lot : hungry;
+}
+
+/* Warmed, and its first units have not come yet: somebody waits for one. */
+static bool is_cold(struct twi_lease *lease) {
+    if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
+    return twi_load_relaxed(&lease->told_ms) == 0 ||
+           twi_load_relaxed(&lease->told_spent) < twi_load_relaxed(&lease->limit);
+}
+
+/* Its units are here, or there are none to be had, or it was spent from, or its window is over. */
+static void no_longer_cold(tw_engine *engine, struct twi_lease *lease) {
+    if (twi_load_relaxed(&lease->cold) == 0) return;
+    twi_store_relaxed(&lease->cold, 0); /* the turn alone clears it */
+    (void)twi_add_relaxed(&engine->leases.cold, -1);
+}
+
+/* What goes home, if anything does. */
+static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
+    struct twi_generation *generation = generation_of(engine, lease);
+    int64_t left = twi_load_relaxed(&lease->left);
+    if (left == 0) return;
+    int64_t keep = left;
+    if (lease->wanted) { /* what cannot serve who waits here may serve others; else what is used in an interval stays */
+        keep = hungry > left ? 0 : lease->lately;
+        twi_store_relaxed(&lease->low, 0); /* and for a while nothing is drawn ahead of need */
+    }
+    if (is_leaving(engine, generation) || (hungry != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
+        is_idle(engine, lease))
+        keep = 0;
+    take_out(engine, lease, keep);
+}
+
+/* ---- saying ---- */
+
+static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease);
+
+/* In a life before, and in this epoch, Redis knew this lease; should it do so no more, it was folded (lease.lua). */
+static int64_t base_of(const tw_engine *engine, const struct twi_lease *lease) {
+    bool was_known = lease->said_life != 0 && lease->said_life != engine->leases.life;
+    return was_known && !lease->restate ? lease->sent_returned : -1;
+}
+
+static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
+                 struct twi_lease_ask *ask) {
+    struct twi_generation *generation = generation_of(engine, lease);
+    *ask = (struct twi_lease_ask){.lease = lease};
+    ask->item = (struct twi_item){.family = generation->family,
+                                  .generation = generation,
+                                  .cell = twi_arena_at(&engine->arena, lease->cell),
+                                  .expiry_ms = generation->expiry_ms};
+    ask->limit = limit; /* as `drawn` knows it: callers name others meanwhile */
+    if (lease->restate && ask->limit < twi_load_relaxed(&lease->drawn)) ask->limit = twi_load_relaxed(&lease->drawn);
+    ask->granted = lease->granted;
+    ask->target = lease->granted + want;
+    ask->need = need;
+    ask->base = base_of(engine, lease);
+    ask->returned = lease->returned;
+    lease->sent_returned = lease->returned;
+    ask->spent = spent_of(lease);
+    ask->risk = lease->risk;
+    ask->restate = lease->restate;
+    ask->spent_all = lease->restate ? twi_load_relaxed(&lease->told_spent) : 0;
+    ask->look = engine->turn_mono_ms - lease->looked_ms >= LOOK_MS;
+    if (ask->look) lease->looked_ms = engine->turn_mono_ms;
+    if (lease->name_hash == 0) name_of(engine, ask, lease);
+    lease->in_flight = true;
+    lease->wanted = false;
+    generation->outstanding++; /* the window stays until this is answered */
+}
+
+/* A caller that has seen units in hand and under which limit they were drawn may stall before it takes one: what it finds by then
+ * must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the sections of before are waited for,
+ * and only then is anything drawn. Where nothing was in hand yet nobody has seen any. */
+static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t limit) {
+    if (engine->turn_mono_ms < lease->retry_ms) return false;
+    if (limit > twi_load_relaxed(&lease->drawn)) {
+        twi_store_relaxed(&lease->drawn, limit);
+        /* J11, pairs with J12: who sees units that come behind this sees `drawn`; a refund of before is seen here */
+        bool is_first =
+            lease->granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
+        lease->raised = is_first ? 0 : twi_reclaim_stamp();
+    }
+    if (lease->raised != 0 && lease->raised >= twi_reclaim_reached()) return false;
+    lease->raised = 0;
+    return true;
+}
+
+/* What is to be drawn: *need is what somebody waits for. */
+static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit, int64_t *need) {
+    int64_t left = twi_load_relaxed(&lease->left);
+    *need = 0;
+    if (is_leaving(engine, generation_of(engine, lease)) || lease->restate) return 0;
+    bool is_low = left < twi_load_relaxed(&lease->low);
+    if (hungry <= left && !is_low) return 0;
+    if (hungry > left) *need = hungry - left;
+    int64_t want = lot_of(engine, lease, hungry > left ? hungry : 0, limit) - left;
+    if (want < *need) want = *need;
+    return want > 0 ? want : 0;
+}
+
+static bool must_speak(const tw_engine *engine, struct twi_lease *lease) {
+    if (lease->restate || lease->owes || lease->returned != lease->said_returned) return true;
+    if (spent_of(lease) == lease->said_spent) return false;
+    return twi_load_relaxed(&lease->left) == 0 || lease->wanted || engine->turn_mono_ms - lease->said_ms >= SAY_MS;
+}
+
+/* Looks at one lease; true: *ask is to be said. */
+static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_ask *ask) {
+    if (lease->in_flight || (lease->owes && engine->turn_mono_ms < lease->retry_ms)) return false;
+    if (is_over(engine, generation_of(engine, lease))) {
+        said_again(engine, lease);
+        no_longer_cold(engine, lease);
+        return false;
+    }
+    measure(engine, lease);
+    if (!is_cold(lease)) no_longer_cold(engine, lease);
+    int64_t limit = twi_load_relaxed(&lease->limit), need = 0;
+    bool may = may_draw(engine, lease, limit);
+    int64_t hungry = may ? twi_swap_acqrel(&lease->asked, 0) : 0;
+    if (hungry == 0 && is_cold(lease)) hungry = 1;
+    give_back(engine, lease, hungry, limit);
+    int64_t want = may ? draw_of(engine, lease, hungry, limit, &need) : 0;
+    if (want == 0 && !must_speak(engine, lease)) return false;
+    if (want != 0) twi_port_count(engine, lease_draws, 1);
+    fill(engine, lease, limit, want, need, ask);
+    return true;
+}
+
+/* Is there nothing more to do for it until somebody asks? */
+static bool is_at_rest(const tw_engine *engine, struct twi_lease *lease) {
+    if (lease->in_flight) return false;
+    if (is_over(engine, generation_of(engine, lease))) return true;
+    if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->asked) != 0) return false;
+    return !must_speak(engine, lease) && (!is_cold(lease) || is_leaving(engine, generation_of(engine, lease)));
+}
+
+/* ---- the round ---- */
+
+static bool may_speak(const tw_engine *engine) {
+    return engine->leases.known;
+}
+
+/* Leases that callers have listed are looked at first, wherever they stand in the queue. */
+static size_t take_listed(tw_engine *engine, struct twi_lease_ask *asks, size_t count_max) {
+    if (twi_load_relaxed(&engine->leases.asked) == 0) return 0;
+    uint32_t line = twi_swap_acqrel(&engine->leases.asked, 0); /* J8, pairs with J7 */
+    size_t count = 0;
+    while (line != 0) {
+        struct twi_lease *lease = lease_at(engine, line);
+        line = twi_load_relaxed(&lease->next_asked);
+        (void)twi_swap_acqrel(&lease->listed, 0); /* J6, pairs with J5: who asks from here on lists it again */
+        enqueue(engine, lease);
+        if (count < count_max && look(engine, lease, &asks[count])) count++;
+    }
+    return count;
+}
+
+static size_t walk(tw_engine *engine, struct twi_lease_ask *asks, size_t count_max) {
+    struct twi_leases *leases = &engine->leases;
+    if (engine->turn_mono_ms < leases->walk_at_ms) return 0;
+    size_t count = 0;
+    uint32_t left = leases->active;
+    bool all = left <= WALK_MAX;
+    for (left = all ? left : WALK_MAX; left != 0 && count < count_max; left--) {
+        struct twi_lease *lease = dequeue(engine);
+        count += look(engine, lease, &asks[count]);
+        if (!is_at_rest(engine, lease)) enqueue(engine, lease);
+    }
+    if (all && left == 0) leases->walk_at_ms = engine->turn_mono_ms + again_ms(engine);
+    return count;
+}
+
+static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *ask) {
+    struct twi_leases *leases = &engine->leases;
+    if (leases->serial != serial) {
+        leases->serial = serial;
+        leases->known = leases->asking = false;
+        leases->ask_at_ms = INT64_MIN;
+    }
+    bool leaves = engine->closing && twi_leases_are_home(engine);
+    if (leases->asking || leases->left || (engine->turn_mono_ms < leases->ask_at_ms && !leaves)) return false;
+    memcpy(leases->epoch.instance, engine->id, sizeof engine->id);
+    *ask = (struct twi_lease_ask){.wanted_since_ms = leases->wanted_since_ms, .leaves = leaves};
+    memcpy(ask->epoch, leases->epoch.id, sizeof ask->epoch);
+    if (leases->restating == 0) memcpy(leases->epoch.said, leases->epoch.id, sizeof leases->epoch.said);
+    memcpy(ask->said, leases->epoch.said, sizeof ask->said);
+    if (leases->epoch.life[0] == '\0') leases->epoch.changes = -1;
+    ask->tells = !leases->known || strcmp(leases->epoch.said, leases->epoch.id) != 0;
+    leases->asking = true;
+    return true;
+}
+
+size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max) {
+    struct twi_leases *leases = &engine->leases;
+    if (!twi_load_relaxed(&leases->exist) || count_max == 0) return 0;
+    size_t count = ask_epoch(engine, serial, &asks[0]) ? 1 : 0;
+    if (!may_speak(engine) || leases->left) return count;
+    count += take_listed(engine, asks + count, count_max - count);
+    return count + walk(engine, asks + count, count_max - count);
+}
+
+int64_t twi_port_lease_due(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    if (!twi_load_relaxed(&leases->exist) || leases->left) return INT64_MAX;
+    if (leases->asking && !leases->known) return INT64_MAX;
+    int64_t due_ms = leases->asking ? INT64_MAX : leases->ask_at_ms;
+    if (!leases->known) return due_ms;
+    if (leases->head != 0 && leases->walk_at_ms < due_ms) due_ms = leases->walk_at_ms;
+    /* Callers list leases without a word to anybody (P9): so it is looked after them often. */
+    int64_t look_ms = engine->turn_mono_ms + again_ms(engine);
+    if (twi_load_relaxed(&leases->asked) != 0) look_ms = engine->turn_mono_ms;
+    return look_ms < due_ms ? look_ms : due_ms;
+}
+
+void twi_port_lease_away(tw_engine *engine, int64_t since_ms) {
+    twi_share_outage(engine, since_ms);
+    twi_store_relaxed(&engine->leases.away_since_ms, since_ms); /* a hint, as old as the last turn */
+}
+
+const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine) {
+    return &engine->leases.epoch;
+}
+
+/* ---- who is wanted ---- */
+
+static uint64_t hash_of(const char *name, size_t size) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
+    return hash | 1;
+}
+
+static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease) {
+    char name[TWI_REDIS_KEY_MAX];
+    size_t size = twi_port_render(&ask->item, name), prefix = strlen(twi_port_prefix(engine));
+    lease->name_hash = hash_of(name + prefix, size - prefix);
+}
+
+void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
+    struct twi_leases *leases = &engine->leases;
+    if (leases->wanted_count < TWI_LEASE_WANTED_MAX) leases->wanted[leases->wanted_count++] = hash_of(name, size);
+}
+
+void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part) {
+    struct twi_leases *leases = &engine->leases;
+    if (leases->other_count < TWI_LEASE_OTHERS_MAX)
+        (void)snprintf(leases->others[leases->other_count++], sizeof leases->others[0], "%c%s", takes_part ? '+' : '-',
+                       instance);
+}
+
+/* The newest others are kept: those that Redis may forget. */
+static void take_other(struct twi_lease_epoch *epoch, const char *change) {
+    uint32_t at = 0;
+    while (at < epoch->other_count && strcmp(epoch->others[at], change + 1) != 0) at++;
+    bool is_there = at < epoch->other_count;
+    if (!is_there && (change[0] == '-' || strcmp(change + 1, epoch->instance) == 0)) return;
+    if (!is_there && at == TWI_LEASE_OTHERS_MAX) at = 0;
+    if (at < epoch->other_count) {
+        epoch->other_count--;
+        memmove(epoch->others[at], epoch->others[at + 1], (epoch->other_count - at) * sizeof epoch->others[0]);
+    }
+    if (change[0] == '+') memcpy(epoch->others[epoch->other_count++], change + 1, sizeof epoch->others[0]);
+}
+
+/* Until everything is said again, what was known of others before is kept: Redis may have forgotten some. */
+static void take_others(struct twi_leases *leases, const struct twi_lease_answer *answer, bool is_new) {
+    struct twi_lease_epoch *epoch = &leases->epoch;
+    bool may = !is_new && strcmp(epoch->said, epoch->id) == 0;
+    if (may && answer->whole) epoch->other_count = 0;
+    for (uint32_t i = 0; i < leases->other_count && may; i++) take_other(epoch, leases->others[i]);
+    bool is_known = may && (answer->whole || epoch->changes >= 0);
+    epoch->changes = is_known ? answer->changes : -1;
+    leases->other_count = 0;
+}
+
+/* Two names of one hash: a lease goes home that nobody wants. No harm. */
+static void mark_wanted(tw_engine *engine) {
+    struct twi_leases *leases = &engine->leases;
+    for (uint32_t line = leases->wanted_count != 0 ? leases->head : 0; line != 0;) {
+        struct twi_lease *lease = lease_at(engine, line);
+        line = lease->next_active;
+        for (uint32_t i = 0; i < leases->wanted_count && !lease->wanted; i++)
+            lease->wanted = lease->name_hash == leases->wanted[i];
+        if (lease->wanted) leases->walk_at_ms = INT64_MIN;
+    }
+    leases->wanted_count = 0;
+}
+
+/* ---- another epoch: all that was granted is said again ---- */
+
+static void restate_window(void *ctx, struct twi_generation *generation) {
+    tw_engine *engine = ctx;
+    if (is_over(engine, generation)) return;
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
+        struct twi_lease *lease = lease_at(engine, line);
+        line = lease->attached.older;
+        if (lease->granted == 0 && lease->returned == 0) continue;
+        if (!lease->restate) engine->leases.restating++;
+        lease->restate = true;
+        lease->said_life = 0;
+        enqueue(engine, lease);
+    }
+}
+
+static void begin_epoch(tw_engine *engine, const struct twi_lease_answer *answer) {
+    struct twi_leases *leases = &engine->leases;
+    (void)snprintf(leases->epoch.id, sizeof leases->epoch.id, "%s", answer->id);
+    (void)snprintf(leases->epoch.run, sizeof leases->epoch.run, "%s", answer->run);
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next))
+        if (family->is_hard && family->synced) twi_window_visit(family, restate_window, engine);
+    leases->walk_at_ms = INT64_MIN;
+}
+
+static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
+    struct twi_leases *leases = &engine->leases;
+    leases->asking = false;
+    bool busy = leases->head != 0;
+    int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
+    if (busy && every_ms <= EPOCH_BUSY_MS && busy_ms(engine) < every_ms) every_ms = busy_ms(engine);
+    leases->ask_at_ms = engine->turn_mono_ms + every_ms;
+    if (answer->kind != TWI_LEASE_TOLD) {
+        leases->wanted_count = leases->other_count = 0;
+        leases->ask_at_ms =
+            engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* else the script was not known */
+        return;
+    }
+    leases->left = ask->leaves;
+    leases->wanted_since_ms = answer->redis_ms;
+    leases->known = !ask->leaves;
+    bool is_new = strcmp(leases->epoch.id, answer->id) != 0;
+    leases->epoch.every_ms = answer->every_ms;
+    if (!ask->leaves && strcmp(leases->epoch.life, answer->life) != 0) {
+        (void)snprintf(leases->epoch.life, sizeof leases->epoch.life, "%s", answer->life);
+        leases->life++;
+    }
+    take_others(leases, answer, is_new);
+    if (is_new && !ask->leaves) begin_epoch(engine, answer);
+    mark_wanted(engine);
+    /* Its end is awaited, or what was said again is to be told. */
+    if (is_new || !answer->open) leases->ask_at_ms = engine->turn_mono_ms + (is_new ? 0 : again_ms(engine));
+}
+
+/* ---- answers ---- */
+
+/* All that is out anywhere, what is in hand here with it, is within this limit: so it may be spent under it. An answer may
+ * bring what an earlier word drew under a greater limit, and whose answer was lost: then it is not. */
+static void lower_drawn(struct twi_lease *lease, const struct twi_lease_ask *ask,
+                        const struct twi_lease_answer *answer) {
+    if (ask->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
+    if (answer->total <= ask->limit && answer->spent_all <= ask->limit) twi_store_relaxed(&lease->drawn, ask->limit);
+}
+
+static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
+                       const struct twi_lease_answer *answer) {
+    int64_t granted = answer->granted, more = granted - lease->granted;
+    if (more <= 0) {
+        int64_t wait_ms = ask->need != 0 ? again_ms(engine) : busy_ms(engine);
+        lease->retry_ms = engine->turn_mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
+        return;
+    }
+    bool whole = granted >= ask->target;
+    twi_store_relaxed(&lease->low, whole && lease->lot > 1 ? lease->lot / 2 : 0);
+    lease->granted = granted;
+    lease->dry_ms = engine->turn_mono_ms;
+    lease->used_ms = engine->turn_mono_ms;     /* it is not idle before it could be used */
+    (void)twi_add_relaxed(&lease->left, more); /* behind J11, or after the sections that knew another `drawn` */
+    if (!whole && ask->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
+}
+
+/* The limit is passed, and others may not have said yet what they gave back: by how much, Redis counts once the epoch is open,
+ * and tells whoever speaks then. */
+static bool owes_after(const tw_engine *engine, const struct twi_lease *lease, const struct twi_lease_ask *ask,
+                       const struct twi_lease_answer *answer) {
+    bool is_passed = answer->total > ask->limit || answer->spent_all > ask->limit;
+    return is_passed && !answer->open && !is_leaving(engine, generation_of(engine, lease));
+}
+
+static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
+                         const struct twi_lease_answer *answer) {
+    lease->owes = owes_after(engine, lease, ask, answer);
+    lease->said_returned = ask->returned;
+    lease->said_spent = ask->spent;
+    lease->said_ms = engine->turn_mono_ms;
+    lease->said_life = engine->leases.life;
+    if (ask->restate) said_again(engine, lease);
+    twi_port_count(engine, limit_at_risk, answer->risk - lease->risk);
+    lease->risk = answer->risk;
+    if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
+    lower_drawn(lease, ask, answer);
+    take_grant(engine, lease, ask, answer);
+    if (!is_cold(lease)) no_longer_cold(engine, lease);
+    if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
+    twi_store_release(&lease->told_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
+    twi_store_relaxed(&lease->told_ms, engine->turn_mono_ms << 1 | 1);
+}
+
+void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
+    if (ask->lease == NULL) {
+        epoch_told(engine, ask, answer);
+        return;
+    }
+    struct twi_lease *lease = ask->lease;
+    struct twi_generation *generation = generation_of(engine, lease);
+    twi_check(lease->in_flight && generation->outstanding != 0);
+    lease->in_flight = false;
+    generation->outstanding--;
+    if (answer->kind == TWI_LEASE_TOLD) {
+        numbers_told(engine, lease, ask, answer);
+    } else if (answer->kind == TWI_LEASE_TOO_LATE) {
+        said_again(engine, lease);
+        lease->owes = false;
+        lease->said_returned = lease->returned;
+        lease->said_spent = spent_of(lease);
+    } else {
+        lease->owes = true;
+        lease->retry_ms = engine->turn_mono_ms + (answer->refused ? REFUSED_MS : again_ms(engine));
+    }
+    if (answer->kind == TWI_LEASE_ENDED) engine->leases.ask_at_ms = INT64_MIN;
+    if (twi_load_relaxed(&lease->asked) != 0)
+        engine->leases.walk_at_ms = INT64_MIN; /* somebody waits for this answer */
+    enqueue(engine, lease);
+}
+
+/* ---- beginning and end ---- */
+
+void twi_leases_begin(tw_engine *engine) {
+    bool exist = twi_load_relaxed(&engine->leases.exist); /* in a forked child its families do, still */
+    memset((void *)&engine->leases, 0, sizeof engine->leases);
+    twi_store_relaxed(&engine->leases.exist, exist);
+}
+
+void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_leases *leases = &engine->leases;
+    if (twi_load_acquire(&generation->leases) == 0) return; /* J4 */
+    (void)take_listed(engine, NULL, 0);
+    for (uint32_t left = leases->active; left != 0; left--) {
+        struct twi_lease *lease = dequeue(engine);
+        if (generation_of(engine, lease) != generation) enqueue(engine, lease);
+    }
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
+        struct twi_lease *lease = lease_at(engine, line);
+        line = lease->attached.older;
+        said_again(engine, lease);
+        no_longer_cold(engine, lease);
+        set_stranded(engine, lease, 0);
+    }
+}
+
+bool twi_leases_are_home(tw_engine *engine) {
+    const struct twi_leases *leases = &engine->leases;
+    if (twi_load_relaxed(&engine->leases.asked) != 0) return false;
+    for (uint32_t line = leases->head; line != 0;) {
+        struct twi_lease *lease = lease_at(engine, line);
+        line = lease->next_active;
+        if (!is_at_rest(engine, lease)) return false;
+    }
+    return true;
+}
+
+bool twi_leases_are_over(tw_engine *engine) {
+    const struct twi_leases *leases = &engine->leases;
+    return engine->sync == NULL || leases->left || leases->epoch.id[0] == '\0'; /* no epoch: nothing was ever granted */
+}
+
+void twi_leases_end(tw_engine *engine, struct twi_generation *generation) {
+    for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
+        struct twi_lease *lease = lease_at(engine, line);
+        line = lease->attached.older;
+        set_stranded(engine, lease, 0);
+    }
+}

@@ -1,0 +1,58 @@
+/* lost.c -- see lost.h. */
+#include "engine/turn/lost.h"
+
+#include "engine/turn/delayed.h"
+#include "engine/turn/restore.h"
+#include "engine/core/state.h"
+#include "engine/core/family.h"
+
+void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
+                     int reason) {
+    int64_t units = delta < 0 ? -delta : delta;
+    if (units == 0) return;
+    if (reason == TW_LOST_LATE) twi_port_count(engine, late_deltas, units);
+    if (reason == TW_LOST_EXPIRED) twi_port_count(engine, expired_unsynced, units);
+    if (reason == TW_LOST_UNCERTAIN)
+        twi_port_count(engine, uncertain, units);
+    else
+        twi_port_count(engine, lost, units);
+    if (engine->options.on_lost == NULL) return;
+    struct twi_thread *self = twi_thread_here();
+    bool was = self != NULL && self->in_hook;
+    if (self != NULL) self->in_hook = true;
+    engine->options.on_lost(engine->options.lost_ctx, family, key, start_ms, delta, reason);
+    if (self != NULL) self->in_hook = was;
+}
+
+struct report {
+    tw_engine *engine;
+    struct twi_generation *generation;
+};
+
+static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct report *report = ctx;
+    struct twi_generation *generation = report->generation;
+    struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
+    int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
+    if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
+    if (generation->family->gauge) return true; /* a part ends by itself */
+    twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
+                    twi_generation_start_ms(generation), delta,
+                    twi_delayed_holds(report->engine->delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
+    return true;
+}
+
+void twi_lost_report_unsent(tw_engine *engine) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
+        for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
+            struct report report = {engine, twi_generation_at(&engine->arena, line)};
+            struct twi_cursor cursor = {0};
+            twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
+            (void)report_cell(&report, &report.generation->overflow,
+                              twi_load_relaxed(&report.generation->overflow.meta));
+            line = report.generation->next_all;
+        }
+    }
+}

@@ -1,0 +1,674 @@
+/* rollover.c -- roll-over: what becomes of a generation when its time is over, and the one that comes next.
+ *
+ *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped
+ *   ─grace▶ reused                                              what is in history is packed meanwhile (history.c)
+ *
+ * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the
+ * turn's work, in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next
+ * (due_ms, look_mono_ms; agenda.h), so families and windows that have nothing to do cost nothing.
+ * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
+ * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
+#include "engine/turn/rollover.h"
+
+#include "engine/turn/idle_eviction.h"
+#include "engine/core/agenda.h"
+#include "engine/turn/closing.h"
+#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
+#include "engine/limit/limit_stats.h"
+#include "engine/turn/gauge.h"
+#include "engine/table/record.h"
+#include "engine/turn/history.h"
+#include "engine/limit/lease.h"
+#include "engine/turn/lease_renewal.h"
+#include "engine/limit/overshoot.h"
+#include "engine/turn/restore.h"
+#include "engine/core/roster.h"
+#include "engine/limit/share.h"
+#include "engine/core/window_map.h"
+
+#include <stdlib.h>
+
+#define HOOK_AGAIN_MS 100
+#define DRAIN_LOOK_MS 20 /* how soon a sealed window that still owes is looked at again */
+
+struct wheel {
+    tw_engine *engine;
+    struct tw_family *family;
+    uint32_t work;   /* what is left of this turn's */
+    int64_t due_ms;  /* engine time */
+    int64_t look_ms; /* monotonic */
+    bool dropped;
+    int64_t over_ms;      /* windows that end there or before are over: what this turn does rests on nothing later */
+    bool arrives;         /* what is looked at has not come to its place in the list yet */
+    bool held_up;         /* an earlier window is to be told before */
+    bool swept, is_whole; /* the map was looked through for windows that the list lacks; and it had none */
+};
+
+static void due(struct wheel *wheel, int64_t at_ms) {
+    if (at_ms < wheel->due_ms) wheel->due_ms = at_ms;
+}
+static void look(struct wheel *wheel, int64_t after_ms) {
+    int64_t at_ms = wheel->engine->turn_mono_ms + after_ms;
+    if (at_ms < wheel->look_ms) wheel->look_ms = at_ms;
+}
+static void enter_phase(struct twi_generation *generation, enum twi_phase phase) {
+    twi_store_release(&generation->phase, (uint32_t)phase);
+}
+
+static bool is_ending(const struct wheel *wheel) {
+    return wheel->engine->closing || twi_load_relaxed(&wheel->family->close_asked);
+}
+
+/* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very
+ * end. */
+static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    int64_t more = family->from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
+    return twi_time_add(generation->end_ms, more);
+}
+/* A window that a watermark has closed stays readable as long as any other, from then on. */
+static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
+    if (family->ages) return INT64_MIN;
+    int64_t history_ms = family->from_first ? 0 : twi_load_relaxed(&family->history_ms);
+    int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
+    if (generation->end_ms > twi_load_relaxed(&family->watermark_ms) || family->from_first) return at_ms;
+    const tw_engine *engine = family->engine;
+    int64_t sealed_ms = engine->turn_ms - (engine->turn_mono_ms - generation->sealed_mono_ms);
+    int64_t early_ms = twi_time_add(sealed_ms > generation->end_ms ? sealed_ms : generation->end_ms, history_ms);
+    return early_ms < at_ms ? early_ms : at_ms;
+}
+
+/* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
+ * E8). */
+static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
+    struct wheel *wheel = ctx;
+    struct twi_generation *generation =
+        (meta & TWI_META_OVERFLOW) != 0
+            ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
+            : twi_generation_at(&wheel->engine->arena, twi_cell_chunk(cell, meta)->generation);
+    if (!generation->synced) return;
+    struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
+    if (wheel->family->gauge && twi_gauge_leaves(wheel->family)) final = 0;
+    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(wheel->engine, generation, cell, meta);
+    if (wheel->family->ages && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(wheel))
+        twi_ageing_frozen(wheel->family, generation, cell, &wheel->work);
+}
+
+/* It is closed because its engine or its family is, and others may go on counting in it: in Redis, or a family opened anew, for as long
+ * as it takes late counts. */
+static bool is_before_its_time(const struct wheel *wheel, const struct twi_generation *generation) {
+    const struct tw_family *family = wheel->family;
+    int64_t now_ms = wheel->engine->turn_ms;
+    if (now_ms < generation->end_ms) return true;
+    bool ends_with_us = !family->synced && !twi_load_relaxed(&family->close_asked);
+    return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
+}
+
+/* Calls the user's hook; true: it need not be called again. */
+static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
+    tw_engine *engine = wheel->engine;
+    struct twi_thread *self = twi_thread_here();
+    pthread_mutex_lock(&engine->lock);
+    tw_family_options options = wheel->family->options;
+    pthread_mutex_unlock(&engine->lock);
+    if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
+    /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
+    if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
+    if (is_before_its_time(wheel, generation)) flags |= TW_CLOSED_PARTIAL;
+    /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
+    if (self != NULL) self->in_hook = true;
+    twi_store_relaxed(&engine->telling, self);
+    twi_clock_direct(&engine->clock, true);
+    bool told =
+        options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
+    twi_clock_direct(&engine->clock, false);
+    twi_store_relaxed(&engine->telling, NULL);
+    if (self != NULL) self->in_hook = false;
+    if (!told) {
+        generation->hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
+        twi_port_count(engine, hooks_again, 1);
+    }
+    return told;
+}
+
+/* Its family is being closed, and the hook has answered false for long enough. */
+static bool is_refused_for_good(const struct wheel *wheel) {
+    const struct tw_family *family = wheel->family;
+    return twi_load_relaxed(&family->close_asked) &&
+           wheel->engine->turn_mono_ms - family->close_mono_ms >= twi_load_relaxed(&twi_close_wait_ms);
+}
+
+static void get_to_know(void *ctx, struct twi_generation *generation);
+
+/* Hooks are told in order of time. Who opens a window looks at clock and watermark again before he counts in it (lookup.c); so what the
+ * map does not hold after the fence, and is over by this turn's over_ms, will never have counted anything. */
+static bool is_its_turn(struct wheel *wheel) {
+    if (wheel->arrives) look(wheel, 0);
+    if (wheel->arrives || wheel->held_up) return false;
+    if (!wheel->swept) {
+        uint32_t held = wheel->family->held;
+        twi_fence_seqcst(); /* N5, pairs with N2 */
+        twi_window_visit(wheel->family, get_to_know, wheel);
+        wheel->swept = true;
+        wheel->is_whole = wheel->family->held == held;
+        if (!wheel->is_whole) look(wheel, 0);
+    }
+    return wheel->is_whole;
+}
+
+/* Those after it have to wait. Out of time, only until it is sealed: what a hook refuses then, it is not asked again. */
+static bool holds_others_up(const struct wheel *wheel, struct twi_generation *generation) {
+    uint32_t phase = twi_load_relaxed(&generation->phase);
+    if (phase < TWI_SEALED) return true;
+    return phase < TWI_HISTORY && !generation->hook_done && !wheel->engine->hooks_partial &&
+           twi_generation_has_counted(generation);
+}
+
+static bool tell_or_give_up(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
+    if (twi_generation_has_counted(generation) && !is_its_turn(wheel)) return false;
+    if (tell(wheel, generation, flags)) return true;
+    if (!is_refused_for_good(wheel)) return false;
+    twi_closing_note_untold(generation, "its hook answered false until the family had to go");
+    return true;
+}
+
+static void seal(struct wheel *wheel, struct twi_generation *generation) {
+    if (!twi_table_seal(&wheel->engine->arena, generation, &wheel->work, note_frozen, wheel)) {
+        look(wheel, 0);
+        return;
+    }
+    enter_phase(generation, TWI_SEALED);
+    generation->sealed_mono_ms = wheel->engine->turn_mono_ms;
+    wheel->family->keys_last = twi_load_relaxed(&generation->keys);
+    if (wheel->engine->turn_ms >= generation->end_ms) twi_leases_end(wheel->engine, generation);
+    if (twi_generation_has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
+}
+
+/* Where one engine closes the window for all. True: there is nothing more to be done here for that. */
+static bool close_by_one(struct wheel *wheel, struct twi_generation *generation) {
+    if (!twi_generation_has_counted(generation)) return generation->hook_done = true;
+    enum twi_closing next =
+        twi_closing_step(wheel->engine, generation, twi_generation_is_drained(generation), &wheel->work);
+    if (next == TWI_CLOSING_OVER) return true;
+    if (next == TWI_CLOSING_WAIT || !is_its_turn(wheel)) return false;
+    bool again = twi_closing_is_again(generation);
+    uint32_t flags = (next == TWI_CLOSING_LOCAL ? TW_CLOSED_LOCAL : 0) | (again ? TW_CLOSED_AGAIN : 0);
+    bool told = tell(wheel, generation, flags);
+    if (told && again) twi_port_count(wheel->engine, windows_again, 1);
+    if (told || !is_refused_for_good(wheel))
+        twi_closing_was_told(wheel->engine, generation, told);
+    else
+        twi_closing_refused(wheel->engine, generation);
+    return generation->hook_done && twi_closer_of(generation) == NULL;
+}
+
+static void drain(struct wheel *wheel, struct twi_generation *generation) {
+    if (twi_generation_is_drained(generation)) {
+        enter_phase(generation, TWI_DRAINED);
+        return;
+    }
+    int64_t waited_ms = wheel->engine->turn_mono_ms - generation->sealed_mono_ms;
+    bool away = waited_ms >= twi_load_relaxed(&twi_close_wait_ms) || wheel->engine->hooks_partial;
+    if (wheel->family->closes_once) {
+        if (wheel->engine->hooks_partial || twi_closing_gives_up(wheel->engine, generation))
+            (void)close_by_one(wheel, generation);
+    } else if (!generation->hook_done && away) {
+        generation->hook_done = tell_or_give_up(wheel, generation, TW_CLOSED_LOCAL);
+    }
+    look(wheel, DRAIN_LOOK_MS);
+}
+
+static void finish(struct wheel *wheel, struct twi_generation *generation) {
+    if (wheel->family->closes_once) {
+        if (!close_by_one(wheel, generation)) return look(wheel, DRAIN_LOOK_MS);
+    } else if (!generation->hook_done) {
+        generation->hook_done = tell_or_give_up(wheel, generation, 0);
+    }
+    if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
+    if (!twi_overshoot_measure(wheel->engine, generation, is_ending(wheel))) return look(wheel, DRAIN_LOOK_MS);
+    enter_phase(generation, TWI_HISTORY);
+    if (!is_ending(wheel) && wheel->engine->turn_ms < drop_at_ms(wheel->family, generation))
+        twi_history_enter(wheel->engine, generation);
+}
+
+static void drop(struct wheel *wheel, struct twi_generation *generation) {
+    int64_t at_ms = drop_at_ms(wheel->family, generation);
+    if (wheel->engine->closing) return; /* the arena goes as a whole */
+    if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
+        if (wheel->family->ages && !is_ending(wheel)) twi_ageing_dropped(wheel->family, generation);
+        if (generation->end_ms <= twi_load_relaxed(&wheel->family->watermark_ms)) /* it may be gone before its time */
+            (void)twi_family_raise(&wheel->family->gone_ms, generation->end_ms);
+        enter_phase(generation, TWI_DROPPED);
+        twi_restore_note_dropped(wheel->engine, generation);
+        wheel->dropped = true;
+    } else {
+        due(wheel, at_ms);
+    }
+}
+
+/* The windows of a family that ages end with their era, and are sealed when it says so. */
+static bool stays_open(struct wheel *wheel, struct twi_generation *generation) {
+    struct tw_family *family = wheel->family;
+    if (is_ending(wheel)) return false;
+    if (family->ages) return twi_load_relaxed(&family->era) < generation->end_ms;
+    if (wheel->engine->turn_ms >= generation->end_ms) return false;
+    due(wheel, generation->end_ms);
+    return true;
+}
+static bool stays_closed(struct wheel *wheel, struct twi_generation *generation) {
+    struct tw_family *family = wheel->family;
+    if (is_ending(wheel)) return false;
+    if (family->ages) return !twi_ageing_is_due(family, generation);
+    if (family->has_starts && generation->end_ms <= wheel->over_ms) return false;
+    int64_t at_ms =
+        family->has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
+    if (!family->has_starts && wheel->engine->turn_ms >= at_ms) return false;
+    due(wheel, at_ms);
+    return true;
+}
+
+/* As many steps as can be done now. */
+static void step(struct wheel *wheel, struct twi_generation *generation) {
+    if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
+        if (stays_open(wheel, generation)) return;
+        enter_phase(generation, TWI_CLOSED);
+    }
+    if (twi_load_relaxed(&generation->phase) == TWI_CLOSED) {
+        if (stays_closed(wheel, generation)) return;
+        enter_phase(generation, TWI_SEALING);
+    }
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALING) seal(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALED) drain(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_DRAINED) finish(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
+}
+
+static void get_to_know(void *ctx, struct twi_generation *generation) {
+    struct wheel *wheel = ctx;
+    if (generation->known) return;
+    generation->known = true;
+    generation->next_all = wheel->family->generations;
+    wheel->family->generations = twi_arena_line(&wheel->engine->arena, generation);
+    wheel->family->unsorted++;
+    wheel->family->held++;
+    bool arrives = wheel->arrives;
+    wheel->arrives = true;
+    step(wheel, generation);
+    wheel->arrives = arrives;
+}
+
+/* New generations join the family's list and are looked at once: their number must not make the wheel look at all
+ * others. */
+static bool take_arrivals(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (twi_load_relaxed(&family->arrivals) == 0) return false;
+    uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
+    while (line != 0) {
+        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
+        line = twi_load_relaxed(&generation->next_arrival);
+        generation->announced = true;
+        get_to_know(wheel, generation);
+    }
+    return true;
+}
+
+/* Whoever opens a window enters it into the map and then announces it. Between the two it may stall, while others count in
+ * that window: so now and then the map is looked through for windows that nobody has announced (search). */
+static bool find_unannounced(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (!family->map_asked) return false;
+    family->map_asked = false;
+    uint32_t held = family->held;
+    twi_window_visit(family, get_to_know, wheel);
+    return family->held != held;
+}
+
+/* ---- in order of time ---- */
+
+static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
+    uint32_t first = 0, *link = &first;
+    while (a != 0 && b != 0) {
+        bool takes_b = twi_generation_at(&engine->arena, b)->start_ms < twi_generation_at(&engine->arena, a)->start_ms;
+        uint32_t line = takes_b ? b : a;
+        *link = line;
+        link = &twi_generation_at(&engine->arena, line)->next_all;
+        if (takes_b)
+            b = *link;
+        else
+            a = *link;
+    }
+    *link = a != 0 ? a : b;
+    return first;
+}
+
+/* Takes so many off the list of *rest, and answers them in order. */
+static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
+    if (count == 1) {
+        uint32_t line = *rest;
+        *rest = twi_generation_at(&engine->arena, line)->next_all;
+        twi_generation_at(&engine->arena, line)->next_all = 0;
+        return line;
+    }
+    uint32_t half = sorted(engine, rest, count / 2);
+    return merge(engine, half, sorted(engine, rest, count - count / 2));
+}
+
+static void put_in_order(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (family->unsorted == 0) return;
+    uint32_t rest = family->generations, newer = sorted(wheel->engine, &rest, family->unsorted);
+    family->generations = merge(wheel->engine, rest, newer);
+    family->unsorted = 0;
+}
+
+static void look_at_all(struct wheel *wheel) {
+    put_in_order(wheel);
+    wheel->held_up = false;
+    for (uint32_t line = wheel->family->generations; line != 0;) {
+        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
+        line = generation->next_all;
+        step(wheel, generation);
+        wheel->held_up = wheel->held_up || holds_others_up(wheel, generation);
+    }
+}
+
+/* Unlinked generations wait on the engine's list for their grace period. */
+static void retire_dropped(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    tw_engine *engine = wheel->engine;
+    twi_window_unlink_dropped(family);
+    twi_history_forget_dropped(engine, family);
+    uint64_t stamp = twi_reclaim_stamp();
+    uint32_t *link = &family->generations, unsorted = family->unsorted;
+    for (uint32_t i = 0; *link != 0; i++) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        uint32_t line = *link;
+        if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
+            link = &generation->next_all;
+            continue;
+        }
+        *link = generation->next_all;
+        if (i < unsorted) family->unsorted--;
+        generation->retired = stamp;
+        generation->next_all = engine->retired;
+        engine->retired = line;
+    }
+}
+
+/* ---- the next window ---- */
+
+/* Nobody has ever seen it; it goes with those that were dropped, as bounded as they do. */
+static void abandon_prepared(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    struct twi_generation *generation = family->prepared;
+    if (generation == NULL) return;
+    if (generation->home.directory == 0) twi_home_abandon(generation, &family->prepared_home);
+    family->prepared = NULL;
+    enter_phase(generation, TWI_DROPPED);
+    generation->announced = true;
+    generation->retired = 0;
+    generation->next_all = wheel->engine->retired;
+    wheel->engine->retired = twi_arena_line(&wheel->engine->arena, generation);
+    family->held++;
+}
+
+/* There is no memory for it, or not enough to finish it: nothing of it is kept, and the window starts small, as any other. */
+static void give_forecast_up(struct wheel *wheel, struct twi_span span) {
+    abandon_prepared(wheel);
+    wheel->family->prepared_start_ms = span.end_ms;
+}
+
+/* How many of them will have a home, if they are as long as those of `now`. */
+static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
+    uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
+    if (longer == 0 || keys == 0) return forecast;
+    return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
+}
+
+/* A forecast takes nothing from counters that live now: it uses what is left beyond what the window that is open will still need.
+ * That is as many keys again as it has, or what it lacks of the forecast, but for those that find room in its home. Below 0:
+ * nothing. */
+static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
+    int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
+    uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
+    uint64_t homes = (uint64_t)now->home.chunks * now->home.groups * TWI_HOME_GROUP;
+    if (now->home.directory != 0 && homes > held) held = homes;
+    if (to_come <= held) return room;
+    double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
+    return rest < (double)room ? room - (int64_t)rest : -1;
+}
+
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t homes,
+                       int64_t spare) {
+    struct twi_arena *arena = &family->engine->arena;
+    family->prepared = twi_window_make(family, span, 0);
+    family->prepared_leaves = 0;
+    family->prepared_root = 0;
+    family->prepared_home.at.directory = 0;
+    if (family->prepared == NULL) return;
+    family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
+    if (family->from_first) return;
+    (void)twi_home_begin(arena, family->prepared, homes, spare - twi_index_bytes(forecast), &family->prepared_home);
+    family->prepared_home.ahead = true;
+}
+
+/* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
+ * ready, so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
+static void prepare(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    tw_engine *engine = wheel->engine;
+    int64_t now_ms = engine->turn_ms;
+    struct twi_span span = twi_calendar_span(&family->rule, now_ms);
+    if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(wheel); /* too late */
+    if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
+        return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
+    if (family->prepared_start_ms == span.end_ms) return;
+    if (twi_window_find(family, span.end_ms) != NULL) { /* by event time: whoever counts there builds it already */
+        abandon_prepared(wheel);
+        family->prepared_start_ms = span.end_ms;
+        return;
+    }
+    struct twi_generation *now = twi_window_find(family, span.start_ms);
+    uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
+    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    if (forecast == 0) return;
+    /* Of a family that began in the second half nobody knows how many will come yet, in this window or the next. */
+    if (expected == 0 && family->opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
+    if (family->keys_last > forecast) forecast = family->keys_last;
+    if (expected > forecast) forecast = expected;
+    if (family->prepared == NULL) {
+        int64_t spare = spare_bytes(family, now, forecast);
+        if (twi_index_bytes(forecast) > spare) return give_forecast_up(wheel, span);
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, at_home(now, forecast), spare);
+    }
+    if (family->prepared_root == 0) return give_forecast_up(wheel, span);
+    bool filled =
+        twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves, &wheel->work);
+    if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
+    if (!filled) return give_forecast_up(wheel, span);
+    twi_store_relaxed(&family->prepared->root, family->prepared_root);
+    bool has_home = family->prepared_home.at.directory != 0;
+    if (has_home && !twi_home_fill(&engine->arena, family->prepared, &family->prepared_home, &wheel->work))
+        return look(wheel, 0);
+    uint64_t records = forecast / 1000 + 1;
+    if (!has_home && forecast > 1000 &&
+        twi_arena_stock(&engine->arena, family->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+                        records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
+        wheel->work < TWI_SEGMENT_LINES)
+        return look(wheel, 0);
+    family->prepared_start_ms = span.end_ms;
+    if (twi_window_publish(family, family->prepared))
+        family->prepared = NULL;
+    else
+        abandon_prepared(wheel);
+}
+
+/* ---- a family's turn ---- */
+
+/* Who counts by event time, and has not said how late counts may come, is told once that some came too late. */
+static void log_late(struct wheel *wheel) {
+    struct tw_family *family = wheel->family;
+    if (!twi_load_relaxed(&family->is_late) || family->is_late_logged) return;
+    family->is_late_logged = true;
+    twi_port_log(
+        wheel->engine, TW_LOG_WARNING, TW_EVENT_LATE,
+        "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were refused "
+        "(TW_ERR_LATE; tw_stats.late_increments counts them)",
+        family->options.name);
+}
+
+static void family_turn(tw_engine *engine, struct tw_family *family) {
+    struct wheel wheel = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
+    bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
+    wheel.over_ms = twi_family_over_by(family, engine->turn_ms);
+    if (is_ending(&wheel) && !twi_load_relaxed(&family->close_seen)) family->close_mono_ms = engine->turn_mono_ms;
+    bool arrived = take_arrivals(&wheel);
+    arrived = find_unannounced(&wheel) || arrived;
+    if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
+        is_ending(&wheel) || family->ages) {
+        wheel.due_ms = wheel.look_ms = INT64_MAX;
+        look_at_all(&wheel);
+        if (changed) log_late(&wheel);
+    } else if (arrived) {
+        due(&wheel, family->due_ms);
+        if (family->look_mono_ms < wheel.look_ms) wheel.look_ms = family->look_mono_ms;
+    } else {
+        return;
+    }
+    if (wheel.dropped) retire_dropped(&wheel);
+    if (family->has_starts && !is_ending(&wheel)) prepare(&wheel);
+    if (family->ages && !is_ending(&wheel)) look(&wheel, twi_ageing_turn(family));
+    if (is_ending(&wheel)) {
+        abandon_prepared(&wheel);
+        twi_store_relaxed(&family->close_seen, true);
+    }
+    family->due_ms = wheel.due_ms;
+    family->look_mono_ms = wheel.look_ms;
+}
+
+/* False: it is among the news, and is looked at again in the next turn. */
+static bool free_family(tw_engine *engine, struct tw_family *family) {
+    pthread_mutex_lock(&engine->lock); /* whoever told of the close has left it, so it is among the news or was */
+    bool is_news = twi_load_acquire(&family->is_news);
+    if (!is_news) {
+        twi_figures_keep(family);
+        twi_agenda_leave(engine, family);
+        twi_roster_remove(engine, family);
+    }
+    pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
+    if (is_news) return false;
+    twi_figures_free(family);
+    twi_window_give_map(family);
+    twi_closing_free(family);
+    twi_family_free(family);
+    return true;
+}
+
+static void look_at(tw_engine *engine, struct tw_family *family) {
+    family_turn(engine, family);
+    twi_history_turn(engine, family);
+    twi_figures_turn(family);
+    bool is_over = twi_load_acquire(&family->close_asked) && family->held == 0 &&
+                   twi_load_relaxed(&family->arrivals) == 0 && !engine->closing &&
+                   !(family->closes_once && twi_closing_is_busy(family));
+    if (!is_over || !free_family(engine, family)) twi_agenda_enter(engine, family);
+}
+
+static void note_unannounced(void *ctx, struct twi_generation *generation) {
+    if (!generation->known) *(bool *)ctx = true;
+}
+
+static void search(tw_engine *engine) {
+    uint32_t left = 0;
+    for (struct tw_family *family; (family = twi_agenda_search(engine, &left)) != NULL;) {
+        if (twi_load_relaxed(&family->map) == 0) continue;
+        twi_window_visit(family, note_unannounced, &family->map_asked);
+        if (family->map_asked) twi_agenda_tell(family);
+    }
+}
+
+void twi_wheel_turn(tw_engine *engine) {
+    struct tw_family *next;
+    search(engine);
+    for (struct tw_family *family = twi_agenda_take(engine); family != NULL; family = next) {
+        next = family->next_due;
+        look_at(engine, family);
+    }
+}
+
+static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
+    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
+         family = twi_load_acquire(&family->next)) {
+        if (twi_load_relaxed(&family->arrivals) != 0) return false;
+        for (uint32_t line = family->generations; line != 0;) {
+            struct twi_generation *generation = twi_generation_at(&engine->arena, line);
+            if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
+            line = generation->next_all;
+        }
+    }
+    return true;
+}
+bool twi_wheel_is_done(tw_engine *engine) {
+    return all_have_reached(engine, TWI_HISTORY);
+}
+bool twi_wheel_is_sealed(tw_engine *engine) {
+    return all_have_reached(engine, TWI_SEALED);
+}
+
+/* ---- memory that nobody can reach any more ---- */
+
+/* A thread that looked a window up may have made it `current` after it was unlinked: then it is cleared, and waits
+ * once more. */
+static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
+    struct tw_family *family = generation->family;
+    if (twi_load_acquire(&family->current) == generation) {
+        twi_store_release(&family->current, NULL);
+        generation->retired = twi_reclaim_stamp();
+        return false;
+    }
+    if (twi_load_acquire(&generation->readers) != 0) return false;
+    if (!generation->announced) return false; /* it is on the list of arrivals, or about to be: next turn it has come */
+    /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
+    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
+    if (!twi_history_unmake(engine, generation, work)) return false;
+    twi_stripes_forget(engine, generation);
+    twi_leases_forget(engine, generation);
+    twi_share_forget(engine, generation);
+    twi_overshoot_forget(engine, generation);
+    if (!twi_table_unmake(&engine->arena, generation, work)) return false;
+    family->held--;
+    return true;
+}
+
+static void reclaim_maps(tw_engine *engine, uint64_t reached) {
+    if (engine->maps != 0 && engine->maps_stamp < reached) {
+        for (uint32_t line = engine->maps; line != 0;) {
+            uint32_t next = twi_window_map_next(engine, line);
+            twi_arena_give(&engine->arena, line, twi_window_map_lines(engine, line));
+            line = next;
+        }
+        engine->maps = 0;
+    }
+    if (engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) != 0) {
+        engine->maps = twi_swap_acqrel(&engine->retired_maps, 0);
+        engine->maps_stamp = twi_reclaim_stamp();
+        engine->reclaimed = true;
+    }
+}
+
+void twi_wheel_reclaim(tw_engine *engine) {
+    engine->reclaimed = false;
+    if (engine->retired == 0 && engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) == 0) return;
+    uint64_t reached = twi_reclaim_reached();
+    uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
+    while (*link != 0 && work != 0) {
+        struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
+        uint32_t next = generation->next_all;
+        if (generation->retired < reached && give_back(engine, generation, &work))
+            *link = next;
+        else
+            link = &generation->next_all;
+    }
+    reclaim_maps(engine, reached);
+    engine->reclaimed = engine->reclaimed || work != 4 * TWI_WORK_TURN;
+}

@@ -1,0 +1,91 @@
+/* settle.c -- what Redis answered, or will never answer, comes back into the counters (port.h). By the owner of the turn.
+ *
+ * Always true: an item is settled once; `acked` rises by its delta when Redis has it or nobody will ever send it, and `handed`
+ * falls by it when it goes back to its counter. */
+#include "engine/turn/idle_eviction.h"
+#include "engine/turn/collect.h"
+#include "engine/turn/delayed.h"
+#include "engine/count/dirty.h"
+#include "engine/turn/lost.h"
+#include "engine/turn/restore.h"
+#include "engine/limit/share.h"
+
+#include <stdio.h>
+
+/* Redis holds less than it has acknowledged to us, and nothing explains it: nobody here ever took anything away, it is not
+ * known to have forgotten since the total before, and nothing of the window was given up. Deleted, evicted or set by hand.
+ * Told once for each fall: `base` is total less what was acknowledged, so it falls with what is missing and stays there. */
+static void watch_for_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
+    const struct twi_generation *generation = item->generation;
+    tw_engine *engine = item->family->engine;
+    int64_t asked = twi_load_relaxed(&cold->asked), base = twi_saturated_sum(total, -acked);
+    if (base >= 0 || asked == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
+    if (generation->has_negative || generation->has_given_up || generation->unrestorable || generation->over) return;
+    if (item->family->from_first || twi_asked_ms(asked) <= engine->forgot_mono_ms) return;
+    twi_port_count(engine, regressions, 1);
+    char name[TWI_REDIS_KEY_MAX];
+    size_t size = twi_port_render(item, name), used = 0;
+    char text[120];
+    for (size_t i = 0; i < size && used + 1 < sizeof text; i++)
+        text[used++] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
+    text[used] = '\0';
+    twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_REGRESSION,
+                 "the key %s in Redis is at %lld, though it has acknowledged %lld to this engine", text,
+                 (long long)total, (long long)acked);
+}
+
+static struct twi_cold *cold_of(const struct twi_item *item) {
+    return twi_generation_cold(item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
+}
+
+static int64_t difference(int64_t a, int64_t b) {
+    int64_t less;
+    return __builtin_sub_overflow(a, b, &less) ? (a < b ? -TW_COUNT_MAX : TW_COUNT_MAX) : less;
+}
+
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
+    struct twi_cold *cold = cold_of(item);
+    tw_engine *engine = item->family->engine;
+    int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
+    twi_store_relaxed(&cold->acked, acked);
+    if ((item->flags & TWI_ITEM_PART) == 0) /* parts are said again, not restored */
+        twi_restore_note_told(item);
+    if (answer->has_total && (item->flags & TWI_ITEM_PART) != 0) {
+        twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
+        twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
+    } else if (answer->has_total && item->family->ages) {
+        twi_ageing_told(item, answer->total, acked);
+    } else if (answer->has_total) {
+        watch_for_regression(item, cold, answer->total, acked);
+        /* one store: view never tears (trap E6) */
+        int64_t base = twi_saturated_sum(answer->total, -acked), before = twi_load_relaxed(&item->cell->base);
+        twi_store_relaxed(&item->cell->base, base);
+        twi_store_relaxed(&cold->asked,
+                          twi_share_told(engine, twi_load_relaxed(&cold->asked), difference(base, before)));
+    }
+    if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
+        twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
+    twi_item_let_go(item);
+}
+
+void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
+    tw_engine *engine = item->family->engine;
+    struct twi_cold *cold = cold_of(item);
+    twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
+    if ((item->flags & TWI_ITEM_PART) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
+    enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
+    if (after_ms != 0) delayed = twi_delayed_put(engine->delayed, item, engine->turn_mono_ms + after_ms);
+    if (delayed == TWI_DELAYED_NEW) return;
+    if (delayed == TWI_DELAYED_NO_ROOM)
+        twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));
+    twi_item_let_go(item);
+}
+
+void twi_port_give_up(const struct twi_item *item, int reason) {
+    struct twi_cold *cold = cold_of(item);
+    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
+    twi_item_let_go(item);
+    twi_restore_note_given_up(item->family->engine, item, reason);
+    twi_lost_report(item->family->engine, item->family, twi_port_key(item), twi_generation_start_ms(item->generation),
+                    item->delta, reason);
+}

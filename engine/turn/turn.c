@@ -1,0 +1,242 @@
+/* turn.c -- see turn.h: one bounded round of background work, the thread that makes it, and a host that does so itself. */
+#include "engine/turn/turn.h"
+
+#include "engine/core/agenda.h"
+#include "engine/count/contention.h"
+#include "engine/count/dirty.h"
+#include "engine/core/state.h"
+#include "engine/turn/gauge.h"
+#include "engine/core/call_guard.h"
+#include "engine/reserve/reserve_local.h"
+#include "engine/turn/rollover.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EPOCH_STEP_MS 20 /* how often the epoch rises on its own: what the stall gauge can tell apart */
+#define STALL_LOG_MS 10000
+
+/* ---- the turn ---- */
+
+bool twi_engine_take_turn(tw_engine *engine) {
+    /* E1, pairs with E2: what the last owner left is ours to read */
+    return !twi_swap_acqrel(&engine->turn_owned, true);
+}
+void twi_engine_leave_turn(tw_engine *engine) {
+    twi_store_release(&engine->turn_owned, false); /* E2 */
+    twi_signal_raise(&engine->turned);
+}
+
+static void watch_sections(tw_engine *engine) {
+    uint64_t oldest = twi_reclaim_oldest();
+    if (oldest != engine->epoch_seen) {
+        engine->epoch_seen = oldest;
+        engine->epoch_seen_ms = engine->turn_mono_ms;
+    }
+    if (engine->turn_mono_ms - engine->epoch_raised_ms >= EPOCH_STEP_MS) {
+        engine->epoch_raised_ms = engine->turn_mono_ms;
+        (void)twi_reclaim_stamp();
+    }
+    int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn_mono_ms - engine->epoch_seen_ms;
+    twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
+    if (lasted_ms >= STALL_LOG_MS)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL,
+                     "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
+}
+
+/* One line, and another where it has worked again in between: nothing changes for as long as it is so. */
+static void watch_barriers(tw_engine *engine) {
+    int refusal = twi_reclaim_refusal();
+    if (refusal != 0 && !engine->refusal_told)
+        twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_BARRIER,
+                     "membarrier(2) is refused (error %d): no memory of windows that are over is used again", refusal);
+    engine->refusal_told = refusal != 0;
+}
+
+static void watch_memory(tw_engine *engine) {
+    int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
+    int64_t usable = twi_arena_usable(&engine->arena);
+    if (usable <= most / 5)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
+                     "counting memory: %lld of %lld bytes in use, %lld can be had", (long long)used, (long long)most,
+                     (long long)usable);
+    uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->refused_seen;
+    engine->refused_seen = refused;
+    if (times != 0 && most - used > most / 16)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CRUMBS,
+                     "counting memory: %lld bytes are free, but in runs too short: pieces were refused %llu times",
+                     (long long)(most - used), (unsigned long long)times);
+}
+
+#define CLOCK_LOG_MS (10 * INT64_C(60000)) /* as long as the two disagree by the same: some disagree for good */
+
+static void watch_clock(tw_engine *engine) {
+    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_told_ms;
+    bool is_far = drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS;
+    bool is_same = change_ms <= TWI_CLOCK_LEAP_MS && change_ms >= -TWI_CLOCK_LEAP_MS;
+    if (is_far && is_same && engine->turn_mono_ms - engine->clock_told_at_ms < CLOCK_LOG_MS) return;
+    engine->clock_told_ms = is_far ? drift_ms : 0;
+    engine->clock_told_at_ms = engine->turn_mono_ms;
+    if (!is_far) return;
+    if (drift_ms > 0)
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
+                     "the wall clock is %lld ms ahead of engine time, which follows it when that has stood for 5 s",
+                     (long long)drift_ms);
+    else
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
+                     "the wall clock was set back: engine time is %lld ms ahead of it and goes on by the monotonic "
+                     "clock; where windows must be those of the wall clock again, open the engine anew",
+                     -(long long)drift_ms);
+}
+
+/* When something is next to be done, for tw_timeout_ms() and the background thread. */
+static void plan_next(tw_engine *engine) {
+    int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
+    int64_t family_ms = twi_agenda_next_ms(engine);
+    if (family_ms < next_ms) next_ms = family_ms;
+    /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
+    int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
+    if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
+    int64_t book_ms = twi_load_relaxed(&engine->book->next_ms);
+    if (book_ms < next_ms) next_ms = book_ms;
+    if (engine->sync != NULL) {
+        int64_t wake_ms = engine->driver->wake_ms(engine->sync);
+        if (wake_ms < next_ms) next_ms = wake_ms;
+    }
+    twi_store_relaxed(&engine->next_turn_ms, next_ms);
+}
+
+void twi_engine_turn(tw_engine *engine) {
+    twi_clock_refresh(&engine->clock);
+    engine->turn_ms = twi_clock_read(&engine->clock);
+    engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
+    twi_arena_watch(&engine->arena, engine->turn_mono_ms);
+    twi_wheel_turn(engine);
+    twi_stripes_turn(engine);
+    twi_book_turn(engine);
+    twi_gauge_turn(engine);
+    if (engine->sync != NULL) engine->driver->turn(engine->sync);
+    if (engine->sync != NULL) twi_dirty_sample(engine);
+    twi_wheel_reclaim(engine);
+    uint32_t work = TWI_WORK_AHEAD;
+    twi_arena_keep_ahead(&engine->arena, &work);
+    watch_sections(engine);
+    watch_barriers(engine);
+    watch_memory(engine);
+    watch_clock(engine);
+    plan_next(engine);
+}
+
+/* ---- the background thread ---- */
+
+static void sleep_until_next(tw_engine *engine) {
+    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    int tick_ms = left_ms <= 0 ? 0 : left_ms < TWI_TICK_MS ? (int)left_ms : (int)TWI_TICK_MS;
+    bool wants_write = false;
+    int fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
+    struct pollfd fds[2] = {{.fd = engine->wake_fd, .events = POLLIN},
+                            {.fd = fd, .events = (short)(POLLIN | (wants_write ? POLLOUT : 0))}};
+    if (tick_ms == 0) {
+        sched_yield();
+    } else if (poll(fds, 2, tick_ms) > 0 && (fds[0].revents & POLLIN) != 0) {
+        uint64_t value;
+        (void)!read(engine->wake_fd, &value, sizeof value);
+    }
+}
+
+void twi_engine_wake(tw_engine *engine) {
+    uint64_t one = 1;
+    if (engine->wake_fd >= 0) (void)!write(engine->wake_fd, &one, sizeof one);
+}
+
+static void *run_turns(void *arg) {
+    tw_engine *engine = arg;
+    while (!twi_load_acquire(&engine->thread_stop)) {
+        if (twi_engine_take_turn(engine)) {
+            twi_engine_turn(engine);
+            twi_engine_leave_turn(engine);
+        }
+        sleep_until_next(engine);
+        twi_clock_refresh(&engine->clock);
+    }
+    return NULL;
+}
+
+tw_status twi_turn_start_thread(tw_engine *engine) {
+    sigset_t all, before;
+    sigfillset(&all);
+    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "the system gave no descriptor to wake the thread by");
+    twi_store_relaxed(&engine->thread_stop, false);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
+    engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
+    return TW_OK;
+}
+
+void twi_turn_stop_thread(tw_engine *engine) {
+    if (engine->thread_runs) {
+        twi_store_release(&engine->thread_stop, true);
+        twi_engine_wake(engine);
+        pthread_join(engine->thread, NULL);
+        engine->thread_runs = false;
+        twi_clock_direct(&engine->clock, true); /* nobody refreshes any more */
+    }
+    if (engine->wake_fd >= 0) close(engine->wake_fd);
+    engine->wake_fd = -1;
+}
+
+/* ---- host-driven ---- */
+
+tw_status tw_turn(tw_engine *engine) {
+    twi_check(engine != NULL);
+    if (!engine->host_driven)
+        return twi_refuse(TW_ERR_MODE,
+                          "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
+    tw_status status = twi_thread_check_wait(twi_thread_here());
+    if (status != TW_OK) return status;
+    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (!twi_engine_take_turn(engine)) return TW_PENDING;
+    twi_engine_turn(engine);
+    twi_engine_leave_turn(engine);
+    return TW_OK;
+}
+
+int tw_fd(const tw_engine *engine) {
+    bool wants_write;
+    (void)twi_thread_here(); /* a forked child is not told of its parent's socket */
+    return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
+}
+
+uint32_t tw_timeout_ms(tw_engine *engine) {
+    twi_check(engine != NULL);
+    (void)twi_thread_here();
+    if (twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
+    bool wants_write = false;
+    if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
+    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+}
+
+void tw_enter(tw_engine *engine) {
+    (void)engine;
+    struct twi_thread *self = twi_thread_here();
+    if (self != NULL) twi_section_enter(self);
+}
+
+void tw_leave(tw_engine *engine) {
+    (void)engine;
+    struct twi_thread *self = twi_thread_here();
+    /* 0: forked inside the section; the child is outside */
+    if (self != NULL && self->depth != 0) twi_section_leave(self);
+}
+
+void twi_engine_nap(tw_engine *engine, uint32_t ms) {
+    bool wants_write = false;
+    struct pollfd fd = {.fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1};
+    fd.events = (short)(POLLIN | (wants_write ? POLLOUT : 0));
+    (void)poll(&fd, 1, (int)ms);
+}

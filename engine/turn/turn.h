@@ -1,0 +1,22 @@
+/* turn.h -- the TURN: background work in bounded rounds (engine.h): roll-over, sync, reclamation.
+ * Always true: it has one owner at a time. */
+#ifndef TWI_TURN_TURN_H
+#define TWI_TURN_TURN_H
+
+#include "tallywheel.h"
+
+/* One bounded round, by the owner of the turn. */
+void twi_engine_turn(tw_engine *engine);
+bool twi_engine_take_turn(tw_engine *engine);
+void twi_engine_leave_turn(tw_engine *engine);
+
+/* Ends the background thread's sleep. */
+void twi_engine_wake(tw_engine *engine);
+/* Sleeps until the socket is ready, or so many ms. */
+void twi_engine_nap(tw_engine *engine, uint32_t ms);
+
+/* The background thread, which makes the turns of an engine that is not host-driven. */
+tw_status twi_turn_start_thread(tw_engine *engine);
+void twi_turn_stop_thread(tw_engine *engine);
+
+#endif

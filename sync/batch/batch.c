@@ -1,0 +1,264 @@
+/* batch.c -- freezes items into the bytes that sync/script/batch.lua reads; that file has the format.
+ * Always true: keys, args and items stand in the same order, and arg_count, key_count count what was put. */
+#include "sync/batch/batch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch.lua.h"
+#include "batch.lua.sha1.h"
+
+#define SCRIPT_VERSION "1"
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+/* The group's kind, as the script has it. */
+static char kind_of(const struct twi_item *item, bool look_always) {
+    bool from_first = item->flags & TWI_ITEM_FROM_FIRST;
+    bool look = look_always || (item->flags & TWI_ITEM_FIRST);
+    if (item->delta == 0) return from_first ? 'R' : 'r';
+    if (from_first) return look ? 'F' : 'f';
+    if (item->expiry_ms == 0) return 'e';
+    return look ? 'W' : 'w';
+}
+
+/* Only windows share their expiry; the others carry none, or one for each item. */
+static int64_t group_expiry(char kind, const struct twi_item *item) {
+    return kind == 'w' || kind == 'W' ? item->expiry_ms : 0;
+}
+
+static int compare(const struct twi_item *a, const struct twi_item *b, bool look_always) {
+    char kind_a = kind_of(a, look_always), kind_b = kind_of(b, look_always);
+    if (kind_a != kind_b) return kind_a < kind_b ? -1 : 1;
+    int64_t expiry_a = group_expiry(kind_a, a), expiry_b = group_expiry(kind_b, b);
+    return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
+}
+
+static int compare_plain(const void *a, const void *b) {
+    return compare(a, b, false);
+}
+
+static int compare_look(const void *a, const void *b) {
+    return compare(a, b, true);
+}
+
+void twi_batch_sort(struct twi_item *items, size_t count, bool look_always) {
+    qsort(items, count, sizeof *items, look_always ? compare_look : compare_plain);
+}
+
+/* ---- freezing ---------------------------------------------------------------------------------------------------- */
+
+static void put_arg_i64(struct twi_batch *batch, int64_t value) {
+    twi_wire_put_i64(&batch->args, value);
+    batch->arg_count++;
+}
+
+static void put_group(struct twi_batch *batch, char kind, int64_t expiry_ms, size_t count) {
+    twi_wire_put(&batch->args, &kind, 1);
+    batch->arg_count++;
+    put_arg_i64(batch, expiry_ms);
+    put_arg_i64(batch, (int64_t)count);
+}
+
+static void put_item(struct twi_batch *batch, char kind, const struct twi_item *item, int64_t redis_offset_ms) {
+    if (item->delta == 0) return;
+    put_arg_i64(batch, item->delta);
+    if (kind == 'f' || kind == 'F') put_arg_i64(batch, item->expiry_ms + redis_offset_ms);
+    if (item->delta > 0)
+        batch->plus += (uint64_t)item->delta;
+    else
+        batch->minus += (uint64_t)-item->delta;
+}
+
+static size_t group_size(const struct twi_item *items, size_t count, bool look_always) {
+    size_t size = 1;
+    while (size < count && compare(&items[0], &items[size], look_always) == 0) size++;
+    return size;
+}
+
+/* How many of the items fit, their keys rendered into the batch. */
+static size_t put_keys(struct twi_batch *batch, const struct twi_item *items, size_t count, size_t most) {
+    char name[TWI_REDIS_KEY_MAX];
+    size_t taken = 0;
+    if (count > most) count = most;
+    for (; taken < count; taken++) {
+        size_t size = twi_port_render(&items[taken], name);
+        /* 128 bytes: a length before the name, delta and expiry with theirs, and a group for each item at worst. */
+        size_t bytes = batch->keys.size + size + (taken + 1) * 128;
+        if (taken > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
+        twi_wire_put(&batch->keys, name, size);
+    }
+    batch->key_count = (uint32_t)taken;
+    return taken;
+}
+
+static void put_args(struct twi_batch *batch, const struct twi_item *items, size_t count,
+                     const struct twi_freeze *how) {
+    for (size_t at = 0; at < count;) {
+        size_t size = group_size(items + at, count - at, how->look_always);
+        char kind = kind_of(&items[at], how->look_always);
+        put_group(batch, kind, group_expiry(kind, &items[at]), size);
+        for (size_t end = at + size; at < end; at++) put_item(batch, kind, &items[at], how->redis_offset_ms);
+    }
+}
+
+struct twi_batch *twi_batch_empty(int64_t now_ms) {
+    struct twi_batch *batch = calloc(1, sizeof *batch);
+    if (batch) batch->frozen_ms = now_ms;
+    return batch;
+}
+
+struct twi_batch *twi_batch_freeze(const struct twi_item *items, size_t count, const struct twi_freeze *how,
+                                   size_t *taken) {
+    struct twi_batch *batch = twi_batch_empty(how->now_ms);
+    if (!batch) return NULL;
+    size_t fits = put_keys(batch, items, count, how->keys_max);
+    put_args(batch, items, fits, how);
+    batch->items = malloc(fits * sizeof *items);
+    if (!batch->items || batch->keys.failed || batch->args.failed) {
+        twi_batch_free(batch);
+        return NULL;
+    }
+    memcpy(batch->items, items, fits * sizeof *items);
+    batch->item_count = (uint32_t)fits;
+    *taken = fits;
+    return batch;
+}
+
+struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, int64_t now_ms, size_t *taken) {
+    char name[TWI_REDIS_KEY_MAX];
+    size_t fits = 0;
+    if (count > TWI_BATCH_ITEMS_MAX) count = TWI_BATCH_ITEMS_MAX;
+    /* Three commands, as a rule, each with the name. */
+    for (size_t bytes = 0; fits < count; fits++) {
+        bytes += 3 * (twi_port_render(&items[fits], name) + 64);
+        if (fits > 0 && bytes > TWI_BATCH_BYTES_MAX) break;
+    }
+    struct twi_batch *batch = twi_batch_empty(now_ms);
+    if (!batch) return NULL;
+    batch->items = malloc(fits * sizeof *items);
+    if (!batch->items) {
+        twi_batch_free(batch);
+        return NULL;
+    }
+    memcpy(batch->items, items, fits * sizeof *items);
+    batch->item_count = (uint32_t)fits;
+    *taken = fits;
+    return batch;
+}
+
+/* ---- striking out ------------------------------------------------------------------------------------------------ */
+
+/* The next argument, as it stands on the wire: "$length", the text, each with its line end. */
+static char *next_arg(char **at, size_t *size) {
+    char *text;
+    *size = strtoul(*at + 1, &text, 10);
+    text += 2;
+    *at = text + *size + 2;
+    return text;
+}
+
+/* Where the delta of that item stands; NULL: it is a question. */
+static char *delta_at(struct twi_batch *batch, uint32_t index, size_t *size) {
+    char *at = batch->args.data;
+    for (uint32_t item = 0; item < batch->key_count;) {
+        char kind = *next_arg(&at, size);
+        (void)next_arg(&at, size);
+        unsigned long count = strtoul(next_arg(&at, size), NULL, 10);
+        uint32_t width = kind == 'r' || kind == 'R' ? 0 : kind == 'f' || kind == 'F' ? 2 : 1;
+        for (; count > 0; count--, item++) {
+            char *delta = NULL;
+            for (uint32_t i = 0; i < width; i++) {
+                char *text = next_arg(&at, size);
+                if (i == 0) delta = text;
+            }
+            if (item == index) return delta;
+        }
+    }
+    return NULL;
+}
+
+static bool is_delta(char first) {
+    return first == '-' || (first >= '0' && first <= '9');
+}
+
+/* Both leave no number, which INCRBY refuses: x for each place, or a letter for each digit, and m for the sign. */
+static uint64_t strike(struct twi_batch *batch, uint32_t index, bool aside) {
+    size_t size;
+    char *text = delta_at(batch, index, &size);
+    if (!text || !is_delta(*text)) return 0;
+    long long delta = strtoll(text, NULL, 10);
+    uint64_t units = delta < 0 ? (uint64_t)-delta : (uint64_t)delta;
+    batch->struck += units;
+    for (; is_delta(*text); text++) {
+        if (!aside)
+            *text = 'x';
+        else
+            *text = *text == '-' ? 'm' : (char)('a' + (*text - '0'));
+    }
+    return units;
+}
+
+uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index) {
+    return strike(batch, index, false);
+}
+
+uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index) {
+    return strike(batch, index, true);
+}
+
+uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
+    size_t size;
+    uint64_t units = 0;
+    char *text = delta_at(batch, index, &size);
+    for (; text && *text >= 'a'; text++) { /* up to its line's end, if it is struck out */
+        if (*text <= 'j') units = units * 10 + (uint64_t)(*text - 'a');
+        *text = 'x';
+    }
+    return units;
+}
+
+/* ---- the envelope ------------------------------------------------------------------------------------------------ */
+
+void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {
+    char nonce[20];
+    snprintf(nonce, sizeof nonce, "%016" PRIx64, batch->nonce);
+    twi_wire_begin(out, 3 + 2 + batch->key_count + 8 + batch->arg_count);
+    twi_wire_put_text(out, envelope->eval ? "EVAL" : "EVALSHA");
+    twi_wire_put_text(out, envelope->eval ? twi_script_batch : twi_script_batch_sha1);
+    twi_wire_put_u64(out, 2 + batch->key_count);
+    twi_wire_put(out, envelope->ledger_name, envelope->ledger_size);
+    twi_wire_put(out, envelope->marker_name, envelope->marker_name_size);
+    twi_bytes_add(out, batch->keys.data, batch->keys.size);
+    twi_wire_put_text(out, SCRIPT_VERSION);
+    twi_wire_put_u64(out, batch->number);
+    twi_wire_put_u64(out, batch->before);
+    twi_wire_put_text(out, nonce);
+    twi_wire_put_i64(out, envelope->ledger_ttl_ms);
+    twi_wire_put_u64(out, batch->plus_sum);
+    twi_wire_put_u64(out, batch->minus_sum);
+    twi_wire_put_text(out, envelope->marker);
+    twi_bytes_add(out, batch->args.data, batch->args.size);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+size_t twi_batch_bytes(const struct twi_batch *batch) {
+    size_t items = batch->items ? batch->item_count * sizeof *batch->items : 0;
+    return sizeof *batch + batch->keys.room + batch->args.room + items;
+}
+
+void twi_batch_items_drop(struct twi_batch *batch) {
+    free(batch->items);
+    batch->items = NULL;
+}
+
+void twi_batch_free(struct twi_batch *batch) {
+    if (!batch) return;
+    twi_batch_items_drop(batch);
+    twi_bytes_free(&batch->keys);
+    twi_bytes_free(&batch->args);
+    free(batch);
+}

@@ -1,0 +1,291 @@
+/* ledger.c -- the list of batches and what is known of Redis's ledger. Pure bookkeeping: no sockets, no engine, no
+ * clock. Always true: see ledger.h; twi_ledger_is_valid() walks it. */
+#include "sync/batch/ledger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/check.h"
+
+static void hex(const uint8_t *bytes, size_t count, char *out) {
+    for (size_t i = 0; i < count; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+void twi_ledger_close_ranks(struct twi_ledger *ledger) {
+    uint64_t settled = 0;
+    ledger->plus_sum = ledger->minus_sum = ledger->last = 0;
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next) {
+        if (batch->number <= ledger->acked) settled++;
+        batch->before = ledger->last;
+        batch->number = ++ledger->last;
+        batch->copies_open = 0;
+        batch->is_step = false;
+        batch->plus_sum = ledger->plus_sum += batch->plus;
+        batch->minus_sum = ledger->minus_sum += batch->minus;
+    }
+    ledger->acked = settled;
+    ledger->confirmed = ledger->replicated = ledger->looked = 0;
+    ledger->unconfirmed = ledger->head;
+    memset(ledger->missing, 0, sizeof ledger->missing);
+    ledger->window_bytes = 0; /* nothing is confirmed: nothing may be dropped */
+}
+
+void twi_identity_make(struct twi_identity *identity, const char *prefix,
+                       void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    uint8_t id[16];
+    char id_text[33], marker_text[33];
+    random(ctx, id, sizeof id);
+    hex(id, sizeof id, id_text);
+    int size = snprintf(identity->name, sizeof identity->name, "%stw:ledger:%s", prefix, id_text);
+    twi_check(size > 0 && (size_t)size < sizeof identity->name);
+    identity->name_size = (size_t)size;
+    random(ctx, id, sizeof id);
+    hex(id, sizeof id, marker_text);
+    snprintf(identity->marker, sizeof identity->marker, "%s", marker_text);
+}
+
+void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
+                      void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    memcpy(ledger->name, identity->name, identity->name_size + 1);
+    ledger->name_size = identity->name_size;
+    memcpy(ledger->marker, identity->marker, sizeof ledger->marker);
+    ledger->marker_known = false;
+    twi_ledger_close_ranks(ledger);
+    for (struct twi_batch *batch = ledger->head; batch; batch = batch->next)
+        random(ctx, &batch->nonce, sizeof batch->nonce);
+}
+
+void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
+                         void (*random)(void *ctx, void *out, size_t size), void *ctx) {
+    struct twi_identity identity;
+    twi_identity_make(&identity, prefix, random, ctx);
+    twi_ledger_adopt(ledger, &identity, random, ctx);
+}
+
+void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce) {
+    batch->before = ledger->last;
+    batch->number = ++ledger->last;
+    batch->nonce = nonce;
+    batch->plus_sum = ledger->plus_sum += batch->plus;
+    batch->minus_sum = ledger->minus_sum += batch->minus;
+    batch->next = NULL;
+    if (ledger->tail)
+        ledger->tail->next = batch;
+    else
+        ledger->head = batch;
+    ledger->tail = batch;
+    if (!ledger->unconfirmed) ledger->unconfirmed = batch;
+}
+
+bool twi_ledger_append_empty(struct twi_ledger *ledger, uint64_t nonce, int64_t now_ms) {
+    struct twi_batch *batch = twi_batch_empty(now_ms);
+    if (batch) twi_ledger_append(ledger, batch, nonce);
+    return batch != NULL;
+}
+
+struct twi_batch *twi_ledger_find(const struct twi_ledger *ledger, uint64_t number) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number < number) batch = batch->next;
+    return batch && batch->number == number ? batch : NULL;
+}
+
+struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger) {
+    return ledger->unconfirmed;
+}
+
+/* `confirmed` has moved back, or onward by more than one. */
+static void seek_unconfirmed(struct twi_ledger *ledger) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number <= ledger->confirmed) batch = batch->next;
+    ledger->unconfirmed = batch;
+}
+
+bool twi_ledger_is_replaying(const struct twi_ledger *ledger) {
+    return ledger->confirmed < ledger->acked;
+}
+
+void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch) {
+    twi_check(batch->before == ledger->confirmed);
+    ledger->confirmed = batch->number;
+    ledger->unconfirmed = batch->next;
+    if (batch->number > ledger->acked) ledger->acked = batch->number;
+    if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
+    ledger->window_bytes += twi_batch_bytes(batch);
+}
+
+uint64_t twi_ledger_safe(const struct twi_ledger *ledger) {
+    return ledger->awaits_replicas && ledger->replicated < ledger->acked ? ledger->replicated : ledger->acked;
+}
+
+void twi_ledger_trim(struct twi_ledger *ledger, int64_t now_ms) {
+    while (ledger->head && ledger->head->number <= ledger->replicated && ledger->head->number <= ledger->confirmed &&
+           (ledger->window_bytes > ledger->window_bytes_max || now_ms - ledger->head->frozen_ms > ledger->window_ms)) {
+        struct twi_batch *batch = ledger->head;
+        ledger->window_bytes -= twi_batch_bytes(batch);
+        twi_ledger_remove(ledger, batch);
+        twi_batch_free(batch);
+    }
+}
+
+/* ---- what the sums contain, and Redis does not ------------------------------------------------------------------- */
+
+void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_t units) {
+    if (units == 0) return;
+    uint32_t at = ledger->missing_next++ % TWI_LEDGER_MISSING;
+    ledger->missing[at].number = number;
+    ledger->missing[at].units = units;
+}
+
+/* The part of `units` that is not known to be missing from the numbers above `low` up to `high`. */
+static uint64_t less_missing(const struct twi_ledger *ledger, uint64_t units, uint64_t low, uint64_t high) {
+    for (uint32_t i = 0; i < TWI_LEDGER_MISSING; i++) {
+        if (ledger->missing[i].number <= low || ledger->missing[i].number > high) continue;
+        units -= ledger->missing[i].units < units ? ledger->missing[i].units : units;
+    }
+    return units;
+}
+
+uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger) {
+    const struct twi_batch *head = ledger->head;
+    if (!head) return less_missing(ledger, ledger->plus_sum + ledger->minus_sum, 0, ledger->last);
+    uint64_t units = head->plus_sum - head->plus + head->minus_sum - head->minus;
+    return less_missing(ledger, units, 0, head->is_step ? head->number : head->number - 1);
+}
+
+/* ---- going back -------------------------------------------------------------------------------------------------- */
+
+/* Puts `step` before `next` (NULL: at the end) as the number before it, following on `from`. */
+static void step_over(struct twi_ledger *ledger, struct twi_batch *step, struct twi_batch *next, uint64_t from) {
+    step->is_step = true;
+    step->before = from;
+    step->number = next ? next->number - 1 : ledger->last;
+    step->plus_sum = next ? next->plus_sum - next->plus : ledger->plus_sum;
+    step->minus_sum = next ? next->minus_sum - next->minus : ledger->minus_sum;
+    step->next = next;
+    struct twi_batch *before = ledger->head == next ? NULL : ledger->head;
+    while (before && before->next != next) before = before->next;
+    if (before)
+        before->next = step;
+    else
+        ledger->head = step;
+    if (!next) ledger->tail = step;
+    if (ledger->unconfirmed == next) ledger->unconfirmed = step;
+}
+
+static void reckon_window(struct twi_ledger *ledger) {
+    ledger->window_bytes = 0;
+    for (struct twi_batch *batch = ledger->head; batch && batch->number <= ledger->confirmed; batch = batch->next)
+        ledger->window_bytes += twi_batch_bytes(batch);
+}
+
+bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last) {
+    struct twi_batch *batch = ledger->head;
+    while (batch && batch->number + TWI_LEDGER_REMEMBERS <= last) batch = batch->next;
+    if (!batch || batch->before <= ledger->confirmed || batch->before > ledger->acked) return false;
+    ledger->confirmed = batch->before;
+    ledger->unconfirmed = batch;
+    if (!ledger->awaits_replicas) ledger->replicated = ledger->confirmed;
+    reckon_window(ledger);
+    return true;
+}
+
+uint64_t twi_ledger_known(const struct twi_ledger *ledger) {
+    return ledger->looked > ledger->confirmed ? ledger->looked : ledger->confirmed;
+}
+
+void twi_ledger_look_back(struct twi_ledger *ledger) {
+    uint64_t known = twi_ledger_known(ledger), from = known;
+    bool strayed = false;
+    for (struct twi_batch *batch = ledger->head; batch && batch->number <= known; batch = batch->next) {
+        if (batch->number + TWI_LEDGER_REMEMBERS <= known) continue;
+        if (batch->is_step) { /* a store may be anywhere within it: not across that */
+            from = known;
+            strayed = false;
+            continue;
+        }
+        if (from == known) from = batch->before;
+        strayed = strayed || batch->strayed;
+    }
+    if (!strayed) return;
+    ledger->looked = known;
+    if (from < ledger->confirmed) ledger->confirmed = from;
+    seek_unconfirmed(ledger);
+    reckon_window(ledger);
+}
+
+void twi_ledger_believe(struct twi_ledger *ledger) {
+    ledger->looked = 0;
+    if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
+}
+
+uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
+                              uint64_t nonce) {
+    ledger->confirmed = head->last;
+    seek_unconfirmed(ledger);
+    twi_ledger_believe(ledger);
+    struct twi_batch *next = twi_ledger_unconfirmed(ledger);
+    reckon_window(ledger);
+    if ((next ? next->before : ledger->last) == head->last) {
+        twi_batch_free(step);
+        return 0;
+    }
+    if (next && next->is_step) { /* further back than the last time: that step becomes longer */
+        twi_batch_free(step);
+        step = next;
+        step->before = head->last;
+    } else {
+        step->nonce = nonce;
+        step_over(ledger, step, next, head->last);
+    }
+    uint64_t units = (step->plus_sum - head->plus_sum) + (step->minus_sum - head->minus_sum);
+    uint64_t lost = less_missing(ledger, units, head->last, step->number);
+    twi_ledger_note_missing(ledger, step->number, lost);
+    return lost;
+}
+
+uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above) {
+    uint64_t sum = 0;
+    while (ledger->head && ledger->head->number <= ledger->acked) {
+        struct twi_batch *batch = ledger->head;
+        if (batch->number > above) sum += batch->plus + batch->minus - batch->struck;
+        twi_ledger_remove(ledger, batch);
+        twi_batch_free(batch);
+    }
+    ledger->window_bytes = 0;
+    return sum;
+}
+
+void twi_ledger_remove(struct twi_ledger *ledger, struct twi_batch *batch) {
+    struct twi_batch *before = ledger->head == batch ? NULL : ledger->head;
+    while (before && before->next != batch) before = before->next;
+    if (before)
+        before->next = batch->next;
+    else
+        ledger->head = batch->next;
+    if (ledger->tail == batch) ledger->tail = before;
+    if (ledger->unconfirmed == batch) ledger->unconfirmed = batch->next;
+    batch->next = NULL;
+}
+
+void twi_ledger_free(struct twi_ledger *ledger) {
+    while (ledger->head) {
+        struct twi_batch *batch = ledger->head;
+        ledger->head = batch->next;
+        twi_batch_free(batch);
+    }
+    ledger->tail = ledger->unconfirmed = NULL;
+}
+
+bool twi_ledger_is_valid(const struct twi_ledger *ledger) {
+    twi_check(ledger->replicated <= twi_ledger_known(ledger) && ledger->confirmed <= ledger->acked &&
+              ledger->looked <= ledger->acked && ledger->acked <= ledger->last);
+    const struct twi_batch *before = NULL, *unconfirmed = NULL;
+    for (const struct twi_batch *batch = ledger->head; batch; before = batch, batch = batch->next) {
+        twi_check(batch->before < batch->number && batch->number <= ledger->last);
+        if (before) twi_check(batch->before == before->number || batch->number == before->number + 1);
+        twi_check(batch->number > ledger->acked || batch->items == NULL);
+        if (!unconfirmed && batch->number > ledger->confirmed) unconfirmed = batch;
+    }
+    twi_check(ledger->tail == before && ledger->unconfirmed == unconfirmed);
+    return true;
+}

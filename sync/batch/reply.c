@@ -1,0 +1,133 @@
+/* reply.c -- reads the replies of sync/script/batch.lua, and errors. See reply.h. */
+#include "sync/batch/reply.h"
+
+#include <string.h>
+
+/* Given before a script's first write, or before the script at all. Waiting helps. */
+static const char *const refused[] = {"LOADING",  "BUSY",        "OOM",      "MISCONF", "NOREPLICAS",
+                                      "TRYAGAIN", "CLUSTERDOWN", "NOMARKER", NULL};
+/* The same, where only another login, server or configuration helps. MOVED and ASK: a cluster, which this version
+ * does not know. */
+static const char *const turned_away[] = {"NOAUTH",    "NOPERM", "WRONGPASS", "READONLY", "MASTERDOWN",
+                                          "CROSSSLOT", "DENIED", "MOVED",     "ASK",      NULL};
+
+static bool on_list(const char *code, size_t size, const char *const *list) {
+    for (; *list; list++)
+        if (strlen(*list) == size && memcmp(*list, code, size) == 0) return true;
+    return false;
+}
+
+/* Up to Redis 6 an error within a script arrives as "ERR Error running script (call to f_..): @user_script:19:
+ * @user_script: 19: -OOM command not allowed ...": its own code stands after the last ": -" or ": ". All that a script
+ * of ours lets out comes from its calls up to the first write, so the code found there may be believed. */
+static void inner_code(const struct twi_node *error, const char **code, size_t *size) {
+    static const char wrapped[] = "ERR Error running script";
+    *code = error->text;
+    *size = error->size;
+    if (error->size > sizeof wrapped && memcmp(error->text, wrapped, sizeof wrapped - 1) == 0) {
+        for (size_t i = 0; i + 2 < error->size; i++) {
+            bool found = error->text[i] == ':' && error->text[i + 1] == ' ';
+            size_t at = i + 2 + (found && error->text[i + 2] == '-');
+            if (!found || at >= error->size || error->text[at] < 'A' || error->text[at] > 'Z') continue;
+            *code = error->text + at;
+            *size = error->size - at;
+        }
+    }
+    const char *space = memchr(*code, ' ', *size);
+    if (space) *size = (size_t)(space - *code);
+}
+
+bool twi_answer_is_replicas(const struct twi_node *error) {
+    static const char *const theirs[] = {"READONLY", "MASTERDOWN", NULL};
+    const char *code;
+    size_t size;
+    inner_code(error, &code, &size);
+    return on_list(code, size, theirs);
+}
+
+enum twi_answer_kind twi_answer_error(const struct twi_node *error) {
+    const char *code;
+    size_t size;
+    inner_code(error, &code, &size);
+    if (size == 8 && memcmp(code, "NOSCRIPT", 8) == 0) return TWI_ANSWER_NOSCRIPT;
+    if (on_list(code, size, refused)) return TWI_ANSWER_REFUSED;
+    if (on_list(code, size, turned_away)) return TWI_ANSWER_TURNED_AWAY;
+    return TWI_ANSWER_UNKNOWN;
+}
+
+static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
+    static const struct {
+        const char *word;
+        enum twi_answer_kind kind;
+    } words[] = {{"OK", TWI_ANSWER_OK},      {"DUP", TWI_ANSWER_DUP},   {"GAP", TWI_ANSWER_GAP},
+                 {"PAST", TWI_ANSWER_PAST},  {"GONE", TWI_ANSWER_GONE}, {"KEPT", TWI_ANSWER_KEPT},
+                 {"CLASH", TWI_ANSWER_CLASH}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (!twi_node_is(node, words[i].word)) continue;
+        *kind = words[i].kind;
+        return true;
+    }
+    return false;
+}
+
+#define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
+
+/* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it does". */
+static void read_gone(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
+    int64_t registered = 1;
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
+    if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
+    head->registered = registered != 0 && registered != 2;
+    head->has_older = registered == 2;
+}
+
+bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
+    *head = (struct twi_answer_head){.items_at = 1 + HEAD_SIZE};
+    if (nodes[0].type == TWI_NODE_ERROR) {
+        head->kind = twi_answer_error(&nodes[0]);
+        head->error = &nodes[0];
+        return true;
+    }
+    if (nodes[0].type != TWI_NODE_ARRAY || nodes[0].integer < HEAD_SIZE || count < 1 + HEAD_SIZE) return false;
+    for (size_t i = 1; i <= HEAD_SIZE; i++)
+        if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
+    int64_t done = 0;
+    if (!read_kind(&nodes[1], &head->kind) || !twi_node_i64(&nodes[2], &head->redis_ms) ||
+        !twi_node_i64(&nodes[7], &done) || !twi_node_i64(&nodes[8], &head->unhealed))
+        return false;
+    head->done = done == 1;
+    head->has_last = twi_node_u64(&nodes[3], &head->last);
+    if (nodes[4].type == TWI_NODE_STRING) head->marker = nodes[4].text, head->marker_size = nodes[4].size;
+    (void)twi_node_u64(&nodes[5], &head->plus_sum);
+    (void)twi_node_u64(&nodes[6], &head->minus_sum);
+    bool opened = head->kind == TWI_ANSWER_OK && head->last == 0;
+    if (head->kind == TWI_ANSWER_GONE || opened) read_gone(nodes, count, head);
+    return head->has_last || head->kind == TWI_ANSWER_GONE || head->kind == TWI_ANSWER_CLASH;
+}
+
+static void read_value(const struct twi_node *node, struct twi_item_answer *answer) {
+    answer->kind = TWI_ITEM_NO_TOTAL;
+    if (node->type == TWI_NODE_ERROR) {
+        answer->kind = TWI_ITEM_FAILED;
+        answer->error = node;
+    } else if (node->type == TWI_NODE_STATUS) {
+        answer->kind = TWI_ITEM_LATE;
+    } else if (node->type == TWI_NODE_NIL || twi_node_i64(node, &answer->total)) {
+        answer->kind = TWI_ITEM_TOTAL; /* a missing key counts 0; a text that is no number says nothing */
+    }
+}
+
+bool twi_answer_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer) {
+    *answer = (struct twi_item_answer){0};
+    if (*at >= count || nodes[*at].depth != 1) return false;
+    const struct twi_node *node = &nodes[(*at)++];
+    if (node->type != TWI_NODE_ARRAY) {
+        read_value(node, answer);
+        return true;
+    }
+    if (node->integer != 2 || count - *at < 2 || nodes[*at].depth != 2 || nodes[*at + 1].depth != 2) return false;
+    read_value(&nodes[*at], answer);
+    (void)twi_node_i64(&nodes[*at + 1], &answer->end_ms);
+    *at += 2;
+    return true;
+}

@@ -1,0 +1,73 @@
+/* refusal.c -- see refusal.h. */
+#include "sync/message/refusal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "sync/message/state.h"
+
+void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < error->size && used + 1 < size; i++) {
+        if (first_word && error->text[i] == ' ') break;
+        out[used++] = isprint((unsigned char)error->text[i]) ? error->text[i] : '?';
+    }
+    out[used] = '\0';
+}
+
+/* Whether this outage has had that line. */
+static bool was_said(struct twi_sync *sync, const char *line) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < TWI_REFUSALS_SAID; i++)
+        if (sync->refusals_said[i] == hash) return true;
+    sync->refusals_said[sync->refusals_next++ % TWI_REFUSALS_SAID] = hash;
+    return false;
+}
+
+static void report(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
+    char text[120], line[160];
+    twi_refusal_text(error, first_word, text, sizeof text);
+    snprintf(line, sizeof line, "%s: %s", what, text);
+    if (!was_said(sync, line))
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
+    twi_port_last_error(sync->engine, line);
+}
+
+void twi_refusal_report(struct twi_sync *sync, const char *what, const struct twi_node *error) {
+    report(sync, error, what, false);
+}
+
+void twi_refusal_login(struct twi_sync *sync, const char *what, const struct twi_node *error) {
+    report(sync, error, what, true);
+}
+
+/* The first bytes of a name, as a log may have them. */
+static void printable(const char *name, size_t size, char *out, size_t room) {
+    static const char digits[] = "0123456789abcdef";
+    size_t used = 0;
+    for (size_t i = 0; i < size && used + 5 < room; i++) {
+        unsigned char byte = (unsigned char)name[i];
+        if (byte > ' ' && byte < 127 && byte != '\\') {
+            out[used++] = (char)byte;
+            continue;
+        }
+        out[used++] = '\\', out[used++] = 'x', out[used++] = digits[byte >> 4], out[used++] = digits[byte & 15];
+    }
+    out[used] = '\0';
+}
+
+uint32_t twi_refusal_key(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                         int64_t now_ms) {
+    char name[TWI_REDIS_KEY_MAX], text[120];
+    bool first = false;
+    uint32_t wait_ms = twi_poison_add(&sync->poison, item, sync->ledger.last, now_ms, &first);
+    if (first) {
+        printable(name, twi_port_render(item, name), text, sizeof text);
+        twi_port_count(sync->engine, poison_keys, 1);
+        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON, "Redis refuses the key %s: %.100s", text,
+                     error ? error->text : "");
+    }
+    twi_ticket_refused(&sync->tickets);
+    return wait_ms;
+}

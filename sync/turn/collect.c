@@ -1,0 +1,137 @@
+/* collect.c -- from counters that owe Redis something to frozen batches.   Step 2 to 3 of the flow.
+ *
+ * Deltas wait in their counters while Redis is away, and merge there; they are frozen only when they can be sent soon,
+ * so an outage of hours holds no more than the pipeline in batches.
+ * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
+#include "sync/turn/collect.h"
+
+#include "sync/message/replicas.h"
+#include "sync/message/state.h"
+
+#define LOOK_PERIOD_MS 30000 /* every half minute ... */
+#define LOOK_SHARE_MS \
+    3000 /* ... for three seconds each key's expiry is looked at: a lost one is healed, for a tenth of the cost */
+
+uint64_t twi_sync_unsettled(const struct twi_sync *sync) {
+    return sync->ledger.last - sync->ledger.acked;
+}
+
+bool twi_sync_is_full(const struct twi_sync *sync) {
+    bool has_ledger = sync->merge == TW_MERGE_SCRIPT;
+    return twi_sync_unsettled(sync) >= (has_ledger ? twi_depth_load(&sync->depth).batches : TWI_PIPELINE_MAX);
+}
+
+/* Everything that was staged becomes batches; without memory, what is left goes back. */
+static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
+    struct twi_freeze how = {
+        .look_always = now_ms < sync->look_until_ms || now_ms % LOOK_PERIOD_MS < LOOK_SHARE_MS,
+        .redis_offset_ms = sync->offset_ms,
+        .now_ms = now_ms,
+        .keys_max = twi_depth_load(&sync->depth).keys,
+    };
+    twi_batch_sort(sync->staging, count, how.look_always);
+    for (size_t at = 0, taken = 0; at < count; at += taken) {
+        struct twi_batch *batch = sync->merge == TW_MERGE_SCRIPT
+                                      ? twi_batch_freeze(sync->staging + at, count - at, &how, &taken)
+                                      : twi_batch_gather(sync->staging + at, count - at, now_ms, &taken);
+        if (batch) {
+            twi_ledger_append(&sync->ledger, batch, twi_sync_random(sync));
+            continue;
+        }
+        /* At once, not after a while: what waits in a delay is not in the collection that a flush begins anew. We
+         * wait. */
+        for (; at < count; at++) twi_port_return(&sync->staging[at], 0);
+        sync->collect_hold_ms = now_ms + sync->interval_ms;
+        return false;
+    }
+    return true;
+}
+
+/* Gauges go another way than batches. False: no memory; everything went back. */
+static bool set_parts_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    struct twi_item *staging = sync->staging, part;
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if ((staging[i].flags & TWI_ITEM_PART) != 0) continue;
+        part = staging[kept];
+        staging[kept++] = staging[i];
+        staging[i] = part;
+    }
+    if (kept == *count || twi_parts_take(sync, staging + kept, *count - kept)) {
+        *count = kept;
+        return true;
+    }
+    for (size_t i = 0; i < *count; i++) twi_port_return(&staging[i], 0);
+    sync->collect_hold_ms = now_ms + sync->interval_ms;
+    return false;
+}
+
+/* Is it time, and for whom? A flush is not throttled by the interval. */
+static bool begin(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->begin_again || twi_ticket_begin(&sync->tickets)) {
+        sync->begin_again = false;
+        if (twi_poison_count(&sync->poison, now_ms)) twi_ticket_refused(&sync->tickets); /* it waits, unsent */
+        twi_port_collect_begin(sync->engine);
+        return true;
+    }
+    if (sync->collecting || sync->tickets.collecting) return true;
+    if (now_ms < sync->collect_at_ms || !twi_port_is_dirty(sync->engine)) return false;
+    /* Jittered, so that nodes that began together do not stay together: 3/4 to 5/4 of the interval. */
+    int64_t interval_ms = sync->interval_ms;
+    sync->collect_at_ms =
+        now_ms + interval_ms * 3 / 4 + (int64_t)(twi_sync_random(sync) % (uint64_t)(interval_ms / 2 + 1));
+    return true;
+}
+
+/* A flush's collection is over when all of it is in batches, and what went beside them is told. */
+static void end_round(struct twi_sync *sync) {
+    struct twi_parts *parts = &sync->parts;
+    if (sync->collecting || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
+    if (parts->until == 0) parts->until = parts->taken + 1;
+    if (parts->told + 1 < parts->until) return;
+    parts->until = 0;
+    twi_ticket_collected(&sync->tickets, sync->ledger.last);
+}
+
+/* Counters near their limit go at once: some hundred bytes, at most sixteen times in an interval. */
+static void collect_near(struct twi_sync *sync, int64_t now_ms) {
+    if (now_ms < sync->near_at_ms || !twi_port_is_near(sync->engine)) return;
+    sync->near_at_ms = now_ms + sync->interval_ms / 16 + 1;
+    size_t count = twi_port_collect_near(sync->engine, sync->staging);
+    if (!freeze(sync, count, now_ms) && sync->collecting) sync->begin_again = twi_ticket_again(&sync->tickets);
+}
+
+void twi_collect(struct twi_sync *sync, int64_t now_ms) {
+    /* Something must ask how Redis is, after a reconnect: a batch that waits, or an empty one. */
+    if (sync->breaker.state != TWI_BREAKER_CLOSED && !twi_ledger_unconfirmed(&sync->ledger))
+        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
+    if (sync->breaker.state != TWI_BREAKER_CLOSED || twi_ledger_is_replaying(&sync->ledger)) return;
+    if (now_ms - sync->ledger_ms > TWI_LEDGER_REFRESH_MS && twi_sync_unsettled(sync) == 0)
+        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
+    if (twi_port_restore_some(sync->engine)) { /* first: what is owed again is taken before what is new */
+        sync->collecting = true;
+        return;
+    }
+    if (twi_replicas_hold(sync) || twi_parts_hold(&sync->parts)) return;
+    if (now_ms < sync->collect_hold_ms || twi_sync_is_full(sync)) return;
+    collect_near(sync, now_ms);
+    if (twi_sync_is_full(sync) || !begin(sync, now_ms)) return;
+    sync->collecting = true;
+    while (sync->collecting && !twi_sync_is_full(sync) && !twi_parts_are_full(&sync->parts)) {
+        int64_t wait_ms = 0;
+        size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
+        if (room == 0) {
+            sync->collect_hold_ms = now_ms + wait_ms;
+            return;
+        }
+        size_t count = twi_port_collect(sync->engine, sync->staging, room);
+        sync->collecting = count == room;
+        twi_pace_took(&sync->pace, count, !sync->collecting);
+        if (!set_parts_aside(sync, &count, now_ms) || !freeze(sync, count, now_ms)) {
+            sync->begin_again = twi_ticket_again(&sync->tickets); /* what went back is not in this round yet */
+            return;
+        }
+    }
+    end_round(sync);
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger)); /* there may have been nothing to send */
+}

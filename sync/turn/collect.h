@@ -1,0 +1,14 @@
+/* collect.h -- from counters that owe Redis something to frozen batches. See collect.c. */
+#ifndef TWI_SYNC_TURN_COLLECT_H
+#define TWI_SYNC_TURN_COLLECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct twi_sync;
+
+void twi_collect(struct twi_sync *sync, int64_t now_ms);
+uint64_t twi_sync_unsettled(const struct twi_sync *sync); /* batches whose items await an answer */
+bool twi_sync_is_full(const struct twi_sync *sync);       /* as many as may be sent now: nothing more is frozen */
+
+#endif

@@ -1,0 +1,418 @@
+/* merge_plain.c -- merging without a script, for servers that have none: TW_MERGE_MULTI and TW_MERGE_SETNX.
+ *
+ *   TIME  [MULTI]  an item's commands, item by item ...  [EXEC]        one batch under way at a time
+ *
+ *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
+ *   INCRBY key delta        or GET key, where only the total is asked for
+ *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each that has no
+ *                           end: what INCRBY made anew as the key died between two commands, and what lost its end
+ *   PEXPIRETIME key         from-first lives, Redis 7: the end that somebody else may have named (before it: PTTL's)
+ *
+ * There is no ledger, so a batch whose answer was lost is sent again and may count twice: its units are `uncertain`. What is
+ * known is not sent again: an item that was answered is settled and leaves its batch, and of a transaction whose EXEC had
+ * not gone out nothing was applied. Nobody refuses a dead window here: what ends within BEFORE_END_MS by Redis's clock is
+ * late and is not sent.
+ * Always true: a batch's items are those that have not been settled, but for those before `item` while answers come. */
+#include "sync/turn/merge_plain.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/check.h"
+#include "sync/batch/reply.h"
+#include "sync/message/pipeline.h"
+#include "sync/message/refusal.h"
+#include "sync/turn/settle.h"
+#include "sync/message/state.h"
+
+#define BEFORE_END_MS 100 /* from our look at the clock to the command's execution, on a server that answers */
+
+enum stage { STAGE_TIME, STAGE_MULTI, STAGE_QUEUE, STAGE_RESULTS, STAGE_EXEC };
+enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
+
+/* ---- what an item takes ------------------------------------------------------------------------------------------ */
+
+static bool is_from_first(const struct twi_item *item) {
+    return item->flags & TWI_ITEM_FROM_FIRST;
+}
+
+/* When the key is to die, by Redis's clock; 0: never. */
+static int64_t end_of(const struct twi_sync *sync, const struct twi_item *item) {
+    if (item->expiry_ms == 0) return 0;
+    return is_from_first(item) ? item->expiry_ms + sync->offset_ms : item->expiry_ms;
+}
+
+static bool has_step(const struct twi_sync *sync, const struct twi_item *item, enum step step) {
+    bool ends = item->expiry_ms != 0;
+    switch (step) {
+    case STEP_SET: return sync->merge == TW_MERGE_SETNX && ends && item->delta != 0;
+    case STEP_COUNT: return true;
+    case STEP_END: return ends && (item->delta != 0 || (is_from_first(item) && !sync->is_seven));
+    case STEP_LIFE: return is_from_first(item) && sync->is_seven;
+    default: return false;
+    }
+}
+
+static enum step next_step(const struct twi_sync *sync, const struct twi_item *item, enum step step) {
+    while (step < STEP_NONE && !has_step(sync, item, step)) step++;
+    return step;
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------------- */
+
+struct name {
+    char bytes[TWI_REDIS_KEY_MAX];
+    size_t size;
+};
+
+static void put_command(struct twi_sync *sync, size_t words, const char *word, const struct name *name) {
+    twi_wire_begin(&sync->out, words);
+    twi_wire_put_text(&sync->out, word);
+    if (name) twi_wire_put(&sync->out, name->bytes, name->size);
+}
+
+static void put_set(struct twi_sync *sync, const struct name *name, int64_t end_ms, int64_t redis_ms) {
+    put_command(sync, 6, "SET", name);
+    twi_wire_put_text(&sync->out, "0");
+    twi_wire_put_text(&sync->out, sync->is_seven ? "PXAT" : "PX");
+    twi_wire_put_i64(&sync->out, sync->is_seven ? end_ms : end_ms - redis_ms);
+    twi_wire_put_text(&sync->out, "NX");
+}
+
+static void put_end(struct twi_sync *sync, const struct name *name, int64_t end_ms) {
+    if (!sync->is_seven) {
+        put_command(sync, 2, "PTTL", name);
+        return;
+    }
+    put_command(sync, 4, "PEXPIREAT", name);
+    twi_wire_put_i64(&sync->out, end_ms);
+    twi_wire_put_text(&sync->out, "NX");
+}
+
+/* Returns how many commands that were. */
+static uint32_t put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
+    struct name name;
+    uint32_t commands = 0;
+    name.size = twi_port_render(item, name.bytes);
+    for (enum step step = next_step(sync, item, STEP_SET); step != STEP_NONE;
+         step = next_step(sync, item, step + 1), commands++) {
+        switch (step) {
+        case STEP_SET: put_set(sync, &name, end_of(sync, item), redis_ms); break;
+        case STEP_COUNT:
+            put_command(sync, item->delta ? 3 : 2, item->delta ? "INCRBY" : "GET", &name);
+            if (item->delta) twi_wire_put_i64(&sync->out, item->delta);
+            break;
+        case STEP_END: put_end(sync, &name, end_of(sync, item)); break;
+        default: put_command(sync, 2, "PEXPIRETIME", &name); break;
+        }
+    }
+    return commands;
+}
+
+static bool is_late(const struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
+    int64_t end_ms = end_of(sync, item);
+    return end_ms != 0 && item->delta != 0 && end_ms <= redis_ms;
+}
+
+static void settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
+                   const struct twi_item_answer *said, int64_t now_ms) {
+    twi_settle_item(sync, &batch->items[index], batch->number, said, true, now_ms);
+}
+
+/* What the window of is over, or nearly so. */
+static void settle_what_is_late(struct twi_sync *sync, struct twi_batch *batch, int64_t redis_ms, int64_t now_ms) {
+    const struct twi_item_answer late = {.kind = TWI_ITEM_LATE};
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < batch->item_count; i++) {
+        if (is_late(sync, &batch->items[i], redis_ms + BEFORE_END_MS))
+            settle(sync, batch, i, &late, now_ms);
+        else
+            batch->items[kept++] = batch->items[i];
+    }
+    batch->item_count = kept;
+}
+
+static int64_t units_of(const struct twi_batch *batch) {
+    int64_t units = 0;
+    for (uint32_t i = 0; i < batch->item_count; i++) units += llabs(batch->items[i].delta);
+    return units;
+}
+
+/* Copies of it were sent and not answered: some of it may be counted twice from here on. */
+static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
+    int64_t units = units_of(batch);
+    if (batch->copies_open == 0 || units == 0) return;
+    twi_port_count(sync->engine, uncertain, units);
+    twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_UNCERTAIN,
+                 "%" PRId64 " units are sent again without knowing whether Redis has counted them", units);
+}
+
+void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    int64_t redis_ms = twi_port_wall_ms(sync->engine) + sync->offset_ms;
+    settle_what_is_late(sync, batch, redis_ms, now_ms);
+    note_again(sync, batch);
+    *plain = (struct twi_plain){.repairs = plain->repairs, .out_begin = sync->out_sent + sync->out.size - sync->out_at};
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    bool multi = sync->merge == TW_MERGE_MULTI && batch->item_count > 0;
+    put_command(sync, 1, "TIME", NULL);
+    if (multi) put_command(sync, 1, "MULTI", NULL);
+    for (uint32_t i = 0; i < batch->item_count; i++) plain->commands += put_item(sync, &batch->items[i], redis_ms);
+    if (multi) put_command(sync, 1, "EXEC", NULL);
+    if (sync->out.failed) {
+        twi_sync_fail(sync, false, "no memory");
+        return;
+    }
+    batch->copies_open++;
+    batch->sent_ms = now_ms;
+    (void)twi_pipeline_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
+    twi_port_count(sync->engine, batches_sent, 1);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* One key may be forbidden while others are not; a forbidden command helps nobody. */
+static bool is_of_the_key(const struct twi_node *error) {
+    enum twi_answer_kind kind = twi_answer_error(error);
+    if (kind == TWI_ANSWER_UNKNOWN) return true; /* WRONGTYPE, no number, overflow */
+    return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
+}
+
+/* Nothing was done for this item, and it is not its key's fault. */
+static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
+    struct twi_plain *plain = &sync->plain;
+    if (!plain->refused) twi_refusal_report(sync, "a batch", error);
+    plain->refused = true;
+    if (twi_answer_error(error) == TWI_ANSWER_TURNED_AWAY) plain->turned_away = true;
+}
+
+static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
+    struct name name;
+    name.size = twi_port_render(item, name.bytes);
+    struct twi_bytes *repairs = &sync->plain.repairs;
+    twi_wire_begin(repairs, 3);
+    twi_wire_put_text(repairs, "PEXPIREAT");
+    twi_wire_put(repairs, name.bytes, name.size);
+    twi_wire_put_i64(repairs, end_of(sync, item));
+    sync->plain.repair_count++;
+}
+
+static void take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    plain->said = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
+    if (node->type == TWI_NODE_ERROR) {
+        plain->over = true; /* its text is gone when the next answer is read */
+        if (!is_of_the_key(node)) {
+            note_refusal(sync, node);
+            batch->items[plain->kept++] = batch->items[plain->item];
+            return;
+        }
+        plain->said.kind = TWI_ITEM_FAILED;
+        plain->said.error = node;
+        settle(sync, batch, plain->item, &plain->said, now_ms);
+    } else if (node->type != TWI_NODE_NIL && !twi_node_i64(node, &plain->said.total)) {
+        plain->said.kind = TWI_ITEM_NO_TOTAL; /* GET of a text */
+    }
+}
+
+static void take_end(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
+    struct twi_plain *plain = &sync->plain;
+    if (plain->over) return;
+    if (node->type != TWI_NODE_INTEGER) {
+        plain->unhealed++;
+    } else if (!sync->is_seven) { /* PTTL */
+        if (node->integer == -1 && item->delta) need_repair(sync, item);
+        if (node->integer >= 0 && is_from_first(item)) plain->said.end_ms = plain->redis_ms + node->integer;
+    }
+}
+
+/* All of an item's commands are answered, or as many as ever will be. */
+static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    const struct twi_item *item = &batch->items[plain->item];
+    if (!plain->over) {
+        if (is_late(sync, item, plain->redis_ms)) plain->said.kind = TWI_ITEM_LATE; /* counted into a dead window */
+        settle(sync, batch, plain->item, &plain->said, now_ms);
+    }
+    plain->item++;
+    plain->over = false;
+    plain->step = STEP_SET;
+}
+
+static void take_result(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    const struct twi_item *item = &batch->items[plain->item];
+    enum step step = next_step(sync, item, (enum step)plain->step);
+    switch (step) {
+    case STEP_COUNT: take_count(sync, batch, node, now_ms); break;
+    case STEP_END: take_end(sync, item, node); break;
+    case STEP_LIFE:
+        if (node->type == TWI_NODE_INTEGER && node->integer > 0) plain->said.end_ms = node->integer;
+        break;
+    default: break; /* SET: if it was refused, INCRBY says so, too */
+    }
+    plain->step = step + 1;
+    if (next_step(sync, item, (enum step)plain->step) == STEP_NONE) finish_item(sync, batch, now_ms);
+}
+
+/* ---- a transaction ----------------------------------------------------------------------------------------------- */
+
+/* A command that is not queued has the transaction discarded as a whole. */
+static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    struct twi_item *item = &batch->items[plain->item];
+    enum step step = next_step(sync, item, (enum step)plain->step);
+    if (node->type == TWI_NODE_ERROR && !is_of_the_key(node)) {
+        note_refusal(sync, node);
+    } else if (node->type == TWI_NODE_ERROR && item->cell) {
+        const struct twi_item_answer failed = {.kind = TWI_ITEM_FAILED, .error = node};
+        settle(sync, batch, plain->item, &failed, now_ms);
+        item->cell = NULL; /* settled: not sent again */
+    }
+    plain->step = step + 1;
+    if (next_step(sync, item, (enum step)plain->step) != STEP_NONE) return;
+    plain->item++;
+    plain->step = STEP_SET;
+}
+
+/* Those that were not settled wait for the next sending. */
+static void keep_the_rest(struct twi_sync *sync, struct twi_batch *batch) {
+    struct twi_plain *plain = &sync->plain;
+    for (; plain->item < batch->item_count; plain->item++)
+        if (batch->items[plain->item].cell) batch->items[plain->kept++] = batch->items[plain->item];
+}
+
+/* False: not an answer to EXEC. */
+static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                      int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    plain->item = plain->step = 0;
+    if (nodes->type == TWI_NODE_ARRAY && count == 1 + (size_t)plain->commands) {
+        for (size_t i = 1; i < count; i++) take_result(sync, batch, &nodes[i], now_ms);
+        return true;
+    }
+    bool discarded = nodes->type == TWI_NODE_ERROR &&
+                     (twi_node_is(nodes, "EXECABORT") || twi_answer_error(nodes) != TWI_ANSWER_UNKNOWN);
+    keep_the_rest(sync, batch);
+    if (discarded && !plain->refused && plain->kept == batch->item_count) note_refusal(sync, nodes);
+    if (discarded) return true;
+    batch->item_count = plain->kept;
+    twi_sync_fail(sync, false, "an answer to EXEC that is not understood");
+    return false;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis_ms) {
+    int64_t seconds, microseconds;
+    if (count != 3 || !twi_node_i64(&nodes[1], &seconds) || !twi_node_i64(&nodes[2], &microseconds)) return false;
+    *redis_ms = seconds * 1000 + microseconds / 1000;
+    return true;
+}
+
+void twi_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                    size_t count, int64_t now_ms) {
+    if (read_time(nodes, count, &sync->plain.redis_ms)) twi_settle_clock(sync, pending, sync->plain.redis_ms, now_ms);
+}
+
+/* Keys that stand without an end get one: those of Redis before 7. */
+static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    if (plain->repair_count == 0) return;
+    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    if (plain->repairs.failed) /* they are asked for again with their next counts */
+        twi_bytes_free(&plain->repairs);
+    else {
+        twi_bytes_add(&sync->out, plain->repairs.data, plain->repairs.size);
+        (void)twi_pipeline_await(sync, TWI_REPAIR, NULL, plain->repair_count);
+    }
+    plain->repairs.size = plain->repair_count = 0;
+}
+
+static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    batch->item_count = plain->kept;
+    batch->copies_open = 0;
+    plain->stage = STAGE_TIME;
+    plain->item = plain->kept = 0;
+    if (plain->unhealed)
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%u keys stay without an expiry in Redis",
+                     plain->unhealed);
+    send_repairs(sync, now_ms);
+    if (plain->refused) {
+        twi_settle_refusal(sync, plain->turned_away, now_ms);
+        return;
+    }
+    if (batch->item_count) { /* some had to leave the transaction: the others go at once */
+        sync->rewind = true;
+        return;
+    }
+    twi_batch_items_drop(batch);
+    twi_port_count(sync->engine, batches_ok, 1);
+    twi_ledger_confirm(&sync->ledger, batch);
+    twi_ledger_trim(&sync->ledger, now_ms);
+    sync->ledger_ms = now_ms;
+    twi_settle_success(sync, now_ms);
+    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
+}
+
+static enum stage after_queue(const struct twi_batch *batch, const struct twi_plain *plain) {
+    return plain->item == batch->item_count ? STAGE_EXEC : (enum stage)plain->stage;
+}
+
+void twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                     size_t count, int64_t now_ms) {
+    struct twi_plain *plain = &sync->plain;
+    struct twi_batch *batch = pending->batch;
+    if (pending->command == TWI_REPAIR) {
+        if (nodes->type == TWI_NODE_ERROR)
+            twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "a key stays without an expiry in Redis");
+        return;
+    }
+    switch ((enum stage)plain->stage) {
+    case STAGE_TIME:
+        if (nodes->type == TWI_NODE_ERROR) note_refusal(sync, nodes);
+        twi_plain_time(sync, pending, nodes, count, now_ms);
+        plain->stage = sync->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
+        break;
+    case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
+        plain->in_multi = nodes->type != TWI_NODE_ERROR;
+        if (!plain->in_multi) note_refusal(sync, nodes);
+        plain->stage = plain->in_multi ? STAGE_QUEUE : STAGE_RESULTS;
+        break;
+    case STAGE_QUEUE:
+        take_queued(sync, batch, nodes, now_ms);
+        plain->stage = after_queue(batch, plain);
+        break;
+    case STAGE_RESULTS:
+        take_result(sync, batch, nodes, now_ms);
+        plain->stage = sync->merge == TW_MERGE_MULTI ? after_queue(batch, plain) : STAGE_RESULTS;
+        break;
+    case STAGE_EXEC:
+        if (plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
+        break;
+    }
+    if (pending->replies == 1) finish_batch(sync, batch, now_ms);
+}
+
+/* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
+
+void twi_plain_dropped(struct twi_sync *sync) {
+    struct twi_plain *plain = &sync->plain;
+    if (sync->pending_count == 0) return;
+    const struct twi_pending *pending = &sync->pending[sync->pending_first];
+    struct twi_batch *batch = pending->batch;
+    if (pending->command != TWI_PLAIN) return;
+    bool whole = pending->out_end <= sync->out_sent, none = sync->out_sent <= plain->out_begin;
+    if (none || (plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
+    if (plain->in_multi)
+        plain->item = 0; /* EXEC was not answered: nothing but what left it is settled */
+    else if (plain->stage == STAGE_RESULTS && plain->step > STEP_COUNT)
+        finish_item(sync, batch, sync->reply_ms); /* its count was answered */
+    keep_the_rest(sync, batch);
+    batch->item_count = plain->kept;
+    plain->stage = STAGE_TIME;
+    plain->item = plain->kept = plain->repair_count = 0;
+    plain->repairs.size = 0;
+}

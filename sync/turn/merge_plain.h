@@ -1,0 +1,11 @@
+/* merge_plain.h -- merging without a script. See merge_plain.c. */
+#ifndef TWI_SYNC_TURN_MERGE_PLAIN_H
+#define TWI_SYNC_TURN_MERGE_PLAIN_H
+
+#include "sync/message/pipeline.h"
+
+void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
+twi_taker twi_plain_reply, twi_plain_time;
+void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
+
+#endif

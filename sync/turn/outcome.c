@@ -1,0 +1,221 @@
+/* outcome.c -- what an answer does to batches, and through settle.c to counters.   Steps 7 and 8 of the flow.
+ *
+ *   answer      the batch                                     the connection
+ *   OK, DUP     confirmed; its items settled, once            goes on
+ *   GAP         waits; behind `confirmed`: Redis went back    goes on, from `confirmed` + 1
+ *   PAST        waits; asked about what the ledger            goes on, from there
+ *               remembers
+ *   GONE        waits                                         ends; an opening, if that store stays
+ *   CLASH       uncertain, if it was perhaps applied          ends, new instance
+ *   NOSCRIPT    waits                                         goes on, with the script's text
+ *   REFUSED     waits                                         goes on after a back-off
+ *   TURNED_AWAY waits                                         ends, slowly tried again
+ *   UNKNOWN     waits, its outcome open                       ends
+ *   none        waits, its outcome open: no answer in time,   ends; the same batch goes again under its number, and
+ *               or the connection was lost before one came    OK or DUP says what became of it
+ * What becomes of the instance after GONE: instance.c.
+ * Always true: an item is settled only by the first answer that says its batch was applied, or when its batch is given
+ * up; answers about batches out of turn are ignored (those are sent again and answered DUP). */
+#include "sync/turn/outcome.h"
+
+#include <inttypes.h>
+
+#include "engine/base/check.h"
+#include "sync/turn/instance.h"
+#include "sync/batch/mutant.h"
+#include "sync/turn/settle.h"
+#include "sync/message/state.h"
+
+static const char clash[] = "two engines use one ledger, or another version does";
+
+/* ---- applied ----------------------------------------------------------------------------------------------------- */
+
+static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
+    struct twi_item_answer said;
+    for (uint32_t i = 0; i < batch->key_count; i++)
+        if (!twi_answer_item(nodes, count, &at, &said)) return false;
+    return at == count;
+}
+
+/* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one of
+ * it. */
+static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
+                                const struct twi_item_answer *said, int64_t now_ms) {
+    bool returns = said->kind == TWI_ITEM_FAILED;
+    uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
+    twi_ledger_note_missing(&sync->ledger, batch->number, units);
+    twi_settle_item(sync, &batch->items[index], batch->number, said, false, now_ms);
+}
+
+static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                         const struct twi_answer_head *head, int64_t now_ms) {
+    size_t at = head->items_at;
+    bool uncertain = head->kind == TWI_ANSWER_DUP && !head->done;
+    batch->was_short = uncertain;
+    for (uint32_t i = 0; i < batch->item_count; i++) {
+        struct twi_item_answer said;
+        bool whole = twi_answer_item(nodes, count, &at, &said);
+        twi_check(whole); /* items_are_whole() has walked it */
+        if (uncertain && batch->items[i].delta)
+            twi_settle_give_up_item(sync, &batch->items[i], TW_LOST_UNCERTAIN);
+        else if (said.kind == TWI_ITEM_FAILED || said.kind == TWI_ITEM_LATE)
+            settle_refused_item(sync, batch, i, &said, now_ms);
+        else
+            twi_settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
+    }
+    twi_batch_items_drop(batch);
+}
+
+struct replayed {
+    uint64_t refused; /* not brought back: Redis refuses the key by now. (What is late has died there anyway.) */
+    uint64_t twice;   /* this store has them; another one refused them, so they went back to their counters */
+};
+
+static struct replayed replay_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes,
+                                    size_t count, size_t at) {
+    struct replayed units = {0};
+    for (uint32_t i = 0; i < batch->key_count; i++) {
+        struct twi_item_answer said;
+        bool whole = twi_answer_item(nodes, count, &at, &said);
+        twi_check(whole); /* items_are_whole() has walked it */
+        if (said.kind == TWI_ITEM_FAILED)
+            units.refused += twi_batch_strike(batch, i);
+        else if (said.kind != TWI_ITEM_LATE)
+            units.twice += twi_batch_take_aside(batch, i);
+    }
+    twi_ledger_note_missing(&sync->ledger, batch->number, units.refused);
+    return units;
+}
+
+/* One store took it, another one refused it before that was known: what went back to its counter is a second time in
+ * the first. */
+static void note_twice(struct twi_sync *sync, uint64_t units) {
+    if (units == 0) return;
+    twi_port_count(sync->engine, uncertain, (int64_t)units);
+    twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_POISON,
+                 "a key was refused by one store and taken by another: %" PRIu64 " units are perhaps counted twice",
+                 units);
+}
+
+static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                          const struct twi_answer_head *head, int64_t now_ms) {
+    int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
+    if (head->kind == TWI_ANSWER_DUP && !head->done) { /* it was cut short */
+        if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
+        batch->was_short = true;
+        return;
+    }
+    bool went_back = head->kind == TWI_ANSWER_OK && batch->number <= sync->ledger.looked;
+    if (went_back) twi_instance_went_back(sync, sync->ledger.looked - batch->before, 0, now_ms);
+    struct replayed of = replay_items(sync, batch, nodes, count, head->items_at);
+    if (!batch->was_short) twi_port_count(sync->engine, lost, (int64_t)of.refused);
+    note_twice(sync, of.twice);
+    if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
+}
+
+static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
+                           const struct twi_answer_head *head, int64_t now_ms) {
+    if (!twi_instance_is_ours(sync, head)) return;
+    /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
+    if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
+        twi_sync_fail(sync, false, "a reply that is not understood");
+        return;
+    }
+    if (batch->before != sync->ledger.confirmed) { /* out of turn */
+        sync->rewind = true;
+        return;
+    }
+    if (head->kind == TWI_ANSWER_OK)
+        twi_port_count(sync->engine, batches_ok, 1);
+    else
+        twi_port_count(sync->engine, batches_dup, 1);
+    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_ANSWER_DUP) twi_settle_give_back(batch));
+    if (batch->items)
+        settle_items(sync, batch, nodes, count, head, now_ms);
+    else
+        settle_replay(sync, batch, nodes, count, head, now_ms);
+    twi_ledger_confirm(&sync->ledger, batch);
+    twi_instance_note(sync, head);
+    if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
+        twi_instance_entered(sync, head, now_ms);
+        sync->wrote_number = batch->number;
+    }
+    twi_ledger_trim(&sync->ledger, now_ms); /* perhaps `batch`, too */
+    twi_settle_success(sync, now_ms);
+    if (!twi_ledger_is_replaying(&sync->ledger) && sync->restores) {
+        sync->restores = false;
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
+                     "what could be restored in Redis has been restored");
+    }
+    if (head->unhealed)
+        twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
+                     head->unhealed);
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger));
+}
+
+/* ---- Redis went back, or another engine has our ledger ----------------------------------------------------------- */
+
+static void settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_port_count(sync->engine, batches_gap, 1);
+    twi_instance_at_home(sync);
+    bool heeds = true;
+    TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, heeds = false);
+    if (heeds) twi_instance_at(sync, head, now_ms);
+}
+
+/* It went back, was told again, and is now where it had been before: another store was seen in between. */
+static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_answer_head *head) {
+    if (!twi_instance_is_ours(sync, head)) return;
+    sync->rewind = true;
+    if (batch->before != sync->ledger.confirmed) return; /* out of turn */
+    bool skips = true;
+    TWI_MUTATE(TWI_MUTANT_PAST_CLASHES, skips = false);
+    if (!skips || !twi_ledger_skip_to(&sync->ledger, head->last)) twi_instance_lose(sync, clash);
+}
+
+/* A step over what could not be replayed, where that stands after all. */
+static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_answer_head *head) {
+    if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > sync->ledger.last) {
+        twi_instance_lose(sync, clash);
+        return;
+    }
+    sync->rewind = true;
+    if (batch->before == sync->ledger.confirmed) twi_ledger_confirm(&sync->ledger, batch);
+}
+
+/* ---- every answer ------------------------------------------------------------------------------------------------ */
+
+void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
+    struct twi_answer_head head;
+    struct twi_batch *batch = pending->batch;
+    if (!twi_answer_read(nodes, count, &head)) {
+        twi_sync_fail(sync, false, "a reply that is not understood");
+        return;
+    }
+    twi_settle_clock(sync, pending, head.redis_ms, now_ms);
+    /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
+     * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
+    bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
+    TWI_MUTATE(TWI_MUTANT_UNKNOWN_CLOSED, applied = applied && head.kind != TWI_ANSWER_UNKNOWN);
+    if (!applied && batch->copies_open) batch->copies_open--;
+    TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_ANSWER_REFUSED) twi_mutant_shrink(sync, batch));
+    switch (head.kind) {
+    case TWI_ANSWER_OK:
+    case TWI_ANSWER_DUP:
+        twi_instance_at_home(sync);
+        sync->ledger_ms = now_ms;
+        settle_applied(sync, batch, nodes, count, &head, now_ms);
+        break;
+    case TWI_ANSWER_GAP: settle_gap(sync, &head, now_ms); break;
+    case TWI_ANSWER_PAST: settle_past(sync, batch, &head); break;
+    case TWI_ANSWER_GONE: twi_instance_gone(sync, now_ms); break;
+    case TWI_ANSWER_CLASH: settle_clash(sync, batch, &head); break;
+    case TWI_ANSWER_KEPT: twi_sync_fail(sync, false, "a reply that is not understood"); break;
+    case TWI_ANSWER_NOSCRIPT:
+        TWI_MUTATE(TWI_MUTANT_NUMBER_REUSED, twi_mutant_reuse(sync, batch));
+        sync->rewind = sync->use_eval = true;
+        break;
+    default: twi_settle_refused(sync, &head, now_ms);
+    }
+}

@@ -1,0 +1,9 @@
+/* outcome.h -- what an answer does to a batch. See outcome.c. */
+#ifndef TWI_SYNC_TURN_OUTCOME_H
+#define TWI_SYNC_TURN_OUTCOME_H
+
+#include "sync/message/pipeline.h"
+
+twi_taker twi_outcome_reply;
+
+#endif

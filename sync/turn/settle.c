@@ -1,0 +1,144 @@
+/* settle.c -- what Redis has said of counters and of itself: items are settled through the port, and the breaker, the clock and
+ * the log are told how Redis does.   Step 8 of the flow.
+ * Always true: an item of a batch is settled once. */
+#include "sync/turn/settle.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/atomic.h"
+#include "sync/batch/mutant.h"
+#include "sync/message/refusal.h"
+#include "sync/message/state.h"
+
+/* ---- one item ---------------------------------------------------------------------------------------------------- */
+
+static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                        const struct twi_item_answer *said, bool take_total) {
+    struct twi_answer answer = {.total = said->total, .has_total = take_total && said->kind == TWI_ITEM_TOTAL};
+    if (said->end_ms) answer.end_ms = said->end_ms - sync->offset_ms;
+    if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item, number);
+    twi_port_acknowledge(item, &answer);
+}
+
+void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item, int reason) {
+    if (item->delta == 0) {
+        twi_port_return(item, 0); /* a question: nothing is lost with it */
+        return;
+    }
+    twi_ticket_refused(&sync->tickets);
+    twi_port_give_up(item, reason);
+}
+
+/* The window is dead by Redis's clock. Which of us was late: Redis could not be reached, or the clocks differ? */
+static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint64_t number) {
+    bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item, number);
+    bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
+    struct twi_item fresh =
+        *item; /* what a store of before has, and this one was only told again, is not lost with it */
+    bool ends = true;
+    TWI_MUTATE(TWI_MUTANT_LATE_LOST, ends = false);
+    if (ends && twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
+    if (fresh.delta == 0 && item->delta != 0) {
+        struct twi_answer none = {0};
+        twi_port_acknowledge(&fresh, &none);
+        return;
+    }
+    twi_settle_give_up_item(sync, &fresh, was_poison ? TW_LOST_POISON : over_here ? TW_LOST_EXPIRED : TW_LOST_LATE);
+}
+
+static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
+                          int64_t now_ms) {
+    if (item->delta == 0) {
+        struct twi_answer none = {0};
+        twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
+        return;
+    }
+    uint32_t wait_ms = twi_refusal_key(sync, item, error, now_ms);
+    twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
+}
+
+void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
+                     const struct twi_item_answer *said, bool take_total, int64_t now_ms) {
+    switch (said->kind) {
+    case TWI_ITEM_TOTAL:
+    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, said, take_total); break;
+    case TWI_ITEM_LATE: settle_late(sync, item, number); break;
+    case TWI_ITEM_FAILED: settle_failed(sync, item, said->error, now_ms); break;
+    }
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+void twi_settle_give_back(struct twi_batch *batch) {
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
+    twi_batch_items_drop(batch);
+}
+
+void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reason) {
+    for (uint32_t i = 0; batch->items && i < batch->item_count; i++)
+        twi_settle_give_up_item(sync, &batch->items[i], reason);
+    twi_batch_items_drop(batch);
+}
+
+/* ---- how Redis does ----------------------------------------------------------------------------------------------- */
+
+void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
+    bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
+    twi_breaker_succeed(&sync->breaker);
+    twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
+    if (!was_away) return;
+    sync->lost_logged = false;
+    memset(sync->refusals_said, 0, sizeof sync->refusals_said);
+    twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
+    int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
+    /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
+    sync->collecting = false;
+    sync->collect_at_ms = now_ms + twi_pace_spread_ms(since_ms ? now_ms - since_ms : 0, twi_sync_random(sync));
+    twi_pace_begin(&sync->pace, now_ms);
+    twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
+                 "Redis at %s answers (%" PRId64 " ms after its last word)", sync->name,
+                 since_ms ? now_ms - since_ms : 0);
+}
+
+#define CLOCK_WAS_SET_MS 1000 /* beyond what round trips and the length of a turn explain */
+
+/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. Until one
+ * says that a clock was set since. */
+void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
+    int64_t rtt_ms = now_ms - pending->sent_ms;
+    if (!redis_ms || !pending->sent_ms) return;
+    int64_t offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2), error_ms = (rtt_ms + sync->offset_rtt_ms) / 2;
+    bool was_set = llabs(offset_ms - sync->offset_ms) > error_ms + CLOCK_WAS_SET_MS;
+    bool is_slower = sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000;
+    if (is_slower && !was_set) return;
+    sync->offset_ms = offset_ms;
+    sync->offset_rtt_ms = rtt_ms;
+    sync->offset_at_ms = now_ms ? now_ms : 1;
+    twi_stat_set(sync->engine, offsetof(tw_stats, redis_clock_offset_ms), sync->offset_ms);
+}
+
+void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
+    twi_port_count(sync->engine, batches_error, 1);
+    if (!slowly) {
+        twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
+        sync->rewind = true;
+        if (sync->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
+            twi_breaker_fail(&sync->breaker, now_ms, twi_sync_random(sync));
+        return;
+    }
+    sync->lost_logged = true;
+    twi_sync_fail(sync, true, NULL);
+}
+
+void twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+    twi_refusal_report(sync, "a batch", head->error);
+    if (head->kind != TWI_ANSWER_UNKNOWN) {
+        twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
+        return;
+    }
+    twi_port_count(sync->engine, batches_error, 1);
+    sync->lost_logged = true;
+    twi_sync_fail(sync, false, NULL);
+}

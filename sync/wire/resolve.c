@@ -1,0 +1,96 @@
+/* resolve.c -- see resolve.h.
+ *
+ *   ASKING --thread--> ANSWERED --owner--> freed by the owner
+ *   ASKING --owner---> ABANDONED --thread-> freed by the thread
+ * One exchange of `state` by each side decides who comes last, and the last one frees. */
+#include "sync/wire/resolve.h"
+
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "engine/base/atomic.h"
+
+enum { ASKING, ANSWERED, ABANDONED };
+
+struct twi_lookup {
+    char host[256];
+    uint16_t port;
+    _Atomic int state;
+    struct addrinfo *found; /* written by the thread before ANSWERED */
+    int error;
+};
+
+static int ask(const char *host, uint16_t port, int flags, struct addrinfo **found) {
+    char service[8];
+    snprintf(service, sizeof service, "%u", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    *found = NULL;
+    return getaddrinfo(host, service, &hints, found);
+}
+
+struct addrinfo *twi_resolve_digits(const char *host, uint16_t port) {
+    struct addrinfo *found = NULL;
+    return ask(host, port, AI_NUMERICHOST, &found) == 0 ? found : NULL;
+}
+
+struct addrinfo *twi_resolve_now(const char *host, uint16_t port, const char **why) {
+    struct addrinfo *found = NULL;
+    int error = ask(host, port, AI_ADDRCONFIG, &found);
+    *why = error ? gai_strerror(error) : NULL;
+    return error ? NULL : found;
+}
+
+static void lookup_free(struct twi_lookup *lookup) {
+    if (lookup->found) freeaddrinfo(lookup->found);
+    free(lookup);
+}
+
+static void *run(void *argument) {
+    struct twi_lookup *lookup = argument;
+    lookup->error = ask(lookup->host, lookup->port, AI_ADDRCONFIG, &lookup->found);
+    /* R1: releases found and error to twi_lookup_end (R2). Without it the owner could read them half-written. */
+    if (twi_swap_acqrel(&lookup->state, ANSWERED) == ABANDONED) lookup_free(lookup);
+    return NULL;
+}
+
+struct twi_lookup *twi_lookup_begin(const char *host, uint16_t port) {
+    struct twi_lookup *lookup = calloc(1, sizeof *lookup);
+    if (!lookup) return NULL;
+    snprintf(lookup->host, sizeof lookup->host, "%s", host);
+    lookup->port = port;
+    sigset_t all, before; /* the host's signals are the host's: none is delivered to our thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    int error = pthread_create(&thread, &attributes, run, lookup);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error) return lookup;
+    free(lookup);
+    return NULL;
+}
+
+bool twi_lookup_end(struct twi_lookup *lookup, struct addrinfo **found, const char **why) {
+    if (twi_load_acquire(&lookup->state) != ANSWERED) return false; /* R2, pairs with R1 */
+    *found = lookup->error ? NULL : lookup->found;
+    *why = lookup->error ? gai_strerror(lookup->error) : NULL;
+    if (!lookup->error) lookup->found = NULL;
+    lookup_free(lookup);
+    return true;
+}
+
+void twi_lookup_abandon(struct twi_lookup *lookup) {
+    if (twi_swap_acqrel(&lookup->state, ABANDONED) == ANSWERED) lookup_free(lookup); /* R2 again, when it came last */
+}
+
+void twi_lookup_forget(struct twi_lookup *lookup) {
+    free(lookup); /* what it found, if anything, cannot be told from what the lost thread was writing: left */
+}

@@ -1,0 +1,240 @@
+/* socket.c -- the socket is ours: non-blocking, close-on-exec, no SIGPIPE, no delay, every address tried in turn.
+ *
+ *   IDLE --> RESOLVING --> DIALLING --> OPEN          connect() walks as far as it can without waiting
+ * Always true: `fd` is open exactly in DIALLING and OPEN; an address is tried once per connect. Addresses found by name
+ * are forgotten when all of them failed, so that the next attempt asks again. */
+#include "sync/wire/socket.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "sync/wire/resolve.h"
+
+enum state { IDLE, RESOLVING, DIALLING, OPEN };
+
+struct twi_link {
+    enum state state;
+    int fd;
+    bool may_thread;
+    struct addrinfo *addresses; /* NULL: not resolved, or a unix socket */
+    struct addrinfo *address;   /* the one being tried */
+    struct twi_lookup *lookup;
+    int64_t dial_deadline_ms; /* for the address being tried */
+    char why[128];
+};
+
+static int fail(struct twi_link *link, const char *what, const char *detail) {
+    snprintf(link->why, sizeof link->why, "%s: %s", what, detail);
+    return -1;
+}
+
+static void fd_close(struct twi_link *link) {
+    if (link->fd >= 0) close(link->fd); /* EINTR or not, Linux has released it */
+    link->fd = -1;
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+/* 1: link->addresses stand; 0: the helper is still asking; -1: failed. */
+static int resolve(struct twi_link *link, const struct twi_url *url) {
+    const char *why = NULL;
+    if (link->addresses) return 1;
+    if (!link->lookup) {
+        link->addresses = twi_resolve_digits(url->host, url->port);
+        if (link->addresses) return 1;
+        if (!link->may_thread) return fail(link, "name", "could not be resolved when the engine was opened");
+        link->lookup = twi_lookup_begin(url->host, url->port);
+        if (!link->lookup) return fail(link, "name", "no thread could be made to resolve it");
+    }
+    if (!twi_lookup_end(link->lookup, &link->addresses, &why)) return 0;
+    link->lookup = NULL;
+    return link->addresses ? 1 : fail(link, "name", why ? why : "has no address");
+}
+
+static void addresses_forget(struct twi_link *link) {
+    if (!link->may_thread || !link->addresses) return; /* a host-driven engine resolved once: it keeps what it has */
+    freeaddrinfo(link->addresses);
+    link->addresses = NULL;
+}
+
+/* ---- dialling ---------------------------------------------------------------------------------------------------- */
+
+static void socket_set_up(int fd, int family) {
+    int on = 1;
+    if (family == AF_UNIX) return;
+    /* Both are improvements only: without them it works, slower or blinder. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* Begins to connect to one address: 1, 0 or -1 as connect() of the table. */
+static int dial(struct twi_link *link, int family, const struct sockaddr *address, socklen_t size) {
+    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0) return fail(link, "socket", strerror(errno));
+    socket_set_up(link->fd, family);
+    if (connect(link->fd, address, size) == 0) return 1;
+    if (errno == EINPROGRESS || errno == EINTR) return 0; /* EINTR: it goes on by itself, as after EINPROGRESS */
+    fail(link, "connect", strerror(errno));               /* a unix socket's EAGAIN, a full backlog, too */
+    fd_close(link);
+    return -1;
+}
+
+static int dial_unix(struct twi_link *link, const struct twi_url *url) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, url->host, strnlen(url->host, sizeof address.sun_path - 1));
+    return dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
+}
+
+static int addresses_left(const struct addrinfo *address) {
+    int count = 0;
+    for (; address; address = address->ai_next) count++;
+    return count;
+}
+
+/* Tries addresses from link->address on until one answers or is under way. */
+static int dial_next(struct twi_link *link, int64_t now_ms, int64_t deadline_ms) {
+    for (; link->address; link->address = link->address->ai_next) {
+        int64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
+        link->dial_deadline_ms = now_ms + left_ms / addresses_left(link->address);
+        int done = dial(link, link->address->ai_family, link->address->ai_addr, link->address->ai_addrlen);
+        if (done >= 0) return done;
+    }
+    return -1;
+}
+
+/* The connection under way: 1 it stands, 0 not yet, -1 it failed (fd closed). */
+static int dial_look(struct twi_link *link) {
+    struct pollfd pollfd = {.fd = link->fd, .events = POLLOUT};
+    int ready = poll(&pollfd, 1, 0);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return 0;
+    int error = errno;
+    socklen_t size = sizeof error;
+    if (ready > 0 && getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0) return 1;
+    fail(link, "connect", strerror(error));
+    fd_close(link);
+    return -1;
+}
+
+static int dial_go_on(struct twi_link *link, int64_t now_ms, int64_t deadline_ms) {
+    int done = dial_look(link);
+    if (done > 0) return 1;
+    if (done == 0) {
+        bool last = !link->address || !link->address->ai_next;
+        if (last || now_ms < link->dial_deadline_ms) return 0; /* the last one may use all the time there is */
+        fail(link, "connect", "no answer");
+        fd_close(link);
+    }
+    if (!link->address) return -1; /* a unix socket has one */
+    link->address = link->address->ai_next;
+    return dial_next(link, now_ms, deadline_ms);
+}
+
+static int link_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms) {
+    struct twi_link *link = ctx;
+    int done = 0;
+    if (link->state == OPEN) return 1;
+    if (link->state == DIALLING) {
+        done = dial_go_on(link, now_ms, deadline_ms);
+    } else if (url->is_unix) {
+        done = dial_unix(link, url);
+    } else {
+        done = resolve(link, url);
+        if (done == 0) {
+            link->state = RESOLVING;
+            return 0;
+        }
+        if (done > 0) {
+            link->address = link->addresses;
+            done = dial_next(link, now_ms, deadline_ms);
+        }
+    }
+    link->state = done > 0 ? OPEN : done == 0 ? DIALLING : IDLE;
+    if (done < 0) addresses_forget(link);
+    return done;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+static bool would_wait(void) {
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+static ssize_t link_send(void *ctx, const void *data, size_t size) {
+    struct twi_link *link = ctx;
+    ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
+    if (sent >= 0) return sent;
+    return would_wait() ? 0 : fail(link, "send", strerror(errno));
+}
+
+static ssize_t link_recv(void *ctx, void *data, size_t size) {
+    struct twi_link *link = ctx;
+    ssize_t got = recv(link->fd, data, size, 0);
+    if (got > 0) return got;
+    if (got == 0) return fail(link, "recv", "closed by Redis");
+    return would_wait() ? 0 : fail(link, "recv", strerror(errno));
+}
+
+static void link_close(void *ctx) {
+    struct twi_link *link = ctx;
+    fd_close(link);
+    link->address = NULL;
+    if (link->state == DIALLING) addresses_forget(link); /* nobody answered in time: ask anew */
+    link->state = IDLE; /* a look-up under way goes on: its answer serves the next attempt */
+}
+
+static int link_fd(void *ctx, bool *wants_write) {
+    struct twi_link *link = ctx;
+    *wants_write = link->state == DIALLING;
+    return link->fd;
+}
+
+static const char *link_why(void *ctx) {
+    return ((struct twi_link *)ctx)->why;
+}
+
+const struct twi_transport twi_link_transport = {
+    .connect = link_connect,
+    .send = link_send,
+    .recv = link_recv,
+    .close = link_close,
+    .fd = link_fd,
+    .why = link_why,
+};
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread) {
+    struct twi_link *link = calloc(1, sizeof *link);
+    if (!link) return NULL;
+    link->fd = -1;
+    link->may_thread = may_thread;
+    if (!url->is_unix && !may_thread) {
+        const char *why = NULL;
+        link->addresses = twi_resolve_now(url->host, url->port, &why);
+    }
+    return link;
+}
+
+void twi_link_destroy(struct twi_link *link) {
+    if (!link) return;
+    fd_close(link);
+    if (link->lookup) twi_lookup_abandon(link->lookup);
+    if (link->addresses) freeaddrinfo(link->addresses);
+    free(link);
+}
+
+void twi_link_abandon(struct twi_link *link) {
+    if (!link) return;
+    if (link->lookup) twi_lookup_forget(link->lookup);
+    link->lookup = NULL;
+    twi_link_destroy(link);
+}

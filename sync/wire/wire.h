@@ -1,0 +1,76 @@
+/* wire.h -- bytes of the Redis protocol apart from sockets: commands out, replies in.  Steps 4 and 6 of the flow.
+ * No sockets, no clock, no globals. wire.c is the one file that includes hiredis.
+ *
+ * Always true: a command is made of counted arguments, never of a format; a reply is bounded in bytes, elements and
+ * depth before it is complete, so that a hostile server costs a dropped connection and no more. */
+#ifndef TWI_SYNC_WIRE_WIRE_H
+#define TWI_SYNC_WIRE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- bytes that grow --------------------------------------------------------------------------------------------- */
+
+/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. Behind its bytes, if
+ * it ever had any, stands a NUL. */
+struct twi_bytes {
+    char *data;
+    size_t size, room;
+    bool failed;
+};
+
+void twi_bytes_add(struct twi_bytes *bytes, const void *data, size_t size);
+void twi_bytes_drop_front(struct twi_bytes *bytes, size_t size);
+void twi_bytes_free(struct twi_bytes *bytes);
+/* Overwrites everything it ever held: passwords pass through here. The buffer stays usable. */
+void twi_bytes_wipe(struct twi_bytes *bytes);
+
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
+
+void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly so many of: */
+void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
+void twi_wire_put_text(struct twi_bytes *out, const char *text);
+void twi_wire_put_i64(struct twi_bytes *out, int64_t value);
+void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+enum twi_wire {
+    TWI_WIRE_DONE, /* a whole reply */
+    TWI_WIRE_MORE, /* keep the bytes, read on */
+    TWI_WIRE_BAD   /* not the protocol, or past a bound: drop the connection, what was on it is of unknown outcome */
+};
+
+enum twi_node_type { TWI_NODE_NIL, TWI_NODE_INTEGER, TWI_NODE_STRING, TWI_NODE_STATUS, TWI_NODE_ERROR, TWI_NODE_ARRAY };
+
+/* A reply is its nodes in the order of the wire: an array, then its elements (each with its own, if it is an array). */
+struct twi_node {
+    enum twi_node_type type;
+    uint32_t depth;   /* 0: the reply itself */
+    int64_t integer;  /* INTEGER: the value; ARRAY: how many elements */
+    const char *text; /* STRING, STATUS, ERROR: `size` bytes and a NUL */
+    size_t size;
+};
+
+struct twi_wire_limits {
+    size_t bytes_max;   /* one reply, as it stands on the wire */
+    size_t nodes_max;   /* its elements, of all depths */
+    uint32_t depth_max; /* arrays within arrays */
+};
+
+struct twi_reader;
+struct twi_reader *twi_reader_create(const struct twi_wire_limits *limits); /* NULL: no memory */
+void twi_reader_free(struct twi_reader *reader);
+/* Takes bytes that came. False: no memory, or too many bytes without a reply being taken. */
+bool twi_reader_feed(struct twi_reader *reader, const void *data, size_t size);
+/* The next reply; its nodes are valid until the next call with this reader. After BAD: always BAD. */
+enum twi_wire twi_reader_next(struct twi_reader *reader, const struct twi_node **nodes, size_t *count);
+
+/* Is the node's text this word, or does it begin with it, followed by a space or the end? */
+bool twi_node_is(const struct twi_node *node, const char *word);
+/* The node as a whole number: an INTEGER, or a STRING that spells one. False: it is none. */
+bool twi_node_i64(const struct twi_node *node, int64_t *value);
+bool twi_node_u64(const struct twi_node *node, uint64_t *value);
+
+#endif

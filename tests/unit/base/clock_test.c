@@ -1,0 +1,483 @@
+/* clock_test.c -- engine time: never back, no belief in leaps that do not stand, no waiting.
+ * The rules are tried on a fake clock, one step at a time; the cached word and the system's clocks in real time. */
+#include "tests/support/support.h"
+
+#include "engine/base/clock.h"
+
+#include <pthread.h>
+
+#define START_MS INT64_C(1700000000000)
+
+struct setting {
+    struct fake_clock fake;
+    struct twi_clock clock;
+};
+
+static struct twi_clock *clock_begin(struct setting *setting) {
+    fake_clock_init(&setting->fake, START_MS);
+    twi_clock_init(&setting->clock, fake_clock_now_ns, &setting->fake, true);
+    return &setting->clock;
+}
+
+/* Passes `ms` in steps of `step_ms`, reading at each, as a running engine does. */
+static void live_through(struct setting *setting, int64_t ms, int64_t step_ms) {
+    for (int64_t passed = 0; passed < ms; passed += step_ms) {
+        fake_clock_advance_ms(&setting->fake, step_ms);
+        twi_clock_now_ms(&setting->clock);
+    }
+}
+
+static int64_t since_start(struct setting *setting) {
+    return twi_clock_now_ms(&setting->clock) - START_MS;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------------- */
+
+static void time_passes_with_the_wall_clock(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    assert_i64_equal(since_start(&setting), 0);
+    const int64_t steps_ms[] = {1, 999, 60000, TW_HOUR, 400 * TW_DAY};
+    int64_t want = 0;
+    for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
+        fake_clock_advance_ms(&setting.fake, steps_ms[index]);
+        assert_i64_equal(since_start(&setting), want += steps_ms[index]);
+    }
+    assert_i64_equal(twi_clock_held_ms(&setting.clock), 0);
+}
+
+static void a_forward_step_of_up_to_5_s_is_followed_at_once(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    fake_clock_step_wall_ms(&setting.fake, 5000);
+    assert_i64_equal(since_start(&setting), 5000);
+    fake_clock_step_wall_ms(&setting.fake, 4000);
+    assert_i64_equal(since_start(&setting), 9000);
+}
+
+/* Goal: E30. Method: for each size of leap, watch engine time just before and just after it has stood for 5 s. */
+static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
+    (void)state;
+    const int64_t leaps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 365 * TW_DAY, 10000 * TW_DAY};
+    for (size_t index = 0; index < sizeof leaps_ms / sizeof *leaps_ms; index++) {
+        struct setting setting;
+        clock_begin(&setting);
+        fake_clock_step_wall_ms(&setting.fake, leaps_ms[index]);
+        assert_i64_equal(since_start(&setting), 0);
+        for (int64_t passed = 100; passed < 5000; passed += 100) {
+            fake_clock_advance_ms(&setting.fake, 100);
+            assert_i64_equal(since_start(&setting), passed); /* by the monotonic clock alone */
+        }
+        assert_true(twi_clock_drift_ms(&setting.clock) > TWI_CLOCK_LEAP_MS);
+        fake_clock_advance_ms(&setting.fake, 99);
+        assert_i64_equal(since_start(&setting), 4999);
+        fake_clock_advance_ms(&setting.fake, 1);
+        assert_i64_equal(since_start(&setting), 5000 + leaps_ms[index]);
+        assert_i64_equal(twi_clock_drift_ms(&setting.clock), 0);
+        assert_i64_equal(twi_clock_held_ms(&setting.clock), 5000);
+        live_through(&setting, 1000, 10);
+        assert_i64_equal(since_start(&setting), 6000 + leaps_ms[index]);
+    }
+}
+
+static void a_leap_that_goes_away_is_forgotten(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    for (int64_t round = 0; round < 20; round++) { /* twenty glitches of 4 s: together they have not stood */
+        fake_clock_step_wall_ms(&setting.fake, TW_DAY);
+        live_through(&setting, 4000, 50);
+        fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
+        live_through(&setting, 50, 50);
+        assert_i64_equal(since_start(&setting), (round + 1) * 4050);
+    }
+}
+
+static void a_leap_of_another_size_begins_its_own_watch(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    for (int64_t round = 1; round <= 10; round++) { /* the wall runs off by an hour every 4 s */
+        fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
+        live_through(&setting, 4000, 100);
+        assert_i64_equal(since_start(&setting), round * 4000);
+    }
+    live_through(&setting, 2000, 100);
+    assert_i64_equal(since_start(&setting), 42000 + 10 * TW_HOUR);
+}
+
+static void a_leap_nobody_looked_at_waits_from_the_first_look(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
+    fake_clock_advance_ms(&setting.fake, 60000); /* nobody reads: a host that sleeps */
+    assert_i64_equal(since_start(&setting), 60000);
+    live_through(&setting, 5000, 5000);
+    assert_i64_equal(since_start(&setting), 65000 + TW_HOUR);
+}
+
+/* ---- back -------------------------------------------------------------------------------------------------------- */
+
+static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
+    (void)state;
+    const int64_t steps_ms[] = {1, 500, 5000};
+    for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
+        struct setting setting;
+        clock_begin(&setting);
+        live_through(&setting, 1000, 10);
+        fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
+        for (int64_t passed = 0; passed < steps_ms[index]; passed += 1 + passed / 8) {
+            int64_t wall = fake_clock_wall_ms(&setting.fake), behind = START_MS + 1000 - wall;
+            if (behind <= 0) break;
+            assert_i64_equal(since_start(&setting), 1000);
+            fake_clock_advance_ms(&setting.fake, 1 + passed / 8);
+        }
+        live_through(&setting, steps_ms[index], 1 + steps_ms[index] / 100);
+        assert_i64_equal(twi_clock_now_ms(&setting.clock), fake_clock_wall_ms(&setting.fake));
+        assert_i64_equal(twi_clock_drift_ms(&setting.clock), 0);
+    }
+}
+
+/* Goal: what was set back by an hour stands still for no moment, and is not followed. */
+static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
+    (void)state;
+    const int64_t steps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 400 * TW_DAY};
+    for (size_t index = 0; index < sizeof steps_ms / sizeof *steps_ms; index++) {
+        struct setting setting;
+        clock_begin(&setting);
+        live_through(&setting, 1000, 10);
+        fake_clock_step_wall_ms(&setting.fake, -steps_ms[index]);
+        for (int64_t passed = 0; passed < 30000; passed += 37) {
+            assert_i64_equal(since_start(&setting), 1000 + passed);
+            fake_clock_advance_ms(&setting.fake, 37);
+        }
+        fake_clock_advance_ms(&setting.fake, TW_HOUR); /* nobody reads */
+        assert_i64_equal(twi_clock_drift_ms(&setting.clock), -steps_ms[index]);
+        assert_true(twi_clock_held_ms(&setting.clock) >= 30000 + TW_HOUR);
+    }
+}
+
+static void a_wall_set_right_again_is_followed_again(void **state) {
+    (void)state;
+    const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and is on the wall's at once */
+    for (size_t index = 0; index < 2; index++) {
+        struct setting setting;
+        clock_begin(&setting);
+        fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
+        live_through(&setting, back_ms[index], 100);
+        fake_clock_step_wall_ms(&setting.fake, TW_DAY);
+        live_through(&setting, 100, 100);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 100);
+        int64_t held = twi_clock_held_ms(&setting.clock);
+        live_through(&setting, 10000, 1000);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 10100);
+        assert_i64_equal(twi_clock_held_ms(&setting.clock), held); /* the hold is over */
+        fake_clock_step_wall_ms(&setting.fake, 3000);
+        assert_i64_equal(since_start(&setting), back_ms[index] + 13100);
+    }
+}
+
+/* Goal: a wall that is set back, then too far forward, leads nobody astray: only what is ahead of engine time is a leap. */
+static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    fake_clock_step_wall_ms(&setting.fake, -TW_DAY);
+    live_through(&setting, 10000, 100);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR); /* still 23 hours behind */
+    live_through(&setting, 10000, 100);
+    assert_i64_equal(since_start(&setting), 20000);
+    fake_clock_step_wall_ms(&setting.fake, TW_DAY); /* an hour ahead */
+    live_through(&setting, 4900, 100);
+    assert_i64_equal(since_start(&setting), 24900);
+    live_through(&setting, 300, 100);
+    assert_i64_equal(since_start(&setting), 25200 + TW_HOUR);
+}
+
+/* Goal: a watch that a step back ended does not go on when the same leap comes again. */
+static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    fake_clock_step_wall_ms(&setting.fake, TW_HOUR);
+    live_through(&setting, 1000, 100);
+    fake_clock_step_wall_ms(&setting.fake, -2 * TW_HOUR);
+    live_through(&setting, 20000, 100);
+    fake_clock_step_wall_ms(&setting.fake, 2 * TW_HOUR);
+    live_through(&setting, 4900, 100);
+    assert_i64_equal(since_start(&setting), 25900);
+    live_through(&setting, 300, 100);
+    assert_i64_equal(since_start(&setting), 26200 + TW_HOUR);
+}
+
+/* Goal: small steps back that add up do not hold for longer than they are, nor for long once they are many. */
+static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    for (int step = 0; step < 100; step++) {
+        fake_clock_step_wall_ms(&setting.fake, -4000);
+        live_through(&setting, 1000, 100);
+    }
+    assert_true(since_start(&setting) >= 90000);
+    assert_true(twi_clock_drift_ms(&setting.clock) < -TW_MINUTE);
+}
+
+static void many_steps_back_by_a_millisecond_cost_no_more_than_they_are(void **state) {
+    (void)state;
+    struct setting setting;
+    clock_begin(&setting);
+    int64_t before = START_MS;
+    for (int step = 0; step < 10000; step++) {
+        fake_clock_step_wall_ms(&setting.fake, -1);
+        int64_t now = twi_clock_now_ms(&setting.clock);
+        assert_true(now >= before);
+        assert_true(now - fake_clock_wall_ms(&setting.fake) <= 1);
+        before = now;
+        fake_clock_advance_ms(&setting.fake, 2);
+    }
+    assert_i64_equal(since_start(&setting), 10000);
+}
+
+/* Goal: whatever the clocks do, time never goes back, is never led far astray by what has not stood for 5 s, and never
+ * stands still for longer than the small steps back that it waits out.
+ * Method: random steps of all sizes. `line` is the furthest ahead of the monotonic clock that engine time ever was;
+ * to pass it by more than 15 s (a step of 5 s and the 7.5 s by which a leap may change and still be the same one),
+ * the wall must have been beyond it for 5 s. Ahead of the wall it goes no quicker than the monotonic clock. */
+static void random_steps_never_take_time_back(void **state) {
+    (void)state;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    struct setting setting;
+    clock_begin(&setting);
+    int64_t before = START_MS, mono = twi_clock_mono_ms(&setting.clock), line = START_MS - mono, beyond_ms = 0;
+    int64_t still_ms = 0, waited_for_ms = 0;
+    for (uint64_t step = 0; step < test_scale(200000); step++) {
+        int64_t passed = test_prng_between(&prng, 0, 50);
+        fake_clock_advance_ms(&setting.fake, passed);
+        mono += passed;
+        beyond_ms += passed;
+        if (test_prng_chance(&prng, 1, 200)) {
+            int64_t size = INT64_C(1) << test_prng_below(&prng, 34);
+            int64_t by_ms = test_prng_between(&prng, -size, size);
+            fake_clock_step_wall_ms(&setting.fake, by_ms);
+            if (by_ms < 0) waited_for_ms += by_ms < -5000 ? 5000 : -by_ms;
+        }
+        int64_t wall = fake_clock_wall_ms(&setting.fake), now = twi_clock_now_ms(&setting.clock);
+        assert_true(now >= before);
+        if (now > before && now > wall) assert_true(now - before <= passed + 20);
+        still_ms = now > before ? 0 : still_ms + passed;
+        if (now > before) waited_for_ms = 0;
+        assert_true(still_ms <= waited_for_ms + 5100);
+        if (now - mono - line > 15000) assert_true(beyond_ms >= TWI_CLOCK_STAND_MS);
+        if (now - mono > line) line = now - mono;
+        if (wall - mono - line <= TWI_CLOCK_LEAP_MS) beyond_ms = 0;
+        before = now;
+    }
+}
+
+static int64_t extreme_wall_ns;
+static int64_t extreme_clock_now_ns(void *ctx, int kind) {
+    (void)ctx;
+    return kind == TW_CLOCK_WALL ? extreme_wall_ns : INT64_C(0);
+}
+
+static void a_hook_that_answers_nonsense_does_no_harm(void **state) {
+    (void)state;
+    const int64_t walls_ns[] = {INT64_MIN, -1, 0, 1, INT64_MAX, -999999, INT64_MIN, INT64_MAX};
+    struct twi_clock clock;
+    extreme_wall_ns = INT64_MIN;
+    twi_clock_init(&clock, extreme_clock_now_ns, NULL, false);
+    assert_i64_equal(twi_clock_now_ms(&clock), INT64_MIN / 1000000 - 1); /* floor */
+    int64_t before = twi_clock_now_ms(&clock);
+    for (size_t index = 0; index < sizeof walls_ns / sizeof *walls_ns; index++) {
+        extreme_wall_ns = walls_ns[index];
+        int64_t now = twi_clock_now_ms(&clock);
+        assert_true(now >= before);
+        before = now;
+        twi_clock_refresh(&clock);
+        assert_true(twi_clock_held_ms(&clock) >= 0);
+    }
+}
+
+static void time_before_1970_is_time(void **state) {
+    (void)state;
+    struct setting setting;
+    fake_clock_init(&setting.fake, -1500);
+    twi_clock_init(&setting.clock, fake_clock_now_ns, &setting.fake, false);
+    assert_i64_equal(twi_clock_now_ms(&setting.clock), -1500);
+    fake_clock_advance_ms(&setting.fake, 1000);
+    assert_i64_equal(twi_clock_now_ms(&setting.clock), -500);
+    fake_clock_advance_ms(&setting.fake, 1000);
+    assert_i64_equal(twi_clock_now_ms(&setting.clock), 500);
+}
+
+/* ---- who reads --------------------------------------------------------------------------------------------------- */
+
+static int hook_calls[2];
+static int64_t counting_clock_now_ns(void *ctx, int kind) {
+    hook_calls[kind]++;
+    return fake_clock_now_ns(ctx, kind);
+}
+
+static void every_call_asks_the_hook_for_both_clocks(void **state) {
+    (void)state;
+    struct fake_clock fake;
+    struct twi_clock clock;
+    fake_clock_init(&fake, START_MS);
+    twi_clock_init(&clock, counting_clock_now_ns, &fake, true);
+    twi_clock_direct(&clock, false); /* must not make it cached */
+    hook_calls[0] = hook_calls[1] = 0;
+    for (int call = 0; call < 10; call++) twi_clock_now_ms(&clock);
+    assert_i64_equal(hook_calls[TW_CLOCK_WALL], 10);
+    assert_i64_equal(hook_calls[TW_CLOCK_MONOTONIC], 10);
+    assert_i64_equal(twi_clock_mono_ms(&clock), 1000000);
+}
+
+static void a_cached_clock_moves_by_refreshes_only(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, true);
+    int64_t before = twi_clock_now_ms(&clock);
+    test_sleep_ms(30);
+    assert_i64_equal(twi_clock_now_ms(&clock), before);
+    twi_clock_refresh(&clock);
+    int64_t after = twi_clock_now_ms(&clock);
+    assert_true(after >= before + 20);
+    assert_true(twi_clock_lag_max_ms(&clock) >= 20);
+    assert_i64_equal(twi_clock_held_ms(&clock), 0);
+}
+
+static void a_direct_clock_needs_no_refresh_and_has_no_lag(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, true);
+    twi_clock_direct(&clock, true);
+    int64_t lag = twi_clock_lag_max_ms(&clock), before = twi_clock_now_ms(&clock);
+    test_sleep_ms(30);
+    assert_true(twi_clock_now_ms(&clock) >= before + 20);
+    twi_clock_direct(&clock, false);
+    assert_i64_equal(twi_clock_lag_max_ms(&clock), lag);
+    before = twi_clock_now_ms(&clock);
+    test_sleep_ms(20);
+    assert_i64_equal(twi_clock_now_ms(&clock), before);
+}
+
+static void a_host_driven_clock_always_reads(void **state) {
+    (void)state;
+    struct twi_clock clock;
+    twi_clock_init(&clock, NULL, NULL, false);
+    int64_t before = twi_clock_now_ms(&clock), mono = twi_clock_mono_ms(&clock);
+    test_sleep_ms(30);
+    int64_t passed = twi_clock_now_ms(&clock) - before;
+    assert_true(passed >= 20);
+    assert_true(twi_clock_mono_ms(&clock) - mono >= 20);
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    int64_t behind = wall.tv_sec * INT64_C(1000) + wall.tv_nsec / 1000000 - twi_clock_now_ms(&clock);
+    assert_true(behind >= -1 && behind < 1000);
+}
+
+/* ---- many threads ------------------------------------------------------------------------------------------------ */
+
+struct watchers {
+    struct twi_clock clock;
+    struct fake_clock fake;
+    _Atomic int64_t last_ms; /* the greatest time any thread has returned with */
+    _Atomic bool stop;
+    _Atomic int64_t went_back;
+    _Atomic int64_t reads;
+};
+
+/* What was read by anyone before this read began must not be greater than this read. */
+static void *watch_time(void *ctx) {
+    struct watchers *watchers = ctx;
+    while (!atomic_load(&watchers->stop)) {
+        int64_t seen = atomic_load(&watchers->last_ms);
+        int64_t now = twi_clock_now_ms(&watchers->clock);
+        if (now < seen) atomic_fetch_add(&watchers->went_back, 1);
+        while (seen < now && !atomic_compare_exchange_weak(&watchers->last_ms, &seen, now)) continue;
+        atomic_fetch_add(&watchers->reads, 1);
+    }
+    return NULL;
+}
+
+static void watchers_begin(struct watchers *watchers, pthread_t threads[2]) {
+    atomic_init(&watchers->last_ms, INT64_MIN);
+    atomic_init(&watchers->stop, false);
+    atomic_init(&watchers->went_back, 0);
+    atomic_init(&watchers->reads, 0);
+    for (int index = 0; index < 2; index++) pthread_create(&threads[index], NULL, watch_time, watchers);
+    while (atomic_load(&watchers->reads) == 0) continue;
+}
+
+static void watchers_end(struct watchers *watchers, pthread_t threads[2]) {
+    atomic_store(&watchers->stop, true);
+    for (int index = 0; index < 2; index++) pthread_join(threads[index], NULL);
+    assert_i64_equal(atomic_load(&watchers->went_back), 0);
+}
+
+static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
+    (void)state;
+    struct watchers watchers;
+    struct test_prng prng;
+    pthread_t threads[2];
+    test_prng_seed(&prng, test_seed());
+    fake_clock_init(&watchers.fake, START_MS);
+    twi_clock_init(&watchers.clock, fake_clock_now_ns, &watchers.fake, false);
+    watchers_begin(&watchers, threads);
+    for (uint64_t step = 0; step < test_scale(200000); step++) {
+        fake_clock_advance_ms(&watchers.fake, test_prng_between(&prng, 0, 20));
+        if (test_prng_chance(&prng, 1, 50)) {
+            fake_clock_step_wall_ms(&watchers.fake, test_prng_between(&prng, -TW_HOUR, TW_HOUR));
+        }
+    }
+    watchers_end(&watchers, threads);
+    assert_true(atomic_load(&watchers.last_ms) >= START_MS);
+}
+
+/* Goal: switching between cached and direct reading takes nobody back. */
+static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state) {
+    (void)state;
+    struct watchers watchers;
+    pthread_t threads[2];
+    twi_clock_init(&watchers.clock, NULL, NULL, true);
+    watchers_begin(&watchers, threads);
+    int64_t end = test_mono_ms() + 300;
+    for (bool on = true; test_mono_ms() < end; on = !on) {
+        twi_clock_direct(&watchers.clock, on);
+        for (int turn = 0; turn < 50; turn++) twi_clock_refresh(&watchers.clock);
+    }
+    watchers_end(&watchers, threads);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_passes_with_the_wall_clock),
+        cmocka_unit_test(a_forward_step_of_up_to_5_s_is_followed_at_once),
+        cmocka_unit_test(a_forward_leap_is_believed_when_it_has_stood_for_5_s),
+        cmocka_unit_test(a_leap_that_goes_away_is_forgotten),
+        cmocka_unit_test(a_leap_of_another_size_begins_its_own_watch),
+        cmocka_unit_test(a_leap_nobody_looked_at_waits_from_the_first_look),
+        cmocka_unit_test(a_step_back_of_up_to_5_s_is_waited_out),
+        cmocka_unit_test(a_greater_step_back_is_no_step_for_engine_time),
+        cmocka_unit_test(a_wall_set_right_again_is_followed_again),
+        cmocka_unit_test(a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time),
+        cmocka_unit_test(a_leap_after_a_step_back_stands_for_5_s_of_its_own),
+        cmocka_unit_test(steps_back_that_add_up_are_waited_out_one_at_a_time),
+        cmocka_unit_test(many_steps_back_by_a_millisecond_cost_no_more_than_they_are),
+        cmocka_unit_test(random_steps_never_take_time_back),
+        cmocka_unit_test(a_hook_that_answers_nonsense_does_no_harm),
+        cmocka_unit_test(time_before_1970_is_time),
+        cmocka_unit_test(every_call_asks_the_hook_for_both_clocks),
+        cmocka_unit_test(a_cached_clock_moves_by_refreshes_only),
+        cmocka_unit_test(a_direct_clock_needs_no_refresh_and_has_no_lag),
+        cmocka_unit_test(a_host_driven_clock_always_reads),
+        cmocka_unit_test(no_thread_sees_time_go_back_while_the_wall_leaps),
+        cmocka_unit_test(no_thread_sees_time_go_back_while_the_cache_is_switched),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

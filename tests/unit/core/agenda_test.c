@@ -1,0 +1,148 @@
+/* agenda_test.c -- the turn looks at families that are due and at news, at all others once a second; and many families
+ * cost little: memory within the account, turns that do not walk them. */
+#include "tests/unit/rig.h"
+
+#include "engine/core/agenda.h"
+#include "engine/core/roster.h"
+
+#define MANY 10000
+
+static struct rig rig;
+
+static tw_family *family_number(int number) {
+    char name[16];
+    (void)snprintf(name, sizeof name, "f%d", number);
+    return rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_MINUTE);
+}
+
+/* What is due now, entered again at once. */
+static uint32_t round_size(void) {
+    uint32_t size = 0;
+    rig.engine->turn_ms = rig_now(&rig);
+    rig.engine->turn_mono_ms = twi_clock_mono_ms(&rig.engine->clock);
+    for (struct tw_family *family = twi_agenda_take(rig.engine), *next; family != NULL; family = next, size++) {
+        next = family->next_due;
+        twi_agenda_enter(rig.engine, family);
+    }
+    return size;
+}
+
+/* Goal: whatever times families set, each is due when the first of them has come, and not before.
+ * Method: random times against a walk over all. */
+static void each_family_is_due_at_its_own_times(void **state) {
+    (void)state;
+    static tw_family *families[300];
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (int i = 0; i < 300; i++) families[i] = family_number(i);
+    rig_settle(&rig);
+    for (int i = 0; i < 300; i++) families[i]->due_ms = families[i]->look_mono_ms = INT64_MAX;
+    (void)round_size();
+    tw_engine *engine = rig.engine;
+    for (uint64_t step = 0; step < test_scale(3000); step++) {
+        fake_clock_advance_ms(&rig.clock, test_prng_between(&prng, 0, 20));
+        if (test_prng_chance(&prng, 1, 50)) fake_clock_step_wall_ms(&rig.clock, test_prng_between(&prng, 0, 3000));
+        engine->turn_ms = twi_clock_read(&engine->clock);
+        engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
+        tw_family *told = families[test_prng_below(&prng, 300)];
+        if (test_prng_chance(&prng, 1, 4)) twi_agenda_tell(told);
+        int64_t want = 0, got = 0, next_ms = INT64_MAX;
+        for (int i = 0; i < 300; i++) {
+            bool due = families[i]->due_ms <= engine->turn_ms || families[i]->look_mono_ms <= engine->turn_mono_ms;
+            want += due || families[i]->is_news;
+        }
+        for (tw_family *family = twi_agenda_take(engine), *next; family != NULL; family = next, got++) {
+            next = family->next_due;
+            family->due_ms =
+                test_prng_chance(&prng, 1, 3) ? INT64_MAX : engine->turn_ms + test_prng_between(&prng, 1, 900);
+            family->look_mono_ms =
+                test_prng_chance(&prng, 1, 2) ? INT64_MAX : engine->turn_mono_ms + test_prng_between(&prng, 1, 900);
+            twi_agenda_enter(engine, family);
+        }
+        assert_i64_equal(got, want);
+        for (int i = 0; i < 300; i++) {
+            if (families[i]->due_ms != INT64_MAX &&
+                families[i]->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
+                next_ms = families[i]->due_ms - engine->turn_ms + engine->turn_mono_ms;
+            if (families[i]->look_mono_ms < next_ms) next_ms = families[i]->look_mono_ms;
+        }
+        assert_i64_equal(twi_agenda_next_ms(engine), next_ms);
+    }
+}
+
+/* Goal: a turn does not walk families that have nothing to do; what one of them has to do is done in time. */
+static void families_at_rest_are_not_looked_at(void **state) {
+    (void)state;
+    for (int i = 0; i < 1000; i++) rig_add(family_number(i), "a", 1);
+    rig_settle(&rig);
+    fake_clock_advance_ms(&rig.clock, 5);
+    assert_int_equal(round_size(), 0);
+    rig_add(family_number(1000), "a", 1);
+    assert_int_equal(round_size(), 1);
+    assert_i64_equal(test_stat_of(rig.engine, generations), 1001);
+    rig_pass(&rig, 10 * TW_MINUTE);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, windows_closed), 1001);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+}
+
+/* Goal: many families are found, closed and opened anew by name; they are in the account, and leave it. */
+static void many_families_are_in_the_account_and_leave_it(void **state) {
+    (void)state;
+    static tw_family *families[MANY];
+    rig_add(family_number(0), "a", 1);
+    int64_t alone = test_stat_of(rig.engine, memory_bytes);
+    for (int i = 0; i < MANY; i++) families[i] = family_number(i);
+    rig_settle(&rig);
+    int64_t bytes = test_stat_of(rig.engine, memory_bytes) - alone;
+    assert_true(bytes >= MANY * INT64_C(1000) && bytes <= MANY * INT64_C(1536));
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "f%d", i);
+        assert_ptr_equal(tw_family_find(rig.engine, name), families[i]);
+    }
+    for (int i = 0; i < MANY; i += 2) assert_status(tw_family_close(families[i]), TW_OK);
+    assert_status(tw_family_close(families[0]), TW_OK); /* was opened twice */
+    assert_null(tw_family_find(rig.engine, "f0"));
+    assert_null(tw_family_find(rig.engine, "f9998"));
+    assert_non_null(tw_family_find(rig.engine, "f9999"));
+    assert_i64_equal(rig_add(family_number(0), "a", 5), 5);
+    for (int i = 1; i < MANY; i += 2) assert_status(tw_family_close(families[i]), TW_OK);
+    assert_status(tw_family_close(tw_family_find(rig.engine, "f0")), TW_OK);
+    for (int i = 0; i < 4; i++) rig_pass(&rig, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, memory_bytes), 0);
+    assert_null(twi_load_relaxed(&rig.engine->families));
+}
+
+/* Goal: families and counters together stay within the bound; who asks for one more is told. */
+static void families_beyond_the_bound_are_refused(void **state) {
+    (void)state;
+    struct rig small;
+    rig_init(&small);
+    small.options.memory_bytes_max = 1 << 20;
+    rig_start(&small);
+    tw_status status = TW_OK;
+    int opened = 0;
+    for (; status == TW_OK && opened < 2000; opened += status == TW_OK) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "f%d", opened);
+        tw_family_options options = rig_options(name, TW_WINDOW_ALIGNED, TW_MINUTE);
+        tw_family *family;
+        status = tw_family_open(small.engine, &options, &family);
+    }
+    assert_status(status, TW_ERR_MEMORY);
+    assert_true(opened > (int)TWI_FAMILIES_FREE && opened < 1100);
+    assert_true(test_stat_of(small.engine, memory_bytes) <= 1 << 20);
+    rig_close(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(each_family_is_due_at_its_own_times),
+        RIG_TEST(families_at_rest_are_not_looked_at),
+        RIG_TEST(many_families_are_in_the_account_and_leave_it),
+        RIG_TEST(families_beyond_the_bound_are_refused),
+    };
+    return cmocka_run_group_tests_name("agenda", tests, NULL, NULL);
+}

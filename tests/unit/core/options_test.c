@@ -1,0 +1,512 @@
+/* options_test.c -- each field's range and default, and that a refusal names its field and changes nothing. */
+#include "tests/support/support.h"
+
+#include "engine/core/options.h"
+
+static const struct twi_options_context context = {.has_redis = true, .memory_bytes_max = 1 << 20};
+static char error[200];
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
+
+static tw_options good_engine(void) {
+    tw_options options;
+    tw_options_init(&options);
+    options.error_text = error;
+    options.error_size = sizeof error;
+    return options;
+}
+
+static tw_family_options good_family(void) {
+    tw_family_options options;
+    tw_family_options_init(&options);
+    options.name = "views";
+    options.error_text = error;
+    options.error_size = sizeof error;
+    return options;
+}
+
+static void assert_error_names(const char *field) {
+    size_t size = strlen(field);
+    if (strncmp(error, field, size) != 0 || strncmp(error + size, ": ", 2) != 0)
+        fail_msg("\"%s\" does not name %s", error, field);
+}
+
+static void assert_engine_refused(tw_options options, const char *field) {
+    tw_options out, before;
+    memset(&out, 0x5a, sizeof out);
+    memcpy(&before, &out, sizeof out);
+    strcpy(error, "nothing said");
+    assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+    assert_error_names(field);
+    assert_string_equal(tw_error_text(), error);
+    assert_memory_equal(&out, &before, sizeof out);
+}
+
+static void assert_family_refused(tw_family_options options, const char *field) {
+    tw_family_options out, before;
+    memset(&out, 0x5a, sizeof out);
+    memcpy(&before, &out, sizeof out);
+    strcpy(error, "nothing said");
+    assert_status(twi_family_options_check(&options, &out, &context), TW_ERR_OPTIONS);
+    assert_error_names(field);
+    assert_string_equal(tw_error_text(), error);
+    assert_memory_equal(&out, &before, sizeof out);
+}
+
+static tw_options engine_accepted(tw_options options) {
+    tw_options out;
+    strcpy(error, "nothing said");
+    tw_status status = twi_options_check(&options, &out);
+    if (status != TW_OK) fail_msg("%s", error);
+    assert_string_equal(error, "");
+    return out;
+}
+
+static tw_family_options family_accepted(tw_family_options options) {
+    tw_family_options out;
+    strcpy(error, "nothing said");
+    tw_status status = twi_family_options_check(&options, &out, &context);
+    if (status != TW_OK) fail_msg("%s", error);
+    assert_string_equal(error, "");
+    return out;
+}
+
+#define ENGINE_REFUSED(field, value) \
+    do { \
+        tw_options options = good_engine(); \
+        options.field = (value); \
+        assert_engine_refused(options, #field); \
+    } while (0)
+
+/* With a window of the given kind. */
+#define FAMILY_REFUSED_IN(kind, field, value) \
+    do { \
+        tw_family_options options = good_family(); \
+        options.window = (kind); \
+        options.field = (value); \
+        assert_family_refused(options, #field); \
+    } while (0)
+#define FAMILY_REFUSED(field, value) FAMILY_REFUSED_IN(TW_WINDOW_ALIGNED, field, value)
+
+#define FAMILY_TAKES_IN(kind, field, value, want) \
+    do { \
+        tw_family_options options = good_family(); \
+        options.window = (kind); \
+        options.field = (value); \
+        assert_i64_equal(family_accepted(options).field, (want)); \
+    } while (0)
+#define FAMILY_TAKES(field, value) FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, field, value, value)
+
+/* ---- size -------------------------------------------------------------------------------------------------------- */
+
+static void init_zeroes_what_the_caller_has_and_no_more(void **state) {
+    (void)state;
+    unsigned char room[sizeof(tw_options) + 64];
+    memset(room, 0x5a, sizeof room);
+    tw_options_init_sized((tw_options *)(void *)room, sizeof(tw_options) + 8);
+    size_t size;
+    memcpy(&size, room, sizeof size);
+    assert_int_equal(size, sizeof(tw_options) + 8);
+    for (size_t index = sizeof size; index < sizeof room; index++) {
+        assert_int_equal(room[index], index < sizeof(tw_options) + 8 ? 0 : 0x5a);
+    }
+}
+
+static void a_size_that_never_was_is_refused(void **state) {
+    (void)state;
+    ENGINE_REFUSED(size, 0);
+    ENGINE_REFUSED(size, offsetof(tw_options, lost_ctx)); /* shorter than the first that was released */
+    ENGINE_REFUSED(size, 32);
+    ENGINE_REFUSED(size, SIZE_MAX);
+    ENGINE_REFUSED(size, 5000);
+    FAMILY_REFUSED(size, 0);
+    FAMILY_REFUSED(size, offsetof(tw_family_options, closed_ctx)); /* shorter than the first that was released */
+    FAMILY_REFUSED(size, SIZE_MAX);
+    tw_options tiny = good_engine(), out; /* no error_text in a struct of 8 bytes */
+    strcpy(error, "nothing said");
+    tiny.size = 8;
+    assert_status(twi_options_check(&tiny, &out), TW_ERR_OPTIONS);
+    assert_string_equal(error, "nothing said");
+}
+
+static void a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero(void **state) {
+    (void)state;
+    struct {
+        tw_family_options known;
+        uint64_t later[2];
+    } longer = {.known = good_family()};
+    longer.known.size = sizeof longer;
+    tw_family_options out;
+    assert_status(twi_family_options_check(&longer.known, &out, &context), TW_OK);
+    assert_int_equal(out.size, sizeof out);
+    longer.later[1] = UINT64_C(1) << 63;
+    assert_status(twi_family_options_check(&longer.known, &out, &context), TW_ERR_OPTIONS);
+    assert_error_names("size");
+    struct {
+        tw_options known;
+        unsigned char later;
+    } engine_longer = {.known = good_engine(), .later = 1};
+    engine_longer.known.size = offsetof(__typeof__(engine_longer), later) + 1;
+    tw_options engine_out;
+    assert_status(twi_options_check(&engine_longer.known, &engine_out), TW_ERR_OPTIONS);
+    assert_error_names("size");
+}
+
+static void a_refusal_fits_any_buffer(void **state) {
+    (void)state;
+    tw_options options = good_engine(), out;
+    options.threads = 7;
+    memset(error, 'x', sizeof error);
+    for (size_t size = 0; size < 40; size++) {
+        options.error_size = size;
+        assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+        if (size > 0) assert_true(strnlen(error, size) < size);
+        assert_int_equal(error[size], 'x');
+    }
+    options.error_text = NULL;
+    assert_status(twi_options_check(&options, &out), TW_ERR_OPTIONS);
+}
+
+/* ---- the engine's fields ----------------------------------------------------------------------------------------- */
+
+static void an_engine_has_the_defaults_of_the_header(void **state) {
+    (void)state;
+    tw_options options = engine_accepted(good_engine());
+    assert_int_equal(options.size, sizeof options);
+    assert_i64_equal(options.memory_bytes_max, 1 << 30);
+    assert_i64_equal(options.threads, TW_THREADS_OWN);
+    assert_i64_equal(options.sync_interval_ms, 100);
+    assert_i64_equal(options.redis_timeout_ms, 100);
+    assert_i64_equal(options.replay_ms, 30000);
+    assert_i64_equal(options.replay_bytes_max, 64 << 20);
+    assert_null(options.redis_url);
+}
+
+static void memory_bytes_max_is_between_1_mib_and_what_can_be_addressed(void **state) {
+    (void)state;
+    ENGINE_REFUSED(memory_bytes_max, 1);
+    ENGINE_REFUSED(memory_bytes_max, (1 << 20) - 1);
+    ENGINE_REFUSED(memory_bytes_max, TWI_MEMORY_BYTES_MAX + 1);
+    ENGINE_REFUSED(memory_bytes_max, UINT64_MAX);
+    tw_options options = good_engine();
+    options.memory_bytes_max = 1 << 20;
+    assert_i64_equal(engine_accepted(options).memory_bytes_max, 1 << 20);
+}
+
+static void threads_is_one_of_two(void **state) {
+    (void)state;
+    ENGINE_REFUSED(threads, 2);
+    ENGINE_REFUSED(threads, UINT32_MAX);
+    tw_options options = good_engine();
+    options.threads = TW_THREADS_HOST;
+    assert_i64_equal(engine_accepted(options).threads, TW_THREADS_HOST);
+}
+
+static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
+    (void)state;
+    ENGINE_REFUSED(replay_ms, 86400001);
+    ENGINE_REFUSED(wait_replicas, 1001);
+    ENGINE_REFUSED(flush_keys_per_s, 1000000001);
+    ENGINE_REFUSED(retry_max_ms, 9);
+    ENGINE_REFUSED(retry_max_ms, 5001);
+    ENGINE_REFUSED(engines_expected, 1000001);
+    tw_options plain = good_engine();
+    plain.merge = TW_MERGE_MULTI;
+    plain.wait_replicas = 1;
+    assert_engine_refused(plain, "wait_replicas");
+    ENGINE_REFUSED(replay_bytes_max, (UINT64_C(1) << 30) + 1);
+    ENGINE_REFUSED(replay_bytes_max, UINT64_MAX);
+    tw_options options = good_engine();
+    options.memory_bytes_max = 16 << 20;
+    assert_i64_equal(engine_accepted(options).replay_bytes_max, 2 << 20);
+    options.replay_ms = 86400000;
+    options.wait_replicas = 1000;
+    options.replay_bytes_max = 16 << 20;
+    assert_i64_equal(engine_accepted(options).replay_ms, 86400000);
+    assert_i64_equal(engine_accepted(options).replay_bytes_max, 16 << 20);
+}
+
+static void sync_interval_ms_is_at_most_a_minute(void **state) {
+    (void)state;
+    ENGINE_REFUSED(sync_interval_ms, 60001);
+    ENGINE_REFUSED(sync_interval_ms, UINT32_MAX);
+    tw_options options = good_engine();
+    options.sync_interval_ms = 60000;
+    assert_i64_equal(engine_accepted(options).sync_interval_ms, 60000);
+}
+
+static void merge_is_one_of_three(void **state) {
+    (void)state;
+    ENGINE_REFUSED(merge, 3);
+    tw_options options = good_engine();
+    assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SCRIPT);
+    options.merge = TW_MERGE_SETNX;
+    assert_i64_equal(engine_accepted(options).merge, TW_MERGE_SETNX);
+}
+
+static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(void **state) {
+    (void)state;
+    ENGINE_REFUSED(audit_interval_ms, 999);
+    ENGINE_REFUSED(audit_interval_ms, 1000); /* no redis_url */
+    tw_options options = good_engine();
+    options.redis_url = "redis://localhost";
+    options.audit_interval_ms = TW_HOUR;
+    assert_i64_equal(engine_accepted(options).audit_interval_ms, TW_HOUR);
+    options.threads = TW_THREADS_HOST;
+    assert_engine_refused(options, "audit_interval_ms");
+}
+
+static void redis_timeout_ms_is_at_most_ten_minutes(void **state) {
+    (void)state;
+    ENGINE_REFUSED(redis_timeout_ms, 600001);
+    tw_options options = good_engine();
+    options.redis_timeout_ms = 1;
+    assert_i64_equal(engine_accepted(options).redis_timeout_ms, 1);
+}
+
+static void redis_prefix_is_bounded(void **state) {
+    (void)state;
+    char prefix[TWI_PREFIX_BYTES_MAX + 2];
+    memset(prefix, 'p', sizeof prefix);
+    prefix[sizeof prefix - 1] = '\0';
+    ENGINE_REFUSED(redis_prefix, prefix);
+    tw_options options = good_engine();
+    options.redis_prefix = prefix + 1;
+    assert_ptr_equal(engine_accepted(options).redis_prefix, prefix + 1);
+}
+
+static void no_refusal_shows_a_password(void **state) {
+    (void)state;
+    tw_options options = good_engine();
+    options.redis_url = "redis://user:geheim@host/0";
+    options.threads = 9;
+    assert_engine_refused(options, "threads");
+    assert_null(strstr(error, "geheim"));
+}
+
+/* ---- a family's fields ------------------------------------------------------------------------------------------- */
+
+static void a_family_has_the_defaults_of_the_header(void **state) {
+    (void)state;
+    tw_family_options options = family_accepted(good_family());
+    assert_int_equal(options.size, sizeof options);
+    assert_i64_equal(options.window_ms, TW_HOUR);
+    assert_i64_equal(options.lateness_ms, 0);
+    assert_i64_equal(options.earliness_ms, TW_HOUR);
+    assert_i64_equal(options.history_ms, TW_HOUR);
+    assert_i64_equal(options.retention_ms, TW_DAY);
+    assert_i64_equal(options.on_full, TW_ON_FULL_OVERFLOW);
+    struct twi_window_rule rule = twi_options_rule(&options);
+    assert_i64_equal(twi_calendar_span(&rule, 1).end_ms, TW_HOUR);
+}
+
+static void calendar_windows_count_by_their_longest(void **state) {
+    (void)state;
+    const int64_t longest_ms[] = {TW_DAY, 7 * TW_DAY, 31 * TW_DAY};
+    for (uint32_t kind = 0; kind < 3; kind++) {
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, earliness_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, history_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, retention_ms, 0, longest_ms[kind]);
+        FAMILY_TAKES_IN(TW_WINDOW_DAY + kind, window_ms, 0, 0);
+    }
+}
+
+static void name_is_1_to_64_good_bytes(void **state) {
+    (void)state;
+    char longest[66];
+    memset(longest, 'n', sizeof longest);
+    longest[65] = '\0';
+    FAMILY_REFUSED(name, NULL);
+    FAMILY_REFUSED(name, "");
+    FAMILY_REFUSED(name, longest);
+    FAMILY_REFUSED(name, "with space");
+    FAMILY_REFUSED(name, "colon:");
+    FAMILY_REFUSED(name, "perc%nt");
+    FAMILY_REFUSED(name, "gr\xc3\xbcn");
+    FAMILY_REFUSED(name, "line\n");
+    tw_family_options options = good_family();
+    options.name = longest + 1;
+    family_accepted(options);
+    options.name = "Aa.Zz_0-9";
+    family_accepted(options);
+}
+
+static void window_is_one_of_six(void **state) {
+    (void)state;
+    FAMILY_REFUSED(window, 6);
+    FAMILY_REFUSED(window, UINT32_MAX);
+}
+
+static void window_ms_is_a_positive_multiple_of_a_second(void **state) {
+    (void)state;
+    for (uint32_t kind = TW_WINDOW_ALIGNED; kind <= TW_WINDOW_FROM_FIRST; kind++) {
+        FAMILY_REFUSED_IN(kind, window_ms, -1000);
+        FAMILY_REFUSED_IN(kind, window_ms, INT64_MIN);
+        FAMILY_REFUSED_IN(kind, window_ms, 1);
+        FAMILY_REFUSED_IN(kind, window_ms, 1500);
+        FAMILY_REFUSED_IN(kind, window_ms, TWI_WINDOW_MS_MAX + 1000);
+        FAMILY_REFUSED_IN(kind, window_ms, INT64_MAX);
+        FAMILY_TAKES_IN(kind, window_ms, 1000, 1000);
+        FAMILY_TAKES_IN(kind, window_ms, TWI_WINDOW_MS_MAX, TWI_WINDOW_MS_MAX);
+        FAMILY_TAKES_IN(kind, window_ms, 0, TW_HOUR);
+    }
+    for (uint32_t kind = TW_WINDOW_FOREVER; kind <= TW_WINDOW_MONTH; kind++) {
+        FAMILY_REFUSED_IN(kind, window_ms, 1000);
+        FAMILY_REFUSED_IN(kind, window_ms, -1);
+    }
+}
+
+static void utc_offset_ms_is_within_14_hours_in_whole_minutes(void **state) {
+    (void)state;
+    FAMILY_REFUSED(utc_offset_ms, 14 * TW_HOUR + TW_MINUTE);
+    FAMILY_REFUSED(utc_offset_ms, -14 * TW_HOUR - TW_MINUTE);
+    FAMILY_REFUSED(utc_offset_ms, INT64_MIN);
+    FAMILY_REFUSED(utc_offset_ms, 30000);
+    FAMILY_REFUSED(utc_offset_ms, -1);
+    FAMILY_TAKES(utc_offset_ms, 14 * TW_HOUR);
+    FAMILY_TAKES(utc_offset_ms, -14 * TW_HOUR);
+    FAMILY_TAKES(utc_offset_ms, 345 * TW_MINUTE);
+}
+
+static void week_start_is_a_weekday(void **state) {
+    (void)state;
+    FAMILY_REFUSED_IN(TW_WINDOW_WEEK, week_start, 7);
+    FAMILY_TAKES_IN(TW_WINDOW_WEEK, week_start, 6, 6);
+}
+
+static void durations_are_not_negative_and_at_most_a_hundred_years(void **state) {
+    (void)state;
+    FAMILY_REFUSED(lateness_ms, -1);
+    FAMILY_REFUSED(lateness_ms, INT64_MIN);
+    FAMILY_REFUSED(lateness_ms, INT64_MAX - 1);
+    FAMILY_TAKES(lateness_ms, 1);
+    FAMILY_TAKES(lateness_ms, TW_UNBOUNDED);
+    FAMILY_REFUSED(earliness_ms, -1);
+    FAMILY_REFUSED(earliness_ms, TWI_DURATION_MS_MAX + 1);
+    FAMILY_TAKES(earliness_ms, TWI_DURATION_MS_MAX);
+    FAMILY_TAKES(earliness_ms, TW_UNBOUNDED);
+    FAMILY_REFUSED(history_ms, -2);
+    FAMILY_REFUSED(history_ms, INT64_MAX - 1);
+    FAMILY_TAKES(history_ms, TW_UNBOUNDED);
+    FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, history_ms, TW_NONE, 0);
+}
+
+static void retention_ms_is_at_least_one_window(void **state) {
+    (void)state;
+    FAMILY_REFUSED(retention_ms, -1);
+    FAMILY_REFUSED(retention_ms, TW_HOUR - 1);
+    FAMILY_REFUSED(retention_ms, TW_UNBOUNDED);
+    FAMILY_REFUSED_IN(TW_WINDOW_MONTH, retention_ms, 31 * TW_DAY - 1);
+    FAMILY_REFUSED_IN(TW_WINDOW_FROM_FIRST, retention_ms, TW_HOUR - 1);
+    FAMILY_REFUSED_IN(TW_WINDOW_FOREVER, retention_ms, -1);
+    FAMILY_TAKES(retention_ms, TW_HOUR);
+    FAMILY_TAKES_IN(TW_WINDOW_FROM_FIRST, retention_ms, TW_HOUR, 0); /* ends in Redis exactly at its end */
+    FAMILY_TAKES_IN(TW_WINDOW_FOREVER, retention_ms, 1, 0);
+    tw_family_options options = good_family();
+    options.window_ms = 3 * TW_DAY;
+    assert_i64_equal(family_accepted(options).retention_ms, 3 * TW_DAY);
+}
+
+static bool hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
+    (void)ctx, (void)family, (void)start_ms, (void)end_ms, (void)flags;
+    return true;
+}
+
+static void what_needs_windows_with_starts_is_refused_elsewhere(void **state) {
+    (void)state;
+    for (uint32_t kind = TW_WINDOW_FROM_FIRST; kind <= TW_WINDOW_FOREVER; kind++) {
+        FAMILY_REFUSED_IN(kind, lateness_ms, 1);
+        FAMILY_REFUSED_IN(kind, lateness_ms, TW_UNBOUNDED);
+        FAMILY_REFUSED_IN(kind, earliness_ms, 1);
+        FAMILY_REFUSED_IN(kind, history_ms, 1);
+        FAMILY_REFUSED_IN(kind, history_ms, TW_NONE);
+        FAMILY_REFUSED_IN(kind, on_window_closed, hook);
+        FAMILY_TAKES_IN(kind, history_ms, 0, 0);
+        FAMILY_TAKES_IN(kind, earliness_ms, 0, 0);
+    }
+    tw_family_options options = good_family();
+    options.on_window_closed = hook;
+    assert_true(family_accepted(options).on_window_closed == hook);
+}
+
+static void one_engine_closes_windows_that_have_starts(void **state) {
+    (void)state;
+    FAMILY_REFUSED(closed_by, 2);
+    FAMILY_TAKES_IN(TW_WINDOW_ALIGNED, closed_by, TW_CLOSED_BY_ONE, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_WINDOW_FOREVER, closed_by, TW_CLOSED_BY_ONE);
+    FAMILY_REFUSED_IN(TW_WINDOW_FROM_FIRST, closed_by, TW_CLOSED_BY_ONE);
+    struct twi_options_context plain = context;
+    tw_family_options one = good_family(), out;
+    plain.merge = TW_MERGE_MULTI;
+    one.closed_by = TW_CLOSED_BY_ONE;
+    assert_status(twi_family_options_check(&one, &out, &plain), TW_ERR_OPTIONS);
+    assert_memory_equal(error, "closed_by:", 10);
+    plain.has_redis = false;
+    assert_status(twi_family_options_check(&one, &out, &plain), TW_OK);
+}
+
+static void memory_policies_are_of_their_lists(void **state) {
+    (void)state;
+    FAMILY_REFUSED(on_full, 2);
+    FAMILY_REFUSED(on_full_limit, 2);
+    FAMILY_REFUSED(memory_share, context.memory_bytes_max + 1);
+    FAMILY_TAKES(on_full, TW_ON_FULL_REJECT);
+    FAMILY_TAKES(on_full_limit, TW_FULL_LIMIT_DENY);
+    FAMILY_TAKES(memory_share, context.memory_bytes_max);
+    FAMILY_TAKES(keys_max, UINT64_MAX);
+    FAMILY_TAKES(keys_expected, 10922); /* of 96 bytes each, in 1 MiB */
+}
+
+static void every_status_has_a_name_and_a_sentence(void **state) {
+    (void)state;
+    const tw_status numbers[] = {0, 1, 2, 3, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, -11, -12, -100};
+    for (size_t index = 0; index < sizeof numbers / sizeof *numbers; index++) {
+        assert_memory_equal(tw_status_name(numbers[index]), "TW_", 3);
+        assert_string_not_equal(tw_status_name(numbers[index]), "TW_STATUS_UNKNOWN");
+        size_t size = strlen(tw_status_text(numbers[index]));
+        assert_true(size > 4 && tw_status_text(numbers[index])[size - 1] == '.');
+        for (size_t other = 0; other < index; other++) {
+            assert_string_not_equal(tw_status_name(numbers[index]), tw_status_name(numbers[other]));
+        }
+    }
+    assert_string_equal(tw_status_name(TW_ERR_FULL), "TW_ERR_FULL");
+    assert_string_equal(tw_status_name(4), "TW_STATUS_UNKNOWN");
+    assert_string_equal(tw_status_name(INT32_MIN), "TW_STATUS_UNKNOWN");
+    assert_non_null(tw_status_text(4711));
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", TW_VERSION_MAJOR, TW_VERSION_MINOR, TW_VERSION_PATCH);
+    assert_string_equal(tw_version(), version);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(init_zeroes_what_the_caller_has_and_no_more),
+        cmocka_unit_test(a_size_that_never_was_is_refused),
+        cmocka_unit_test(a_longer_struct_of_a_later_version_is_taken_while_its_new_fields_are_zero),
+        cmocka_unit_test(a_refusal_fits_any_buffer),
+        cmocka_unit_test(an_engine_has_the_defaults_of_the_header),
+        cmocka_unit_test(memory_bytes_max_is_between_1_mib_and_what_can_be_addressed),
+        cmocka_unit_test(threads_is_one_of_two),
+        cmocka_unit_test(the_replay_window_is_at_most_a_day_and_within_the_memory),
+        cmocka_unit_test(sync_interval_ms_is_at_most_a_minute),
+        cmocka_unit_test(merge_is_one_of_three),
+        cmocka_unit_test(audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread),
+        cmocka_unit_test(redis_timeout_ms_is_at_most_ten_minutes),
+        cmocka_unit_test(redis_prefix_is_bounded),
+        cmocka_unit_test(no_refusal_shows_a_password),
+        cmocka_unit_test(a_family_has_the_defaults_of_the_header),
+        cmocka_unit_test(calendar_windows_count_by_their_longest),
+        cmocka_unit_test(name_is_1_to_64_good_bytes),
+        cmocka_unit_test(window_is_one_of_six),
+        cmocka_unit_test(window_ms_is_a_positive_multiple_of_a_second),
+        cmocka_unit_test(utc_offset_ms_is_within_14_hours_in_whole_minutes),
+        cmocka_unit_test(week_start_is_a_weekday),
+        cmocka_unit_test(durations_are_not_negative_and_at_most_a_hundred_years),
+        cmocka_unit_test(retention_ms_is_at_least_one_window),
+        cmocka_unit_test(what_needs_windows_with_starts_is_refused_elsewhere),
+        cmocka_unit_test(one_engine_closes_windows_that_have_starts),
+        cmocka_unit_test(memory_policies_are_of_their_lists),
+        cmocka_unit_test(every_status_has_a_name_and_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

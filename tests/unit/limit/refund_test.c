@@ -1,0 +1,337 @@
+/* refund_test.c -- tw_refund(), tw_acquire_some(), tw_acquire_all() and tw_acquire_wait(): what goes back, and what is taken together. */
+#include "tests/unit/rig.h"
+
+#include "engine/count/contention.h"
+#include "engine/table/stripe.h"
+
+#include <pthread.h>
+#include <time.h>
+
+static struct rig rig;
+
+static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t limit, tw_status want) {
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire(family, tw_str(key), n, limit, &verdict), want);
+    return verdict;
+}
+
+/* ---- refunds ------------------------------------------------------------------------------------------------------------- */
+
+static void what_is_refunded_can_be_taken_again(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 6);
+    (void)acquire(family, "a", 5, 10, TW_DENIED);
+    (void)acquire(family, "a", 4, 10, TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 0, verdict.window_start_ms), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 10);
+}
+
+/* Goal: trap L7. The next window never begins below 0. */
+static void a_window_that_is_over_takes_nothing_back(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict = acquire(family, "a", 10, 10, TW_OK);
+    rig_pass(&rig, TW_MINUTE + 1);
+    assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_LATE);
+    assert_i64_equal(rig_get(family, "a"), 0);
+    (void)acquire(family, "a", 10, 10, TW_OK);
+    (void)acquire(family, "a", 1, 10, TW_DENIED);
+    assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_LATE);
+    assert_status(tw_refund(family, tw_str("a"), 4, rig_now(&rig) + TW_MINUTE), TW_ERR_EARLY);
+    assert_i64_equal(rig_get(family, "a"), 10);
+}
+
+static void a_count_does_not_go_below_0(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict = acquire(family, "a", 3, 10, TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 4, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_i64_equal(rig_get(family, "a"), 3);
+    assert_status(tw_refund(family, tw_str("a"), 3, verdict.window_start_ms), TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 1, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_status(tw_refund(family, tw_str("never taken"), 1, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_i64_equal(test_stat_of(rig.engine, entries), 1);
+    assert_status(tw_refund(family, tw_str("a"), -1, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_status(tw_refund(family, tw_str("a"), INT64_MAX, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_status(tw_refund(family, tw_str(""), 1, verdict.window_start_ms), TW_ERR_KEY);
+}
+
+static void a_life_that_is_over_takes_nothing_back(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
+    fake_clock_advance_ms(&rig.clock, 10000);
+    tw_verdict first = acquire(family, "a", 5, 10, TW_OK);
+    assert_i64_equal(first.window_start_ms, RIG_START_MS + 10000);
+    fake_clock_advance_ms(&rig.clock, 30000);
+    assert_status(tw_refund(family, tw_str("a"), 1, first.window_start_ms), TW_OK);
+    fake_clock_advance_ms(&rig.clock, 30000);
+    assert_status(tw_refund(family, tw_str("a"), 1, first.window_start_ms), TW_ERR_LATE);
+    tw_verdict second = acquire(family, "a", 5, 10, TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 1, first.window_start_ms), TW_ERR_LATE);
+    assert_i64_equal(rig_get(family, "a"), 5);
+    assert_status(tw_refund(family, tw_str("a"), 5, second.window_start_ms), TW_OK);
+}
+
+static void an_endless_limit_takes_back_what_its_verdict_names(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
+    tw_verdict verdict = acquire(family, "a", 5, 5, TW_OK);
+    rig_pass(&rig, 400 * TW_DAY);
+    assert_status(tw_refund(family, tw_str("a"), 5, verdict.window_start_ms), TW_OK);
+    (void)acquire(family, "a", 5, 5, TW_OK);
+}
+
+/* Stripes by hand: two threads would have to collide for them. */
+static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit) {
+    struct twi_call call;
+    struct twi_place place;
+    assert_status(twi_call_begin(&call, family, tw_str(key)), TW_OK);
+    assert_status(twi_call_now(&call), TW_OK);
+    assert_true(twi_place_find(&call, &place));
+    assert_true(twi_stripes_make(rig.engine, place.generation, place.cell, limit));
+    twi_call_end(&call);
+    return place.cell;
+}
+
+static void slices_take_back_and_give_out_again(void **state) {
+    (void)state;
+    rig.engine->stripes_log2 = 2;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict = acquire(family, "a", 1, 1000, TW_OK);
+    (void)stripe(family, "a", 1000);
+    int64_t taken = 1;
+    for (; taken < 500; taken++) (void)acquire(family, "a", 1, 1000, TW_OK);
+    assert_status(tw_refund(family, tw_str("a"), 501, verdict.window_start_ms), TW_ERR_RANGE);
+    assert_status(tw_refund(family, tw_str("a"), 200, verdict.window_start_ms), TW_OK);
+    assert_i64_equal(rig_get(family, "a"), 300);
+    for (taken = 300; taken < 1000; taken++) (void)acquire(family, "a", 1, 1000, TW_OK);
+    (void)acquire(family, "a", 1, 1000, TW_DENIED);
+    assert_status(tw_refund(family, tw_str("a"), 1, verdict.window_start_ms), TW_OK);
+    (void)acquire(family, "a", 1, 1000, TW_OK);
+    (void)acquire(family, "a", 1, 1000, TW_DENIED);
+}
+
+/* ---- some ---------------------------------------------------------------------------------------------------------------- */
+
+static int64_t some(tw_family *family, const char *key, int64_t n_max, int64_t limit, tw_status want) {
+    int64_t taken = -1;
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire_some(family, tw_str(key), n_max, limit, &taken, &verdict), want);
+    assert_i64_equal(verdict.limit, limit);
+    assert_i64_equal(verdict.allowed, want == TW_OK);
+    return taken;
+}
+
+static void some_takes_what_is_left(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    assert_i64_equal(some(family, "a", 7, 10, TW_OK), 7);
+    assert_i64_equal(some(family, "a", 7, 10, TW_OK), 3);
+    assert_i64_equal(some(family, "a", 7, 10, TW_DENIED), 0);
+    assert_i64_equal(some(family, "b", INT64_C(1) << 50, 10, TW_OK), 10);
+    assert_i64_equal(some(family, "c", 5, 0, TW_DENIED), 0);
+    assert_i64_equal(some(family, "c", 0, 0, TW_OK), 0);
+    assert_i64_equal(some(family, "c", -1, 10, TW_ERR_RANGE), 0);
+    assert_i64_equal(some(family, "c", 5, -1, TW_ERR_RANGE), 0);
+    tw_verdict verdict;
+    assert_status(tw_acquire_some(family, tw_str("a"), 7, 10, NULL, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.retry_after_ms, TW_MINUTE);
+}
+
+/* ---- all ----------------------------------------------------------------------------------------------------------------- */
+
+static tw_verdict all(const tw_claim *claims, size_t count, tw_status want) {
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire_all(claims, count, &verdict), want);
+    assert_i64_equal(verdict.allowed, want == TW_OK);
+    return verdict;
+}
+
+static void all_claims_are_taken_or_none(void **state) {
+    (void)state;
+    tw_family *second = rig_family(&rig, "second", TW_WINDOW_ALIGNED, TW_SECOND),
+              *day = rig_family(&rig, "day", TW_WINDOW_ALIGNED, TW_DAY);
+    const tw_claim claims[] = {{day, tw_str("a"), 3, 10}, {second, tw_str("a"), 3, 5}};
+    tw_verdict verdict = all(claims, 2, TW_OK);
+    assert_i64_equal(verdict.claim, 1); /* 2 left, of the other 7 */
+    assert_i64_equal(verdict.remaining, 2);
+    verdict = all(claims, 2, TW_DENIED);
+    assert_i64_equal(verdict.claim, 1);
+    assert_i64_equal(verdict.limit, 5);
+    assert_i64_equal(verdict.retry_after_ms, TW_SECOND);
+    assert_i64_equal(rig_get(day, "a"), 3);
+    assert_i64_equal(rig_get(second, "a"), 3);
+    for (int i = 0; i < 2; i++) {
+        rig_pass(&rig, TW_SECOND);
+        (void)all(claims, 2, TW_OK);
+    }
+    rig_pass(&rig, TW_SECOND);
+    verdict = all(claims, 2, TW_DENIED);
+    assert_i64_equal(verdict.claim, 0);
+    assert_i64_equal(rig_get(day, "a"), 9);
+    assert_i64_equal(rig_get(second, "a"), 0);
+}
+
+static void a_key_that_is_claimed_twice_is_charged_twice(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    const tw_claim claims[] = {{family, tw_str("a"), 4, 10}, {family, tw_str("a"), 3, 5}};
+    (void)all(claims, 2, TW_OK); /* 3 under 5, then 4 more under 10 */
+    assert_i64_equal(rig_get(family, "a"), 7);
+    tw_verdict verdict = all(claims, 2, TW_DENIED);
+    assert_i64_equal(verdict.claim, 1);
+    assert_i64_equal(rig_get(family, "a"), 7);
+    const tw_claim same[] = {{family, tw_str("b"), 4, 10}, {family, tw_str("b"), 4, 10}, {family, tw_str("b"), 4, 10}};
+    verdict = all(same, 3, TW_DENIED);
+    assert_i64_equal(rig_get(family, "b"), 0); /* two were taken and put back */
+    (void)all(same, 2, TW_OK);
+    assert_i64_equal(rig_get(family, "b"), 8);
+}
+
+static void a_wrong_claim_takes_nothing_of_the_others(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_claim claims[TW_CLAIMS_MAX + 1];
+    for (size_t i = 0; i < TW_CLAIMS_MAX + 1; i++) claims[i] = (tw_claim){family, tw_str("a"), 1, 100};
+    (void)all(claims, 0, TW_ERR_RANGE);
+    (void)all(claims, TW_CLAIMS_MAX + 1, TW_ERR_RANGE);
+    claims[2].n = -1;
+    assert_i64_equal(all(claims, 3, TW_ERR_RANGE).claim, 2);
+    claims[2] = (tw_claim){family, tw_str(""), 1, 100};
+    assert_i64_equal(all(claims, 3, TW_ERR_KEY).claim, 2);
+    assert_i64_equal(rig_get(family, "a"), 0);
+    claims[2].key = tw_str("a");
+    (void)all(claims, TW_CLAIMS_MAX, TW_OK);
+    assert_i64_equal(rig_get(family, "a"), TW_CLAIMS_MAX);
+}
+
+/* Goal: callers who want the same two keys in either order all get on, and in the end exactly the limit is admitted. */
+struct pair {
+    tw_family *family;
+    bool turned;
+    int64_t got;
+};
+
+static void *claim_pairs(void *ctx) {
+    struct pair *pair = ctx;
+    tw_claim claims[] = {{pair->family, tw_str(pair->turned ? "b" : "a"), 2, 30000},
+                         {pair->family, tw_str(pair->turned ? "a" : "b"), 1, 20000}};
+    for (int denied = 0; denied < 200;) {
+        if (tw_acquire_all(claims, 2, NULL) == TW_OK)
+            pair->got++;
+        else
+            denied++;
+    }
+    return NULL;
+}
+
+static void claims_in_either_order_leave_nothing_half_taken(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_FOREVER, 0);
+    struct pair pairs[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        pairs[i] = (struct pair){family, i % 2 == 1, 0};
+        assert_i64_equal(pthread_create(&threads[i], NULL, claim_pairs, &pairs[i]), 0);
+    }
+    int64_t straight = 0, turned = 0;
+    for (int i = 0; i < 4; i++) {
+        assert_i64_equal(pthread_join(threads[i], NULL), 0);
+        *(pairs[i].turned ? &turned : &straight) += pairs[i].got;
+    }
+    int64_t a = rig_get(family, "a"), b = rig_get(family, "b");
+    assert_i64_equal(a, 2 * straight + turned);
+    assert_i64_equal(b, straight + 2 * turned);
+    assert_true(a <= 30000 && b <= 30000);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------------- */
+
+static void a_host_driven_engine_does_not_wait(void **state) {
+    (void)state;
+    tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 1000, &verdict), TW_ERR_MODE);
+    assert_i64_equal(verdict.allowed, 0);
+    assert_i64_equal(verdict.limit, 10);
+}
+
+static tw_engine *open_real(void) {
+    tw_options options;
+    tw_engine *engine;
+    tw_options_init(&options);
+    options.memory_bytes_max = UINT64_C(32) << 20;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    return engine;
+}
+
+static tw_family *family_in(tw_engine *engine, uint32_t window, int64_t window_ms) {
+    tw_family_options options = rig_options("f", window, window_ms);
+    tw_family *family;
+    assert_status(tw_family_open(engine, &options, &family), TW_OK);
+    return family;
+}
+
+static void *refund_later(void *ctx) {
+    (void)nanosleep(&(struct timespec){0, 30000000}, NULL);
+    assert_status(tw_refund(ctx, tw_str("a"), 2, 0), TW_OK);
+    return NULL;
+}
+
+static void who_waits_is_woken_by_a_refund(void **state) {
+    (void)state;
+    tw_engine *engine = open_real();
+    tw_family *family = family_in(engine, TW_WINDOW_FOREVER, 0);
+    pthread_t thread;
+    (void)acquire(family, "a", 10, 10, TW_OK);
+    assert_i64_equal(pthread_create(&thread, NULL, refund_later, family), 0);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 2, 10, 20000, NULL), TW_OK);
+    assert_i64_equal(pthread_join(thread, NULL), 0);
+    assert_i64_equal(rig_get(family, "a"), 10);
+    tw_enter(engine);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 2, 10, 20000, NULL), TW_ERR_MODE);
+    tw_leave(engine);
+    assert_status(tw_close(engine, 1000), TW_OK);
+}
+
+static void who_waits_gets_the_next_window_or_is_denied_in_time(void **state) {
+    (void)state;
+    tw_engine *engine = open_real();
+    tw_family *family = family_in(engine, TW_WINDOW_FROM_FIRST, TW_SECOND);
+    (void)acquire(family, "a", 10, 10, TW_OK);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 20, NULL), TW_DENIED);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 11, 10, 60000, NULL), TW_DENIED); /* never: at once */
+    tw_verdict verdict;
+    assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 20000, &verdict), TW_OK);
+    assert_i64_equal(verdict.used, 1);
+    assert_status(tw_stop(engine), TW_OK);
+    assert_status(tw_acquire_wait(family, tw_str("a"), 1, 10, 20000, &verdict), TW_ERR_CLOSED);
+    assert_status(tw_close(engine, 1000), TW_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(what_is_refunded_can_be_taken_again),
+        RIG_TEST(a_window_that_is_over_takes_nothing_back),
+        RIG_TEST(a_count_does_not_go_below_0),
+        RIG_TEST(a_life_that_is_over_takes_nothing_back),
+        RIG_TEST(an_endless_limit_takes_back_what_its_verdict_names),
+        RIG_TEST(slices_take_back_and_give_out_again),
+        RIG_TEST(some_takes_what_is_left),
+        RIG_TEST(all_claims_are_taken_or_none),
+        RIG_TEST(a_key_that_is_claimed_twice_is_charged_twice),
+        RIG_TEST(a_wrong_claim_takes_nothing_of_the_others),
+        RIG_TEST(claims_in_either_order_leave_nothing_half_taken),
+        RIG_TEST(a_host_driven_engine_does_not_wait),
+        cmocka_unit_test(who_waits_is_woken_by_a_refund),
+        cmocka_unit_test(who_waits_gets_the_next_window_or_is_denied_in_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

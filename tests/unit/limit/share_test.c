@@ -1,0 +1,371 @@
+/* share_test.c -- soft limits over Redis: shares of what remains, what each outage policy answers, and what a sliding limit rests
+ * on. */
+#include "tests/unit/hand_driver.h"
+
+#include "engine/limit/acquire.h"
+
+static tw_verdict verdict;
+
+static tw_status take(tw_family *family, int64_t n) {
+    return tw_acquire(family, tw_str("k"), n, 100, &verdict);
+}
+
+static tw_family *shaped_family(struct rig *rig, uint32_t shape, uint32_t on_outage) {
+    tw_family_options options;
+    tw_family *family = NULL;
+    tw_family_options_init(&options);
+    options.name = "f";
+    options.window_ms = TW_MINUTE;
+    options.limit_shape = shape;
+    options.on_outage = on_outage;
+    assert_status(tw_family_open(rig->engine, &options, &family), TW_OK);
+    return family;
+}
+
+static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
+    return shaped_family(rig, TW_SHAPE_FIXED, on_outage);
+}
+
+#define NEW_MS 150 /* an interval and a half: so long a key is new after its first total */
+
+/* Goal: limit / live while the total is unknown, and while the key is new; then a share of what remains, at least one call. */
+static void an_engine_spends_no_more_than_its_share(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 4);
+    assert_status(take(family, 25), TW_OK);
+    assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+    assert_status(take(family, 1), TW_DENIED);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
+    assert_true(verdict.error_bound >= 75);
+    assert_i64_equal(hand_collect(10), 1);
+    hand_acknowledge(60);
+    assert_status(take(family, 1), TW_DENIED);
+    rig_pass(&rig, NEW_MS);
+    assert_status(take(family, 10), TW_OK);
+    assert_status(take(family, 1), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    hand_close(&rig);
+}
+
+static int64_t take_all(tw_family *family, int64_t limit) {
+    int64_t taken = 0;
+    while (tw_acquire(family, tw_str("k"), 1, limit, &verdict) == TW_OK) taken++;
+    return taken;
+}
+static void tell_total(int64_t total) {
+    assert_i64_equal(hand_collect(10), 1);
+    hand_acknowledge(total);
+}
+
+/* Goal: engines that meet a key at once, and spend it as fast as they can, do not pass its limit: each has a share of the whole until the
+ * others have surely told what they spent, whatever a total leaves that came before theirs (R13). Who is alone with it has a little more
+ * with each total. Method: one of four, told first. */
+static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 4);
+    assert_i64_equal(take_all(family, 20000), 5000);
+    tell_total(5000); /* the others' are on their way */
+    assert_i64_equal(take_all(family, 20000), 20000 / 256);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
+    assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
+    tell_total(5078 + 5000);
+    assert_i64_equal(take_all(family, 20000), 0);
+    rig_pass(&rig, NEW_MS - 1);
+    assert_i64_equal(take_all(family, 20000), 0);
+    rig_pass(&rig, 1);
+    /* Half of its part of what is left, for nobody knows yet how the others count. */
+    assert_i64_equal(take_all(family, 20000), (20000 - 10078) / 8);
+    hand_close(&rig);
+}
+
+/* Goal: a small limit is none to be held back of: who is alone with it spends as ever. */
+static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 16);
+    for (int64_t total = 1; total <= 10; total++) {
+        assert_i64_equal(take_all(family, 10), 1);
+        tell_total(total);
+    }
+    assert_i64_equal(take_all(family, 10), 0);
+    hand_close(&rig);
+}
+
+/* Goal: one answer that does not come is no reason to spend what is the others': TW_OUTAGE_LOCAL begins a second later, where there are
+ * others. */
+static void a_brief_outage_leaves_shares(void **state) {
+    (void)state;
+    for (uint32_t live = 1; live <= 4; live += 3) {
+        struct rig rig;
+        hand_open(&rig);
+        tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+        hand_live(&rig, live);
+        int64_t fair = 20000 / live;
+        twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
+        assert_i64_equal(take_all(family, 20000), fair);
+        rig_pass(&rig, 999);
+        assert_i64_equal(take_all(family, 20000), 0);
+        rig_pass(&rig, 1);
+        assert_i64_equal(take_all(family, 20000), 20000 - fair);
+        hand_close(&rig);
+    }
+}
+
+/* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new keys. */
+static void each_policy_decides_while_redis_is_away(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        struct rig rig;
+        uint32_t policy = i % 4;
+        hand_open(&rig);
+        tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
+        hand_live(&rig, 4);
+        twi_port_lease_away(rig.engine, 1);
+        bool open = policy == TW_OUTAGE_FAIL_OPEN;
+        assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
+        assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+        assert_status(tw_acquire(family, tw_str("looked at"), 0, 100, &verdict),
+                      policy == TW_OUTAGE_FAIL_CLOSED ? TW_DENIED : TW_OK);
+        assert_i64_equal(verdict.used, 0);
+        assert_status(take(family, 30), open || policy == TW_OUTAGE_LOCAL ? TW_OK : TW_DENIED);
+        assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+        if (policy == TW_OUTAGE_FAIL_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
+        assert_status(take(family, 20), policy == TW_OUTAGE_FAIL_CLOSED ? TW_DENIED : TW_OK);
+        assert_status(take(family, 60), open ? TW_OK : TW_DENIED);
+        /* To the edge of what a counter holds: no figure of it overflows. */
+        for (int n = 0; n < 250 && open && i < 4; n++) assert_status(take(family, TW_DELTA_MAX), TW_OK);
+        hand_close(&rig);
+    }
+}
+
+/* ---- the short way ---- */
+
+struct both {
+    struct rig rig;
+    int64_t start_ms;     /* the window's */
+    int64_t others, mine; /* what it counted there, and either key here */
+    int pairs,
+        singles; /* in the ring of those who are in a hurry: both keys; one alone, where their lines meet there */
+};
+
+/* What is owed of this window, by all means or in a hurry, is told for both keys at once. */
+static void settle_both(struct both *both, bool hurry) {
+    struct twi_item items[TWI_NEAR_MAX];
+    size_t count, now = 0;
+    if (hurry) {
+        count = twi_port_collect_near(both->rig.engine, items);
+    } else {
+        count = hand_collect(10);
+        memcpy(items, hand->held, count * sizeof *items);
+        hand->count = 0;
+    }
+    for (size_t i = 0; i < count; i++) now += twi_port_start_ms(&items[i]) == both->start_ms;
+    struct twi_answer answer = {.total = both->others + both->mine, .has_total = true};
+    for (size_t i = 0; i < count; i++) {
+        bool alone = hurry && now == 1 && twi_port_start_ms(&items[i]) == both->start_ms;
+        if (alone)
+            twi_port_return(&items[i], 0);
+        else
+            twi_port_acknowledge(&items[i], &answer);
+    }
+    assert_true(hurry || now == 0 || now == 2);
+}
+
+static void look_at_ring(struct both *both) {
+    int hurried = 0;
+    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) hurried += atomic_load(&both->rig.engine->near[i]) != 0;
+    both->pairs += hurried == 2;
+    both->singles += hurried == 1;
+    assert_true(both->pairs == 0 || both->singles == 0);
+}
+
+/* Goal: a call of a known key goes a short way (acquire_fast.h), and that is the long one, to the last field of the verdict and to what
+ * is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
+static void the_short_way_is_the_long_one(void **state) {
+    (void)state;
+    enum { STEPS = 40000 };
+    struct both both = {.pairs = 0};
+    struct test_prng prng;
+    tw_verdict by_short, by_long;
+    int64_t pairs = 0;
+    test_prng_seed(&prng, test_seed());
+    hand_open(&both.rig);
+    tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
+    for (int i = 0; i < STEPS; i++) {
+        if (test_prng_chance(&prng, 1, 40)) hand_live(&both.rig, (uint32_t)test_prng_below(&prng, 5));
+        if (test_prng_chance(&prng, 1, 60)) twi_port_lease_away(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
+        if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
+        if (test_prng_chance(&prng, 1, 3)) both.others += test_prng_between(&prng, 0, 12);
+        if (test_prng_chance(&prng, 1, 3)) settle_both(&both, test_prng_chance(&prng, 1, 2));
+        int64_t n = test_prng_between(&prng, 0, 9), limit = both.others + both.mine;
+        limit += test_prng_between(&prng, -5, test_prng_chance(&prng, 1, 4) ? 1000 : 40);
+        if (limit < 0) limit = 0;
+        tw_status one = tw_acquire(family, tw_str("short"), n, limit, &by_short);
+        tw_status other = twi_acquire_slow(family, tw_str("long"), n, limit, &by_long);
+        assert_status(one, other);
+        assert_memory_equal(&by_short, &by_long, sizeof by_long);
+        if (by_long.window_start_ms != both.start_ms)
+            both = (struct both){.rig = both.rig, .start_ms = by_long.window_start_ms};
+        if (one == TW_OK) both.mine += n;
+        look_at_ring(&both);
+        pairs += both.pairs != 0;
+    }
+    assert_true(pairs > STEPS / 4); /* in some windows the two meet on one place of the ring */
+    hand_close(&both.rig);
+}
+
+/* ---- sliding ---- */
+
+/* Collects what is dirty, and of the window that began then says this total; the rest stays on its way. */
+static void tell(int64_t start_ms, int64_t total) {
+    size_t kept = 0;
+    int told = 0;
+    (void)hand_collect(10);
+    for (size_t i = 0; i < hand->count; i++) {
+        struct twi_item item = hand->held[i];
+        struct twi_answer answer = {.total = total, .has_total = true};
+        bool is_it = twi_port_start_ms(&item) == start_ms;
+        if (is_it) twi_port_acknowledge(&item, &answer);
+        if (!is_it) hand->held[kept++] = item;
+        told += is_it;
+    }
+    hand->count = kept;
+    assert_true(told != 0);
+}
+
+/* Goal: what others counted in the window before weighs as soon as Redis has told it, and until two intervals after its end it is
+ * asked for anew, with each call, and the bound is not known; however fast the others counted. */
+static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
+    (void)state;
+    struct rig rig;
+    hand_open(&rig);
+    tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
+    int64_t start_ms = rig_now(&rig), next_ms = start_ms + TW_MINUTE;
+    hand_live(&rig, 2);
+    assert_status(take(family, 4), TW_OK);
+    tell(start_ms, 4);
+    tell(start_ms - TW_MINUTE, 0);
+    for (int64_t total = 14; total <= 54; total += 10) { /* others count ten in each interval */
+        rig_pass(&rig, 100);
+        assert_i64_equal(rig_get(family, "k"), total - 10);
+        tell(start_ms, total);
+    }
+    rig_pass(&rig, next_ms - rig_now(&rig));
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 55);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    tell(start_ms, 60); /* the last interval's */
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 62);
+    tell(next_ms, 2);
+    rig_pass(&rig, 30000);
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 33);                  /* half of 60 */
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED); /* it was told at the window's end */
+    tell(start_ms, 70);
+    assert_status(take(family, 1), TW_OK);
+    assert_i64_equal(verdict.used, 39);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    assert_true(verdict.error_bound >= 61 &&
+                verdict.error_bound < 200); /* this window's, which others may count in, too */
+    tell(next_ms, 4);
+    assert_i64_equal(hand_collect(10), 0); /* settled: nobody asks any more */
+    hand_close(&rig);
+}
+
+/* Goal: an engine that has just begun decides on a share of the limit until it knows what the window before counted, and asks for
+ * that at once. */
+static void an_unknown_window_before_leaves_a_share(void **state) {
+    (void)state;
+    struct rig rig;
+    struct twi_item items[TWI_NEAR_MAX];
+    hand_open(&rig);
+    tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
+    int64_t start_ms = rig_now(&rig);
+    hand_live(&rig, 4);
+    assert_status(take(family, 5), TW_OK);
+    tell(start_ms, 5);
+    assert_status(take(family, 26), TW_DENIED); /* as of an unknown total: 100 / 4 beyond what is known */
+    assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
+    assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 100);
+    bool hurried = false;
+    for (size_t i = twi_port_collect_near(rig.engine, items); i != 0; i--) {
+        hurried = hurried || twi_port_start_ms(&items[i - 1]) == start_ms - TW_MINUTE;
+        hand->held[hand->count++] = items[i - 1];
+    }
+    assert_true(hurried);
+    tell(start_ms - TW_MINUTE, 60);
+    assert_status(take(family, 36), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
+    assert_status(take(family, 35), TW_OK);
+    assert_i64_equal(verdict.used, 100);
+    tell(start_ms, 40);
+    rig_pass(&rig, 15000); /* a quarter of what was before has gone: 15 are left, and a quarter of them is ours */
+    assert_status(take(family, 3), TW_OK);
+    assert_status(take(family, 1), TW_DENIED);
+    hand_close(&rig);
+}
+
+/* Goal: however many keys Redis refuses, the others go at once when they come near their limits, and those do not (R6). */
+static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
+    (void)state;
+    struct rig rig;
+    struct twi_item items[TWI_NEAR_MAX];
+    char key[16];
+    hand_open(&rig);
+    tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
+    hand_live(&rig, 8);
+    struct twi_answer answer = {.total = 1, .has_total = true};
+    for (int i = 0; i < 200; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
+    }
+    assert_i64_equal(hand_collect(1000), 200);
+    while (hand->count != 0) {
+        struct twi_item item = hand_pop();
+        if (twi_port_key(&item).size == 3) /* 100 to 199 */
+            twi_port_return(&item, TW_MINUTE);
+        else
+            twi_port_acknowledge(&item, &answer);
+    }
+    rig_pass(&rig, NEW_MS);
+    size_t count = 0;
+    for (int i = 0; i < 50; i++) {
+        for (int n = 100; n < 200; n++) { /* they take places in the ring, and give them back at each look */
+            snprintf(key, sizeof key, "%d", n);
+            if (i % 2 == 0) (void)tw_acquire(family, tw_str(key), 1, 10, NULL);
+        }
+        assert_status(tw_acquire(family, tw_str("99"), 10, 1000, NULL), TW_OK);
+        for (size_t more = twi_port_collect_near(rig.engine, items); more != 0; more--, count++) {
+            assert_i64_equal(twi_port_key(&items[more - 1]).size, 2);
+            answer.total += items[more - 1].delta;
+            twi_port_acknowledge(&items[more - 1], &answer);
+        }
+    }
+    assert_true(count >= 3);
+    hand_close(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_engine_spends_no_more_than_its_share),
+        cmocka_unit_test(a_new_key_is_spent_by_shares_of_the_whole),
+        cmocka_unit_test(of_a_small_limit_one_goes_on_at_each_total),
+        cmocka_unit_test(a_brief_outage_leaves_shares),
+        cmocka_unit_test(each_policy_decides_while_redis_is_away),
+        cmocka_unit_test(the_short_way_is_the_long_one),
+        cmocka_unit_test(the_total_before_is_asked_for_until_it_is_settled),
+        cmocka_unit_test(refused_keys_hold_no_other_up_near_its_limit),
+        cmocka_unit_test(an_unknown_window_before_leaves_a_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

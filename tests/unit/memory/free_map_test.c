@@ -1,0 +1,188 @@
+/* free_map_test.c -- what has been given back serves any size: whatever it was, in whatever order, by whichever thread. */
+#include "tests/support/support.h"
+
+#include "engine/memory/arena.h"
+
+#include <pthread.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define LINES_MAX 131072u
+
+static uint32_t taken[LINES_MAX];
+
+static uint32_t fill(struct twi_arena *arena, uint32_t lines) {
+    uint32_t count = 0;
+    while (count < LINES_MAX && (taken[count] = twi_arena_take(arena, lines)) != 0) count++;
+    return count;
+}
+static void drain(struct twi_arena *arena, uint32_t count, uint32_t lines) {
+    for (uint32_t i = 0; i < count; i++) twi_arena_give(arena, taken[i], lines);
+}
+
+static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,   32,   48,   64,
+                                     96, 128, 192, 256, 341, 512, 768, 1024, 2048, 3072, 16384};
+#define SIZES (sizeof all_sizes / sizeof *all_sizes)
+
+/* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third one as a
+ * fresh arena: nothing is lost to remainders, and nothing stays with the size that had it.
+ * Method: all pairs of sizes before; after each, single lines, 64 lines, 1024, and one piece that is all of it. */
+static void no_history_of_sizes_takes_anything_away(void **state) {
+    (void)state;
+    struct twi_arena arena;
+    assert_true(twi_arena_make(&arena, 2 * MIB));
+    for (size_t first = 0; first < SIZES; first++) {
+        for (size_t second = 0; second < SIZES; second++) {
+            drain(&arena, fill(&arena, all_sizes[first]), all_sizes[first]);
+            drain(&arena, fill(&arena, all_sizes[second]), all_sizes[second]);
+            assert_i64_equal(twi_arena_bytes_used(&arena), 0);
+            size_t third = (first * SIZES + second) % SIZES; /* each of them in its turn, and the largest always */
+            uint32_t whole = 1024 / all_sizes[third] * 32;
+            uint32_t wanted = all_sizes[third] <= 1024 ? whole : 32 * 1024 / all_sizes[third],
+                     had = fill(&arena, all_sizes[third]);
+            if (had + (all_sizes[third] <= 64 ? 2 : 0) < wanted) /* a few pieces may lie across two others' places */
+                fail_msg("%u, then %u: %u pieces of %u, not %u", all_sizes[first], all_sizes[second], had,
+                         all_sizes[third], wanted);
+            drain(&arena, had, all_sizes[third]);
+            uint32_t all = twi_arena_take(&arena, 32 * 1024);
+            assert_true(all != 0);
+            twi_arena_give(&arena, all, 32 * 1024);
+        }
+    }
+    twi_arena_unmake(&arena);
+}
+
+/* Goal: while pieces are out, every line that is free can be had: there is no remainder that nobody finds.
+ * Method: random takes and gives of all sizes; now and then all that is left is taken line by line and counted. */
+static void every_free_line_can_be_had_while_others_are_out(void **state) {
+    (void)state;
+    enum { PIECES = 400 };
+    static uint32_t line[PIECES], lines[PIECES];
+    struct twi_arena arena;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    memset(line, 0, sizeof line);
+    assert_true(twi_arena_make(&arena, 4 * MIB));
+    for (uint64_t step = 0; step < test_scale(20000); step++) {
+        uint32_t i = (uint32_t)test_prng_below(&prng, PIECES);
+        if (line[i] != 0) {
+            twi_arena_give(&arena, line[i], lines[i]);
+            line[i] = 0;
+        } else {
+            lines[i] = all_sizes[test_prng_below(&prng, step % 3000 < 1500 ? 10 : SIZES - 1)];
+            line[i] = twi_arena_take(&arena, lines[i]);
+        }
+        if (step % 500 != 0) continue;
+        struct twi_arena_room room = twi_arena_room(&arena);
+        uint64_t left = (4 * MIB - (uint64_t)twi_arena_bytes_used(&arena)) / TWI_LINE_BYTES;
+        assert_i64_equal(room.free_bytes, left * TWI_LINE_BYTES);
+        assert_true(room.usable_bytes <= room.free_bytes && room.longest_bytes <= room.free_bytes);
+        for (uint32_t round = 0; round < 3; round++) (void)twi_arena_usable(&arena);
+        assert_i64_equal(twi_arena_usable(&arena), room.usable_bytes);
+        uint32_t had = fill(&arena, 1);
+        assert_i64_equal(had, left);
+        assert_i64_equal(twi_arena_room(&arena).free_bytes, 0);
+        drain(&arena, had, 1);
+    }
+    twi_arena_unmake(&arena);
+}
+
+/* Goal: a piece of many segments is found where free and untouched ones lie side by side. */
+static void a_large_piece_is_free_segments_and_untouched_ones_together(void **state) {
+    (void)state;
+    struct twi_arena arena;
+    assert_true(twi_arena_make(&arena, MIB)); /* 16 segments */
+    uint32_t held[9];
+    for (uint32_t i = 0; i < 9; i++) held[i] = twi_arena_take(&arena, 1024);
+    for (uint32_t i = 6; i < 9; i++) twi_arena_give(&arena, held[i], 1024);
+    assert_true(twi_arena_take(&arena, 10 * 1024) != 0); /* 3 that were given back, 7 that were never used */
+    assert_i64_equal(twi_arena_take(&arena, 1), 0);
+    assert_i64_equal(twi_arena_refused(&arena), 1);
+    twi_arena_unmake(&arena);
+}
+
+/* Goal: S3. Line numbers have 32 bits: in the largest arena no piece begins at line 0, which stands for none, or beyond. */
+static void the_largest_arena_ends_where_line_numbers_end(void **state) {
+    (void)state;
+    struct twi_arena arena;
+    if (!twi_arena_make(&arena, UINT64_C(1) << 38)) {
+        test_leave_out("this system gives no range of 256 GiB");
+        return;
+    }
+    uint32_t most = (uint32_t)((UINT64_C(1) << 32) - 2 * TWI_SEGMENT_LINES), line = twi_arena_take(&arena, most);
+    assert_true(line != 0 && (uint64_t)line + most < UINT64_C(1) << 32);
+    line = twi_arena_take(&arena, TWI_SEGMENT_LINES);
+    assert_i64_equal(line, (UINT64_C(1) << 32) - TWI_SEGMENT_LINES);
+    assert_i64_equal(twi_arena_take(&arena, 1), 0);
+    twi_arena_unmake(&arena);
+}
+
+struct holder {
+    pthread_t thread;
+    struct twi_arena *arena;
+    uint64_t seed, steps;
+    uint32_t size, most;
+    bool refused;
+};
+
+static void *take_as_much_as_there_is(void *ctx) {
+    struct holder *holder = ctx;
+    struct test_prng prng;
+    test_prng_seed(&prng, holder->seed);
+    uint32_t held[1024], count = 0;
+    for (uint64_t step = 0; step < holder->steps; step++) {
+        bool more = test_prng_below(&prng, 4) != 0;
+        if (more && count < holder->most) {
+            held[count] = twi_arena_take(holder->arena, holder->size);
+            if (held[count] == 0) holder->refused = true;
+            count += held[count] != 0;
+        } else if (count != 0) {
+            uint32_t i = (uint32_t)test_prng_below(&prng, count);
+            twi_arena_give(holder->arena, held[i], holder->size);
+            held[i] = held[--count];
+        }
+    }
+    while (count != 0) twi_arena_give(holder->arena, held[--count], holder->size);
+    return NULL;
+}
+
+/* Goal: nobody is refused what is free because others are at work, and no line or hint gets lost between threads.
+ * Method: four threads hold together all but a segment for each; afterwards one piece is as large as the arena. */
+static void nobody_is_refused_while_others_work_and_all_is_whole_afterwards(void **state) {
+    (void)state;
+    static const uint32_t sizes[] = {1024, 64, 48, 24};
+    struct twi_arena arena;
+    assert_true(twi_arena_make(&arena, 2 * MIB));
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct holder holders[4];
+        for (uint64_t at = 0; at < 4; at++) {
+            holders[at] = (struct holder){.arena = &arena,
+                                          .seed = test_seed() + at,
+                                          .steps = test_scale(30000),
+                                          .size = sizes[i],
+                                          .most = 1024 / sizes[i] * 7};
+            assert_int_equal(pthread_create(&holders[at].thread, NULL, take_as_much_as_there_is, &holders[at]), 0);
+        }
+        bool refused = false;
+        for (int at = 0; at < 4; at++) {
+            pthread_join(holders[at].thread, NULL);
+            refused |= holders[at].refused;
+        }
+        assert_false(refused);
+        assert_i64_equal(twi_arena_bytes_used(&arena), 0);
+        uint32_t all = twi_arena_take(&arena, 32 * 1024);
+        assert_true(all != 0);
+        twi_arena_give(&arena, all, 32 * 1024);
+    }
+    twi_arena_unmake(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_history_of_sizes_takes_anything_away),
+        cmocka_unit_test(every_free_line_can_be_had_while_others_are_out),
+        cmocka_unit_test(a_large_piece_is_free_segments_and_untouched_ones_together),
+        cmocka_unit_test(the_largest_arena_ends_where_line_numbers_end),
+        cmocka_unit_test(nobody_is_refused_while_others_work_and_all_is_whole_afterwards),
+    };
+    return cmocka_run_group_tests_name("room", tests, NULL, NULL);
+}

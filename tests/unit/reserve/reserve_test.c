@@ -1,0 +1,524 @@
+/* reserve_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without Redis:
+ * the stock is exact, whatever is confirmed, cancelled or over, and in whichever order. */
+#include "tests/unit/rig.h"
+
+#include "engine/ask/token.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct rig rig;
+
+static const tw_key nobody = {NULL, 0};
+
+static tw_status reserve(tw_family *family, const char *key, int64_t n, int64_t limit, uint32_t ttl_ms, char *token) {
+    return tw_reserve(family, tw_str(key), n, limit, ttl_ms, nobody, token, NULL);
+}
+
+/* Goal: what is confirmed stays, what is cancelled and what is over goes back, and each answer can be had again. */
+static void a_reservation_is_sold_cancelled_or_over(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char sold[TW_TOKEN_SIZE], cancelled[TW_TOKEN_SIZE], over[TW_TOKEN_SIZE], none[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 3, 10, 1000, sold), TW_OK);
+    assert_status(reserve(sale, "a", 4, 10, 1000, cancelled), TW_OK);
+    assert_status(reserve(sale, "a", 3, 10, 1000, over), TW_OK);
+    tw_verdict verdict;
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 10, 1000, nobody, none, &verdict), TW_DENIED);
+    assert_i64_equal(strlen(none), 0);
+    assert_i64_equal(verdict.used, 10);
+    assert_i64_equal(verdict.final, 0);
+    assert_i64_equal(verdict.retry_after_ms, 1000);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 3);
+    for (int again = 0; again < 3; again++) {
+        assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
+        assert_status(tw_reserve_cancel(rig.engine, sold), TW_ERR_LATE);
+        assert_status(tw_reserve_cancel(rig.engine, cancelled), TW_OK);
+        assert_status(tw_reserve_confirm(rig.engine, cancelled), TW_ERR_LATE);
+        assert_i64_equal(rig_get(sale, "a"), 6);
+    }
+    rig_pass(&rig, 999);
+    assert_i64_equal(rig_get(sale, "a"), 6);
+    rig_pass(&rig, 1);
+    assert_i64_equal(rig_get(sale, "a"), 3); /* by itself: nobody called */
+    assert_status(tw_reserve_confirm(rig.engine, over), TW_ERR_LATE);
+    assert_status(tw_reserve_cancel(rig.engine, over), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 0);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_expired), 1);
+    assert_i64_equal(rig_get(sale, "a"), 3);
+}
+
+/* Goal: at the very end of the hold one of confirm and time-out wins, also where no turn has come yet (trap L12). */
+static void confirming_at_the_end_of_the_hold_is_late(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], next[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 1, 100, token), TW_OK);
+    fake_clock_advance_ms(&rig.clock, 100);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
+    assert_i64_equal(rig_get(sale, "a"), 0);
+    assert_status(reserve(sale, "a", 1, 1, 100, next), TW_OK);
+    fake_clock_advance_ms(&rig.clock, 99);
+    assert_status(tw_reserve_confirm(rig.engine, next), TW_OK);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(rig_get(sale, "a"), 1);
+    /* Nobody is denied for what is over, though no turn has come. */
+    assert_status(reserve(sale, "b", 5, 5, 100, token), TW_OK);
+    fake_clock_advance_ms(&rig.clock, 100);
+    assert_status(reserve(sale, "b", 5, 5, 100, next), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
+    assert_i64_equal(rig_get(sale, "b"), 5);
+}
+
+/* Goal: the wall clock has no say in how long a hold lasts. */
+static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 1, 60000, token), TW_OK);
+    fake_clock_step_wall_ms(&rig.clock, 3 * TW_HOUR);
+    rig_pass(&rig, 10000);
+    fake_clock_step_wall_ms(&rig.clock, -9 * TW_HOUR);
+    rig_pass(&rig, 49999);
+    assert_i64_equal(rig_get(sale, "a"), 1);
+    rig_pass(&rig, 1);
+    assert_i64_equal(rig_get(sale, "a"), 0);
+}
+
+/* Goal: one buyer has one, before anything is deducted; who gave back may come again. */
+static void a_buyer_buys_once(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_HOUR);
+    char token[TW_TOKEN_SIZE], other[TW_TOKEN_SIZE];
+    tw_verdict verdict;
+    tw_key ann = tw_str("ann"), bob = tw_bytes("b\0b", 3);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, token, NULL), TW_OK);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, other, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_BUYER);
+    assert_i64_equal(verdict.retry_after_ms, 5000);
+    assert_i64_equal(verdict.used, 1);
+    assert_i64_equal(strlen(other), 0);
+    assert_status(tw_reserve(sale, tw_str("b"), 1, 9, 5000, ann, other, NULL), TW_OK); /* another stock */
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, bob, other, NULL), TW_OK);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, bob, other, NULL), TW_DENIED);
+    assert_status(tw_reserve_cancel(rig.engine, token), TW_OK);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, token, NULL), TW_OK);
+    rig_pass(&rig, 5000);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, token, NULL), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+    rig_pass(&rig, 600000);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, other, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.decided_by, TW_BY_BUYER);
+    assert_i64_equal(verdict.retry_after_ms, -1);
+    rig_pass(&rig, TW_HOUR); /* another window, another chance */
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, other, NULL), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK); /* of the window before: still the same answer */
+}
+
+/* Goal: what returns after its window is over returns to no other window (trap L7). */
+static void units_return_to_their_own_window(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_MINUTE);
+    char token[TW_TOKEN_SIZE], kept[TW_TOKEN_SIZE];
+    fake_clock_advance_ms(&rig.clock, 59000);
+    assert_status(reserve(sale, "a", 4, 9, 2000, token), TW_OK);
+    assert_status(reserve(sale, "a", 5, 9, 30000, kept), TW_OK);
+    rig_pass(&rig, 1500);
+    assert_status(tw_acquire(sale, tw_str("a"), 2, 9, NULL), TW_OK);
+    rig_pass(&rig, 1500);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
+    assert_status(tw_reserve_confirm(rig.engine, kept), TW_OK); /* a sale of the minute before */
+    assert_i64_equal(rig_get(sale, "a"), 2);
+}
+
+static void wrong_input_changes_nothing(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    tw_family *lives = rig_family(&rig, "lives", TW_WINDOW_FROM_FIRST, TW_MINUTE);
+    char token[TW_TOKEN_SIZE] = "left", wrong[TW_TOKEN_SIZE + 2];
+    static const char long_buyer[TW_KEY_SIZE_MAX + 1];
+    assert_status(reserve(sale, "a", 0, 10, 1000, token), TW_ERR_RANGE);
+    assert_i64_equal(strlen(token), 0);
+    assert_status(reserve(sale, "a", -1, 10, 1000, token), TW_ERR_RANGE);
+    assert_status(reserve(sale, "a", 1, -1, 1000, token), TW_ERR_RANGE);
+    assert_status(reserve(sale, "a", TW_DELTA_MAX + 1, TW_DELTA_MAX, 1000, token), TW_ERR_RANGE);
+    assert_status(reserve(sale, "a", 1, TW_DELTA_MAX + 1, 1000, token), TW_ERR_RANGE);
+    assert_status(reserve(sale, "a", 1, 10, 0, token), TW_ERR_RANGE);
+    assert_status(reserve(sale, "", 1, 10, 1000, token), TW_ERR_KEY);
+    assert_status(tw_reserve(sale, tw_str("a"), 1, 10, 1000, tw_bytes(long_buyer, sizeof long_buyer), token, NULL),
+                  TW_ERR_KEY);
+    tw_verdict verdict;
+    memset(&verdict, 0x55, sizeof verdict);
+    assert_status(tw_reserve(lives, tw_str("a"), 1, 10, 1000, nobody, token, &verdict), TW_ERR_MODE);
+    assert_i64_equal(verdict.allowed, 0);
+    assert_i64_equal(verdict.limit, 10);
+    for (size_t i = 0; i < 8; i++) assert_i64_equal(verdict.reserved[i], 0);
+    assert_status(reserve(sale, "a", 11, 10, 1000, token), TW_DENIED); /* never */
+    assert_i64_equal(test_stat_of(rig.engine, entries), 0);
+    /* Tokens: one wrong letter anywhere, too short, too long, none. */
+    assert_status(reserve(sale, "a", 1, 10, 1000, token), TW_OK);
+    for (size_t i = 0; i < strlen(token); i++) {
+        memcpy(wrong, token, sizeof token);
+        wrong[i] = token[i] == '7' ? '8' : '7';
+        assert_status(tw_reserve_confirm(rig.engine, wrong), TW_ERR_UNKNOWN_TOKEN);
+        assert_status(tw_reserve_cancel(rig.engine, wrong), TW_ERR_UNKNOWN_TOKEN);
+        wrong[i] = '\0';
+        assert_status(tw_reserve_cancel(rig.engine, wrong), TW_ERR_UNKNOWN_TOKEN);
+    }
+    snprintf(wrong, sizeof wrong, "%s0", token);
+    assert_status(tw_reserve_confirm(rig.engine, wrong), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(rig.engine, NULL), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(rig.engine, "twr-0123456789abcdef0123456789abcdef-00000000"),
+                  TW_ERR_UNKNOWN_TOKEN);
+    assert_i64_equal(rig_get(sale, "a"), 1);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+}
+
+/* Goal: a token of Redis is no token here, nor one of another engine, nor one that never was; a well-formed one that is
+ * too old is unknown. */
+static void tokens_of_elsewhere_are_unknown(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], made[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 10, 1000, token), TW_OK);
+    struct twi_token read, of_redis = {.id = "0123456789abcdef0123456789abcdef"};
+    assert_true(twi_token_read(token, &read));
+    twi_token_write(&of_redis, made);
+    assert_true(twi_token_read(made, &of_redis));
+    assert_status(tw_reserve_confirm(rig.engine, made), TW_ERR_UNKNOWN_TOKEN);
+    struct twi_token other = read;
+    other.tag++;
+    twi_token_write(&other, made);
+    assert_status(tw_reserve_confirm(rig.engine, made), TW_ERR_UNKNOWN_TOKEN);
+    other = read;
+    other.serial++;
+    twi_token_write(&other, made);
+    assert_status(tw_reserve_confirm(rig.engine, made), TW_ERR_UNKNOWN_TOKEN);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+    rig_pass(&rig, TW_DAY);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+    rig_pass(&rig, 1000);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_UNKNOWN_TOKEN);
+    assert_i64_equal(rig_get(sale, "a"), 1);
+}
+
+/* Goal: S5. Reservations take memory of the engine's own, at most half of it, give all of it back, and are refused when
+ * there is none: counters find the other half whatever is reserved. */
+static void reservations_stay_within_the_memory(void **state) {
+    (void)state;
+    rig_close(&rig);
+    rig_init(&rig);
+    rig.options.memory_bytes_max = 1 << 20;
+    rig_start(&rig);
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE];
+    int64_t made = 0;
+    tw_status status;
+    for (int round = 0; round < 3; round++) {
+        int64_t now = 0;
+        while ((status = reserve(sale, "a", 1, 1 << 20, 1000, token)) == TW_OK) now++;
+        assert_status(status, TW_ERR_FULL);
+        assert_true(now > 1000);
+        assert_true(made == 0 || now == made);
+        made = now;
+        assert_i64_equal(rig_get(sale, "a"), made);
+        assert_true(test_memory_bytes(rig.engine) <= 1 << 20);
+        int64_t most = 1 << 19, own = test_memory_bytes(rig.engine); /* half is theirs, the rest the counters' */
+        assert_true(own <= most + 4096 && own >= most * 3 / 4);
+        tw_family *hits = rig_family(&rig, "hits", TW_WINDOW_FOREVER, 0);
+        for (int i = 0; i < 3000; i++) {
+            char key[16];
+            assert_status(tw_add(hits, tw_bytes(key, (size_t)snprintf(key, sizeof key, "%d", i)), 1, NULL), TW_OK);
+        }
+        assert_status(tw_family_close(hits), TW_OK);
+        rig_pass(&rig, 1000);
+        assert_i64_equal(rig_get(sale, "a"), 0);
+    }
+}
+
+static void a_closed_family_takes_its_reservations_along(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0),
+              *other = rig_family(&rig, "other", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], kept[TW_TOKEN_SIZE], sold[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 1, 10, 1000, token), TW_OK);
+    assert_status(reserve(other, "a", 2, 10, 1000, kept), TW_OK);
+    assert_status(tw_reserve(other, tw_str("a"), 3, 10, 1000, tw_str("ann"), sold, NULL), TW_OK);
+    assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
+    assert_status(tw_family_close(sale), TW_OK);
+    assert_i64_equal(test_stat_of(rig.engine, reservations_held), 1);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
+    rig_pass(&rig, 1000);
+    assert_i64_equal(rig_get(other, "a"), 3);
+    assert_status(tw_reserve_confirm(rig.engine, kept), TW_ERR_LATE);
+    assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
+}
+
+/* Goal: a forked child begins with an empty book; its parent's tokens are unknown there, and the parent does not
+ * notice. */
+static void a_forked_child_holds_nothing(void **state) {
+    (void)state;
+    tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
+    char token[TW_TOKEN_SIZE], own[TW_TOKEN_SIZE];
+    assert_status(reserve(sale, "a", 10, 10, 1000, token), TW_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool well = reserve(sale, "a", 10, 10, 1000, own) == TW_OK &&
+                    tw_reserve_confirm(rig.engine, token) == TW_ERR_UNKNOWN_TOKEN &&
+                    tw_reserve_confirm(rig.engine, own) == TW_OK;
+        _exit(well ? 0 : 1);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
+}
+
+/* ---- against a slow model ---- */
+
+#define MODEL_MAX 4000
+struct kept {
+    char token[TW_TOKEN_SIZE];
+    int64_t n, due_ms;
+    int key, buyer; /* buyer -1: nobody */
+    enum { KEPT_HELD, KEPT_SOLD, KEPT_BACK } state;
+};
+struct stock_model {
+    struct kept kept[MODEL_MAX];
+    int count;
+    int64_t mono_ms;
+};
+
+static void model_pass(struct stock_model *model) {
+    for (int i = 0; i < model->count; i++)
+        if (model->kept[i].state == KEPT_HELD && model->kept[i].due_ms <= model->mono_ms)
+            model->kept[i].state = KEPT_BACK;
+}
+static int64_t model_used(const struct stock_model *model, int key) {
+    int64_t used = 0;
+    for (int i = 0; i < model->count; i++)
+        if (model->kept[i].key == key && model->kept[i].state != KEPT_BACK) used += model->kept[i].n;
+    return used;
+}
+static bool model_has_bought(const struct stock_model *model, int key, int buyer) {
+    for (int i = 0; i < model->count; i++)
+        if (model->kept[i].key == key && model->kept[i].buyer == buyer && model->kept[i].state != KEPT_BACK)
+            return true;
+    return false;
+}
+
+static void step_reserve(struct stock_model *model, struct test_prng *prng, tw_family *sale) {
+    char key[8], buyer[16], token[TW_TOKEN_SIZE];
+    int which = (int)test_prng_below(prng, 3), who = (int)test_prng_below(prng, 30) - 15;
+    int64_t n = test_prng_between(prng, 1, 5), limit = 20 + 10 * which;
+    uint32_t ttl_ms = (uint32_t)test_prng_between(prng, 1, 3000);
+    snprintf(key, sizeof key, "key%d", which);
+    snprintf(buyer, sizeof buyer, "ann%d", who);
+    if (who < 0) who = -1;
+    bool bought = who >= 0 && model_has_bought(model, which, who);
+    tw_status want = bought || model_used(model, which) + n > limit ? TW_DENIED : TW_OK;
+    assert_status(tw_reserve(sale, tw_str(key), n, limit, ttl_ms, who < 0 ? nobody : tw_str(buyer), token, NULL), want);
+    if (want != TW_OK) return;
+    struct kept *kept = &model->kept[model->count++];
+    *kept = (struct kept){.n = n, .due_ms = model->mono_ms + ttl_ms, .key = which, .buyer = who};
+    memcpy(kept->token, token, sizeof token);
+}
+
+static void step_settle(struct stock_model *model, struct test_prng *prng) {
+    if (model->count == 0) return;
+    int recent = model->count < 40 ? model->count : 40; /* the living ones, mostly */
+    int back = (int)test_prng_below(prng, (uint64_t)(test_prng_chance(prng, 1, 4) ? model->count : recent));
+    struct kept *kept = &model->kept[model->count - 1 - back];
+    bool confirm = test_prng_chance(prng, 1, 3);
+    if (kept->state == KEPT_HELD) kept->state = confirm ? KEPT_SOLD : KEPT_BACK;
+    if (confirm)
+        assert_status(tw_reserve_confirm(rig.engine, kept->token), kept->state == KEPT_SOLD ? TW_OK : TW_ERR_LATE);
+    else
+        assert_status(tw_reserve_cancel(rig.engine, kept->token), kept->state == KEPT_SOLD ? TW_ERR_LATE : TW_OK);
+}
+
+/* Goal: thousands of random calls answer as a slow list of reservations does. */
+static void random_calls_agree_with_a_slow_model(void **state) {
+    (void)state;
+    static struct stock_model model;
+    struct test_prng prng;
+    test_prng_seed(&prng, test_seed());
+    for (uint64_t round = 0; round < test_scale(10) && round < 100; round++) {
+        char name[16];
+        snprintf(name, sizeof name, "sale%d", (int)round);
+        tw_family *sale = rig_family(&rig, name, TW_WINDOW_FOREVER, 0);
+        model.count = 0;
+        for (int step = 0; step < 3000 && model.count < MODEL_MAX; step++) {
+            int64_t pass_ms = test_prng_chance(&prng, 1, 2) ? 0 : test_prng_between(&prng, 0, 400);
+            model.mono_ms += pass_ms;
+            fake_clock_advance_ms(&rig.clock, pass_ms);
+            model_pass(&model);
+            if (test_prng_chance(&prng, 1, 3)) rig_settle(&rig);
+            if (test_prng_chance(&prng, 1, 2))
+                step_reserve(&model, &prng, sale);
+            else
+                step_settle(&model, &prng);
+        }
+        for (int key = 0; key < 3; key++) {
+            char text[8];
+            rig_settle(&rig);
+            snprintf(text, sizeof text, "key%d", key);
+            assert_i64_equal(rig_get(sale, text), model_used(&model, key));
+        }
+        assert_status(tw_family_close(sale), TW_OK);
+        rig_settle(&rig);
+    }
+}
+
+/* ---- threads ---- */
+
+struct worker {
+    tw_family *sale;
+    uint64_t seed;
+    int64_t sold;
+    _Atomic int64_t *out; /* units acquired beside, for good */
+};
+
+static void *work(void *arg) {
+    struct worker *worker = arg;
+    struct test_prng prng;
+    char token[TW_TOKEN_SIZE];
+    test_prng_seed(&prng, worker->seed);
+    for (uint64_t i = 0; i < test_scale(3000); i++) {
+        int64_t n = test_prng_between(&prng, 1, 3);
+        if (test_prng_chance(&prng, 1, 10)) {
+            if (tw_acquire(worker->sale, tw_str("a"), n, 500, NULL) == TW_OK) atomic_fetch_add(worker->out, n);
+            continue;
+        }
+        if (reserve(worker->sale, "a", n, 500, 1 + (uint32_t)test_prng_below(&prng, 3), token) != TW_OK) continue;
+        if (test_prng_chance(&prng, 1, 20)) {
+            if (tw_reserve_confirm(worker->sale->engine, token) == TW_OK) worker->sold += n;
+        } else if (test_prng_chance(&prng, 2, 3)) {
+            (void)tw_reserve_cancel(worker->sale->engine, token);
+        }
+    }
+    return NULL;
+}
+
+/* Goal: with the real clock and several threads, the count in the end is what was sold, to the unit: each reservation
+ * was either confirmed or given back, never both. */
+static void threads_and_time_outs_conserve_the_stock(void **state) {
+    (void)state;
+    enum { WORKERS = 4 };
+    tw_options options;
+    tw_options_init(&options);
+    tw_engine *engine;
+    assert_status(tw_open(&options, &engine), TW_OK);
+    tw_family_options family_options = rig_options("sale", TW_WINDOW_FOREVER, 0);
+    tw_family *sale;
+    assert_status(tw_family_open(engine, &family_options, &sale), TW_OK);
+    struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+    _Atomic int64_t out = 0;
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){sale, test_seed() ^ (uint64_t)i, 0, &out};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    int64_t sold = 0;
+    for (int i = 0; i < WORKERS; i++) {
+        pthread_join(threads[i], NULL);
+        sold += workers[i].sold;
+    }
+    for (int i = 0; i < 2000 && test_stat_of(engine, reservations_held) != 0; i++) test_sleep_ms(1);
+    int64_t used;
+    assert_status(tw_get(sale, tw_str("a"), &used), TW_OK);
+    assert_i64_equal(used, sold + out);
+    assert_true(used <= 500);
+    assert_status(tw_close(engine, 0), TW_OK);
+}
+
+/* ---- holds ---- */
+
+static void at_most_so_many_are_held(void **state) {
+    (void)state;
+    tw_family *jobs = rig_family(&rig, "jobs", TW_WINDOW_FOREVER, 0);
+    tw_verdict verdict;
+    for (int i = 1; i <= 3; i++) {
+        assert_status(tw_hold(jobs, tw_str("a"), 3, &verdict), TW_OK);
+        assert_i64_equal(verdict.used, i);
+    }
+    assert_status(tw_hold(jobs, tw_str("a"), 3, &verdict), TW_DENIED);
+    assert_i64_equal(verdict.used, 3);
+    assert_status(tw_hold(jobs, tw_str("b"), 3, NULL), TW_OK);
+    assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
+    assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
+    for (int i = 0; i < 3; i++) assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
+    assert_status(tw_hold_release(jobs, tw_str("a")), TW_ERR_RANGE); /* never below 0 */
+    assert_status(tw_hold_release(jobs, tw_str("never held")), TW_ERR_RANGE);
+    assert_i64_equal(rig_get(jobs, "a"), 0);
+    assert_status(tw_hold(jobs, tw_str("a"), 0, NULL), TW_DENIED);
+    assert_status(tw_hold(jobs, tw_str("a"), -1, NULL), TW_ERR_RANGE);
+    assert_status(tw_hold(jobs, tw_str(""), 1, NULL), TW_ERR_KEY);
+    assert_status(tw_hold_release(jobs, tw_str("")), TW_ERR_KEY);
+    tw_family *hours = rig_family(&rig, "hours", TW_WINDOW_ALIGNED, TW_HOUR);
+    assert_status(tw_hold(hours, tw_str("a"), 3, NULL), TW_ERR_MODE);
+    assert_status(tw_hold_release(hours, tw_str("a")), TW_ERR_MODE);
+}
+
+struct holder {
+    tw_family *jobs;
+    _Atomic int64_t *inside, *most;
+    int64_t held;
+};
+
+static void *hold_and_release(void *arg) {
+    struct holder *holder = arg;
+    for (uint64_t i = 0; i < test_scale(50000); i++) {
+        if (tw_hold(holder->jobs, tw_str("a"), 5, NULL) != TW_OK) continue;
+        int64_t now = atomic_fetch_add(holder->inside, 1) + 1, most = atomic_load(holder->most);
+        while (now > most && !atomic_compare_exchange_weak(holder->most, &most, now)) continue;
+        holder->held++;
+        atomic_fetch_sub(holder->inside, 1);
+        assert_status(tw_hold_release(holder->jobs, tw_str("a")), TW_OK);
+    }
+    return NULL;
+}
+
+/* Goal: more threads than the limit are never inside together, hot key or not, and none is left inside. */
+static void threads_never_pass_the_limit_in_flight(void **state) {
+    (void)state;
+    enum { HOLDERS = 8 };
+    tw_family *jobs = rig_family(&rig, "jobs", TW_WINDOW_FOREVER, 0);
+    _Atomic int64_t inside = 0, most = 0;
+    struct holder holders[HOLDERS];
+    pthread_t threads[HOLDERS];
+    for (int i = 0; i < HOLDERS; i++) {
+        holders[i] = (struct holder){jobs, &inside, &most, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_and_release, &holders[i]), 0);
+    }
+    int64_t held = 0;
+    for (int i = 0; i < HOLDERS; i++) {
+        pthread_join(threads[i], NULL);
+        held += holders[i].held;
+    }
+    assert_true(most <= 5);
+    assert_true(held > 0);
+    assert_i64_equal(rig_get(jobs, "a"), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_reservation_is_sold_cancelled_or_over),
+        RIG_TEST(confirming_at_the_end_of_the_hold_is_late),
+        RIG_TEST(the_end_of_a_hold_goes_by_the_monotonic_clock),
+        RIG_TEST(a_buyer_buys_once),
+        RIG_TEST(units_return_to_their_own_window),
+        RIG_TEST(wrong_input_changes_nothing),
+        RIG_TEST(tokens_of_elsewhere_are_unknown),
+        RIG_TEST(reservations_stay_within_the_memory),
+        RIG_TEST(a_closed_family_takes_its_reservations_along),
+        RIG_TEST(a_forked_child_holds_nothing),
+        RIG_TEST(random_calls_agree_with_a_slow_model),
+        cmocka_unit_test(threads_and_time_outs_conserve_the_stock),
+        RIG_TEST(at_most_so_many_are_held),
+        RIG_TEST(threads_never_pass_the_limit_in_flight),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

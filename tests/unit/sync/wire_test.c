@@ -1,0 +1,191 @@
+/* wire_test.c -- the codec: what goes out is counted, what comes in is bounded, cut at any byte or hostile. */
+#include "sync/batch/reply.h"
+#include "sync/wire/wire.h"
+#include "tests/support/support.h"
+
+static const struct twi_wire_limits limits = {.bytes_max = 4096, .nodes_max = 64, .depth_max = 2};
+
+static enum twi_wire decode(const char *text, size_t size, size_t piece, const struct twi_node **nodes, size_t *count,
+                            struct twi_reader **reader) {
+    *reader = twi_reader_create(&limits);
+    for (size_t at = 0; at < size; at += piece) {
+        size_t part = size - at < piece ? size - at : piece;
+        if (!twi_reader_feed(*reader, text + at, part)) return TWI_WIRE_BAD;
+        enum twi_wire wire = twi_reader_next(*reader, nodes, count);
+        if (wire != TWI_WIRE_MORE || at + part >= size) return wire;
+    }
+    return TWI_WIRE_MORE;
+}
+
+static void a_command_is_its_counted_arguments(void **state) {
+    (void)state;
+    static const char want[] = "*4\r\n$3\r\nSET\r\n$4\r\na\0\r\n\r\n$2\r\n-7\r\n$20\r\n18446744073709551615\r\n";
+    struct twi_bytes out = {0};
+    twi_wire_begin(&out, 4);
+    twi_wire_put_text(&out, "SET");
+    twi_wire_put(&out, "a\0\r\n", 4);
+    twi_wire_put_i64(&out, -7);
+    twi_wire_put_u64(&out, UINT64_MAX);
+    assert_int_equal(out.size, sizeof want - 1);
+    assert_memory_equal(out.data, want, out.size);
+    twi_bytes_wipe(&out);
+    for (size_t i = 0; i < out.room; i++) assert_int_equal(out.data[i], 0);
+    twi_bytes_free(&out);
+}
+
+/* Goal: a reply means the same however its bytes arrive. Method: every size of piece. */
+static void a_reply_is_the_same_in_pieces_of_any_size(void **state) {
+    (void)state;
+    static const char reply[] =
+        "*6\r\n$2\r\nOK\r\n:-42\r\n$-1\r\n+LATE\r\n-WRONGTYPE no\r\n*2\r\n$0\r\n\r\n:9223372036854775807\r\n";
+    for (size_t piece = 1; piece < sizeof reply; piece++) {
+        const struct twi_node *nodes = NULL;
+        struct twi_reader *reader;
+        size_t count = 0;
+        assert_int_equal(decode(reply, sizeof reply - 1, piece, &nodes, &count, &reader), TWI_WIRE_DONE);
+        assert_int_equal(count, 9);
+        assert_int_equal(nodes[0].integer, 6);
+        assert_true(twi_node_is(&nodes[1], "OK") && !twi_node_is(&nodes[1], "O"));
+        assert_i64_equal(nodes[2].integer, -42);
+        assert_int_equal(nodes[3].type, TWI_NODE_NIL);
+        assert_int_equal(nodes[4].type, TWI_NODE_STATUS);
+        assert_true(nodes[5].type == TWI_NODE_ERROR && twi_node_is(&nodes[5], "WRONGTYPE"));
+        assert_true(nodes[7].depth == 2 && nodes[7].size == 0 && nodes[8].integer == INT64_MAX);
+        twi_reader_free(reader);
+    }
+}
+
+static void assert_bad(const char *text, size_t size) {
+    const struct twi_node *nodes;
+    struct twi_reader *reader;
+    size_t count;
+    assert_int_equal(decode(text, size, size, &nodes, &count, &reader), TWI_WIRE_BAD);
+    assert_int_equal(twi_reader_next(reader, &nodes, &count), TWI_WIRE_BAD); /* and stays so */
+    assert_false(twi_reader_feed(reader, "+OK\r\n", 5));
+    twi_reader_free(reader);
+}
+
+/* Goal: a hostile or broken server costs the connection and no more (fault 10). */
+static void garbage_and_excess_are_bad(void **state) {
+    (void)state;
+    static const char *const texts[] = {"garbage\r\n",
+                                        "*65\r\n",
+                                        "*-2\r\n",
+                                        "*9999999999999\r\n",
+                                        "*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+                                        ":12x\r\n",
+                                        "$5x\r\n",
+                                        "%1\r\n:1\r\n:2\r\n",
+                                        "\r\n",
+                                        "*2147483648\r\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const struct twi_node *nodes;
+        struct twi_reader *reader;
+        size_t count;
+        enum twi_wire wire = decode(texts[i], strlen(texts[i]), SIZE_MAX / 2, &nodes, &count, &reader);
+        if (wire == TWI_WIRE_DONE) print_error("taken for a reply: %s\n", texts[i]);
+        assert_int_not_equal(wire, TWI_WIRE_DONE);
+        twi_reader_free(reader);
+    }
+    assert_bad("garbage\r\n", 9);
+    assert_bad("*65\r\n", 5);
+    assert_bad("*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", 20);
+}
+
+/* Goal: a length that is never filled is bounded by what is kept waiting. Method: a giant string, fed for ever. */
+static void a_reply_that_never_ends_is_cut_off(void **state) {
+    (void)state;
+    struct twi_reader *reader = twi_reader_create(&limits);
+    const struct twi_node *nodes;
+    size_t count, fed = 0;
+    char block[512];
+    memset(block, 'x', sizeof block);
+    assert_true(twi_reader_feed(reader, "$99999999\r\n", 11));
+    while (fed < 100000 && twi_reader_feed(reader, block, sizeof block)) {
+        if (twi_reader_next(reader, &nodes, &count) == TWI_WIRE_BAD) break;
+        fed += sizeof block;
+    }
+    assert_true(fed <= limits.bytes_max);
+    twi_reader_free(reader);
+}
+
+static void numbers_are_whole_or_none(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "-", "1 ", " 1", "0x1", "1.0", "9223372036854775808", "text", "+1"};
+    int64_t value = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct twi_node node = {.type = TWI_NODE_STRING, .text = bad[i], .size = strlen(bad[i])};
+        assert_false(twi_node_i64(&node, &value));
+    }
+    struct twi_node low = {.type = TWI_NODE_STRING, .text = "-9223372036854775808", .size = 20};
+    assert_true(twi_node_i64(&low, &value));
+    assert_i64_equal(value, INT64_MIN);
+}
+
+/* Goal: only errors on the closed list are taken for "nothing was done", as Redis 7 words them and as Redis 6 wraps
+ * them. */
+static void only_known_refusals_mean_that_nothing_was_done(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum twi_answer_kind kind;
+    } cases[] = {
+        {"NOSCRIPT No matching script. Please use EVAL.", TWI_ANSWER_NOSCRIPT},
+        {"OOM command not allowed when used memory > 'maxmemory'. script: 3f, on @user_script:35.", TWI_ANSWER_REFUSED},
+        {"LOADING Redis is loading the dataset in memory", TWI_ANSWER_REFUSED},
+        {"BUSY Redis is busy running a script.", TWI_ANSWER_REFUSED},
+        {"MISCONF Redis is configured to save RDB snapshots", TWI_ANSWER_REFUSED},
+        {"NOREPLICAS Not enough good replicas to write.", TWI_ANSWER_REFUSED},
+        {"READONLY You can't write against a read only replica.", TWI_ANSWER_TURNED_AWAY},
+        {"NOAUTH Authentication required.", TWI_ANSWER_TURNED_AWAY},
+        {"NOPERM this user has no permissions to run the 'evalsha' command", TWI_ANSWER_TURNED_AWAY},
+        {"MOVED 3999 127.0.0.1:6381", TWI_ANSWER_TURNED_AWAY},
+        {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
+         TWI_ANSWER_REFUSED},
+        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_ANSWER_UNKNOWN},
+        {"ERR max number of clients reached", TWI_ANSWER_UNKNOWN},
+        {"OOMX no such thing", TWI_ANSWER_UNKNOWN},
+        {"", TWI_ANSWER_UNKNOWN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct twi_node node = {.type = TWI_NODE_ERROR, .text = cases[i].text, .size = strlen(cases[i].text)};
+        if (twi_answer_error(&node) != cases[i].kind) print_error("%s\n", cases[i].text);
+        assert_int_equal(twi_answer_error(&node), cases[i].kind);
+    }
+}
+
+/* Goal: a reply that is whole as protocol, but not what the script answers, is refused. */
+static void replies_of_another_shape_are_not_answers(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "+OK\r\n",
+        ":1\r\n",
+        "*0\r\n",
+        "*1\r\n$2\r\nOK\r\n",
+        "*8\r\n$2\r\nNO\r\n:1\r\n$1\r\n1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
+        "*8\r\n$2\r\nOK\r\n:1\r\n$-1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
+        "*8\r\n$2\r\nOK\r\n*0\r\n$1\r\n1\r\n$1\r\nm\r\n$1\r\n0\r\n$1\r\n0\r\n:1\r\n:0\r\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const struct twi_node *nodes;
+        struct twi_reader *reader;
+        struct twi_answer_head head;
+        size_t count;
+        assert_int_equal(decode(texts[i], strlen(texts[i]), 1000, &nodes, &count, &reader), TWI_WIRE_DONE);
+        assert_false(twi_answer_read(nodes, count, &head));
+        twi_reader_free(reader);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_command_is_its_counted_arguments),
+        cmocka_unit_test(a_reply_is_the_same_in_pieces_of_any_size),
+        cmocka_unit_test(garbage_and_excess_are_bad),
+        cmocka_unit_test(a_reply_that_never_ends_is_cut_off),
+        cmocka_unit_test(numbers_are_whole_or_none),
+        cmocka_unit_test(only_known_refusals_mean_that_nothing_was_done),
+        cmocka_unit_test(replies_of_another_shape_are_not_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,438 @@
+/* table_test.c -- one generation: every key is found, once, while leaves close, are copied and split; all memory comes back. */
+#include "tests/unit/rig.h"
+
+#include "engine/table/index.h"
+
+#include <pthread.h>
+
+struct table {
+    struct twi_arena arena;
+    struct twi_quota quota;
+    struct twi_generation *generation;
+    struct twi_thread *self;
+};
+
+static bool always(void *ctx) {
+    (void)ctx;
+    return true;
+}
+static bool never(void *ctx) {
+    (void)ctx;
+    return false;
+}
+
+static void table_begin(struct table *table, uint64_t bytes, uint64_t keys_expected, bool synced) {
+    memset(table, 0, sizeof *table);
+    assert_true(twi_arena_make(&table->arena, bytes));
+    table->self = twi_thread_here();
+    twi_section_enter(table->self);
+    table->generation = twi_table_make(&table->arena, &table->quota, keys_expected, synced);
+}
+/* Gives all back; nothing may be left in any account. */
+static void table_end(struct table *table) {
+    uint32_t work = UINT32_MAX;
+    if (table->generation != NULL) assert_true(twi_table_unmake(&table->arena, table->generation, &work));
+    assert_i64_equal(twi_arena_bytes_used(&table->arena), 0);
+    assert_i64_equal(twi_load_relaxed(&table->quota.bytes), 0);
+    twi_section_leave(table->self);
+    twi_arena_unmake(&table->arena);
+}
+
+/* A hash of the test's choice: the tag in the upper half decides everything. */
+static struct twi_wanted wanted_of(const uint32_t *number, uint32_t tag) {
+    return twi_wanted((uint64_t)tag << 32, tw_bytes(number, sizeof *number));
+}
+static uint32_t mixed(uint32_t number) {
+    uint64_t z = (number + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)((z ^ z >> 31) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
+}
+
+static enum twi_found put(struct table *table, uint32_t number, uint32_t tag, struct twi_cell **cell) {
+    struct twi_insert insert = {&table->arena, table->generation, table->self, wanted_of(&number, tag), 0, NULL};
+    return twi_table_insert(&insert, always, NULL, cell);
+}
+static struct twi_cell *look(struct table *table, uint32_t number, uint32_t tag) {
+    struct twi_wanted wanted = wanted_of(&number, tag);
+    return twi_table_find(&table->arena, table->generation, &wanted);
+}
+
+static bool count_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    (void)cell, (void)meta;
+    ++*(uint64_t *)ctx;
+    return true;
+}
+static uint64_t walk_count(struct table *table) {
+    uint64_t count = 0;
+    struct twi_cursor cursor = {0};
+    twi_table_walk(&table->arena, table->generation, &cursor, count_cell, &count);
+    assert_true(cursor.done);
+    return count;
+}
+
+/* Goal: T1..T4. Whatever size the table was made for, a key that was inserted is found at the same address from then on, and one
+ * that was not is not. Method: grow far past the forecast; look at every key now and then. */
+static void keys_stay_where_they_are_while_the_table_grows(void **state) {
+    (void)state;
+    const uint64_t forecasts[] = {0, 5, 100, 1000, 50000, 1000000};
+    for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
+        for (int synced = 0; synced < 2; synced++) {
+            struct table table;
+            table_begin(&table, UINT64_C(256) << 20, forecasts[f], synced != 0);
+            assert_non_null(table.generation);
+            uint32_t count = (uint32_t)test_scale(40000);
+            struct twi_cell **cells = calloc(count, sizeof *cells);
+            for (uint32_t i = 0; i < count; i++) {
+                assert_null(look(&table, i, mixed(i)));
+                assert_int_equal(put(&table, i, mixed(i), &cells[i]), TWI_INSERTED);
+                uint32_t old = mixed(i * 7) % (i + 1);
+                assert_ptr_equal(look(&table, old, mixed(old)), cells[old]);
+                struct twi_cell *again;
+                if (i % 16 == 0) assert_int_equal(put(&table, old, mixed(old), &again), TWI_FOUND);
+                if (i % 16 == 0) assert_ptr_equal(again, cells[old]);
+            }
+            for (uint32_t i = 0; i < count; i++) assert_ptr_equal(look(&table, i, mixed(i)), cells[i]);
+            assert_i64_equal(walk_count(&table), count);
+            assert_i64_equal(twi_load_relaxed(&table.generation->keys), count);
+            free(cells);
+            table_end(&table);
+        }
+    }
+}
+
+/* Goal: tags that agree in many bits, as chance or an attacker would have it, split deep and lose nothing.
+ * Method: all tags share their upper 20 bits, or their lower ones. */
+static void tags_that_agree_in_many_bits_split_deep(void **state) {
+    (void)state;
+    for (uint32_t low = 0; low < 2; low++) {
+        struct table table;
+        table_begin(&table, UINT64_C(64) << 20, 0, false);
+        struct twi_cell *cell;
+        for (uint32_t i = 0; i < 2000; i++) {
+            uint32_t tag = low ? i << 20 : UINT32_C(0xabcde000) | i * 2;
+            assert_int_equal(put(&table, i, tag, &cell), TWI_INSERTED);
+        }
+        for (uint32_t i = 0; i < 2000; i++) {
+            uint32_t tag = low ? i << 20 : UINT32_C(0xabcde000) | i * 2;
+            cell = look(&table, i, tag);
+            assert_non_null(cell);
+            assert_memory_equal(cell->key, &i, sizeof i);
+        }
+        table_end(&table);
+    }
+}
+
+/* Goal: keys of one tag are told apart by their bytes; when no leaf can hold them all, the table says that there is no room, and
+ * nothing hangs. */
+static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
+    (void)state;
+    const uint32_t tags[] = {0, 1, UINT32_MAX, 0x12345678};
+    for (size_t t = 0; t < 4; t++) {
+        struct table table;
+        table_begin(&table, UINT64_C(64) << 20, 0, false);
+        struct twi_cell *cell;
+        uint32_t count = 0;
+        while (put(&table, count, tags[t], &cell) == TWI_INSERTED) count++;
+        assert_true(count >= 400 && count <= 510);
+        assert_int_equal(put(&table, count, tags[t], &cell), TWI_NO_ROOM);
+        assert_int_equal(put(&table, 0, tags[t], &cell), TWI_FOUND);
+        for (uint32_t i = 0; i < count; i++) assert_non_null(look(&table, i, tags[t]));
+        assert_null(look(&table, count, tags[t]));
+        for (uint32_t i = 0; i < 1000; i++) { /* others are not harmed */
+            if (mixed(i) >> 8 != tags[t] >> 8) assert_int_equal(put(&table, i + 100000, mixed(i), &cell), TWI_INSERTED);
+        }
+        table_end(&table);
+    }
+}
+
+/* Goal: E15. Without memory for a copy a leaf goes on being filled; what was there stays, and later memory is used.
+ * Method: arenas that end at every possible place. */
+static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **state) {
+    (void)state;
+    for (uint32_t left = 0; left < 400; left += 1 + left / 16) {
+        struct table table;
+        table_begin(&table, UINT64_C(1) << 20, 0, left % 2 == 0);
+        uint32_t taken[20000], count = 0, inserted = 0;
+        for (uint32_t lines = 1024; lines != 0; lines /= 2)
+            while (count < 20000 && (taken[count] = twi_arena_take(&table.arena, lines)) != 0) count++;
+        struct twi_cell *cell;
+        /* let so many lines go that something can grow, and something cannot */
+        for (uint32_t back = 0; back < left && count != 0; back++) {
+            /* the last taken are single lines */
+            twi_arena_give(&table.arena, taken[--count], 1);
+        }
+        while (put(&table, inserted, mixed(inserted), &cell) == TWI_INSERTED) inserted++;
+        assert_int_equal(put(&table, inserted, mixed(inserted), &cell), TWI_NO_ROOM);
+        for (uint32_t i = 0; i < inserted; i++) {
+            assert_non_null(look(&table, i, mixed(i)));
+            assert_int_equal(put(&table, i, mixed(i), &cell), TWI_FOUND);
+        }
+        assert_i64_equal(walk_count(&table), inserted);
+        assert_i64_equal(twi_load_relaxed(&table.generation->keys), inserted);
+        uint32_t work = UINT32_MAX;
+        assert_true(twi_table_unmake(&table.arena, table.generation, &work));
+        assert_i64_equal(twi_load_relaxed(&table.quota.bytes), 0);
+        twi_section_leave(table.self);
+        twi_arena_unmake(&table.arena);
+    }
+}
+
+static void a_generation_that_cannot_be_made_leaves_nothing(void **state) {
+    (void)state;
+    struct table table;
+    table_begin(&table, UINT64_C(1) << 20, 0, false);
+    for (uint32_t lines = 1024; lines != 0; lines /= 2)
+        while (twi_arena_take(&table.arena, lines) != 0) continue;
+    int64_t full = twi_arena_bytes_used(&table.arena);
+    assert_null(twi_table_make(&table.arena, &table.quota, 0, false));
+    assert_i64_equal(twi_arena_bytes_used(&table.arena), full);
+    twi_section_leave(table.self);
+    twi_arena_unmake(&table.arena);
+}
+
+/* Goal: E3. A forecast that finds no room commits nothing and cuts nothing up: the window starts small. */
+static void a_forecast_that_finds_no_room_takes_none(void **state) {
+    (void)state;
+    struct table table;
+    table_begin(&table, UINT64_C(1) << 20, 10000000, false);
+    assert_non_null(table.generation);
+    assert_true(twi_arena_bytes_used(&table.arena) <= 10 * TWI_LINE_BYTES);
+    table_end(&table);
+}
+
+static void the_bound_of_keys_is_exact(void **state) {
+    (void)state;
+    struct table table;
+    table_begin(&table, UINT64_C(16) << 20, 0, false);
+    twi_store_relaxed(&table.quota.keys_max, 1000);
+    struct twi_cell *cell;
+    for (uint32_t i = 0; i < 1000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+    for (uint32_t i = 1000; i < 1100; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_NO_ROOM);
+    for (uint32_t i = 0; i < 1000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_FOUND);
+    twi_store_relaxed(&table.quota.keys_max, 1001);
+    assert_int_equal(put(&table, 1000, mixed(1000), &cell), TWI_INSERTED);
+    table_end(&table);
+}
+
+/* ---- sealing ------------------------------------------------------------------------------------------------------------- */
+
+struct frozen {
+    uint64_t cells;
+    int64_t sum;
+};
+static void note(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
+    struct frozen *frozen = ctx;
+    if ((meta & TWI_META_OVERFLOW) != 0) return assert_i64_equal(final, 0);
+    frozen->cells++;
+    frozen->sum += final;
+    assert_i64_equal(twi_cell_local(cell, meta), final);
+}
+
+/* Goal: E18. Sealing freezes each cell once, in steps of any size, and afterwards nothing can be added or inserted. */
+static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
+    (void)state;
+    for (uint32_t step = 1; step < 100000; step *= 30) {
+        for (uint32_t count = 0; count < 5000; count = count * 6 + 1) {
+            struct table table;
+            table_begin(&table, UINT64_C(64) << 20, 0, count % 2 == 0);
+            struct twi_cell *cell;
+            uint64_t before;
+            for (uint32_t i = 0; i < count; i++) {
+                assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+                assert_int_equal(twi_cell_add(cell, twi_load_relaxed(&cell->meta), i, &before), TWI_ADDED);
+            }
+            struct frozen frozen = {0, 0};
+            uint32_t work = step;
+            for (uint32_t turns = 0; !twi_table_seal(&table.arena, table.generation, &work, note, &frozen); turns++) {
+                assert_true(turns < 10000);
+                work = step;
+            }
+            assert_i64_equal(frozen.cells, count);
+            assert_i64_equal(frozen.sum, (int64_t)count * ((int64_t)count - 1) / 2);
+            for (uint32_t i = 0; i < count; i++) {
+                cell = look(&table, i, mixed(i));
+                assert_non_null(cell);
+                assert_int_equal(twi_cell_add(cell, twi_load_relaxed(&cell->meta), 1, &before), TWI_ADD_FROZEN);
+                assert_i64_equal(twi_cell_local(cell, twi_load_relaxed(&cell->meta)), i);
+            }
+            for (uint32_t i = count; i < count + 100; i++) {
+                assert_int_equal(put(&table, i, mixed(i), &cell), TWI_GONE_SEALED);
+                assert_null(look(&table, i, mixed(i)));
+            }
+            table_end(&table);
+        }
+    }
+}
+
+/* Goal: a leaf that is half closed, as a sealer or a grower that was interrupted leaves it, is finished by whoever comes next. */
+static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
+    (void)state;
+    for (uint32_t filled = 0; filled < 300; filled += 7) {
+        struct table table;
+        table_begin(&table, UINT64_C(16) << 20, 0, false);
+        struct twi_cell *cell;
+        for (uint32_t i = 0; i < filled; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+        for (uint32_t tag = 0; tag < 16; tag++) {
+            uint64_t entry = twi_index_leaf(&table.arena, table.generation, tag << 28);
+            struct twi_leaf *leaf = twi_arena_at(&table.arena, TWI_ENTRY_LINE(entry));
+            uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry));
+            for (uint32_t at = tag % 2; at < slots; at += 2) {
+                uint64_t found = TWI_SLOT_EMPTY;
+                (void)twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED);
+            }
+        }
+        for (uint32_t i = 0; i < filled; i++) assert_non_null(look(&table, i, mixed(i)));
+        for (uint32_t i = filled; i < filled + 100; i++) {
+            assert_null(look(&table, i, mixed(i)));
+            assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+            assert_ptr_equal(look(&table, i, mixed(i)), cell);
+        }
+        assert_i64_equal(walk_count(&table), filled + 100);
+        table_end(&table);
+    }
+}
+
+/* Goal: E22. A closed probe is for its key alone, for ever; other keys of the leaf that are there stay, and an inserter whose clock
+ * has moved is told so. */
+static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
+    (void)state;
+    for (uint32_t filled = 0; filled < 1000; filled = filled * 2 + 3) {
+        struct table table;
+        table_begin(&table, UINT64_C(16) << 20, 0, false);
+        struct twi_cell *cell;
+        for (uint32_t i = 0; i < filled; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+        for (uint32_t i = 0; i < filled + 50; i++) {
+            struct twi_wanted wanted = wanted_of(&i, mixed(i));
+            cell = twi_table_close_probe(&table.arena, table.generation, &wanted);
+            assert_int_equal(cell != NULL, i < filled);
+        }
+        for (uint32_t i = filled; i < filled + 50; i++) {
+            struct twi_insert insert = {&table.arena, table.generation, table.self, wanted_of(&i, mixed(i)), 0, NULL};
+            enum twi_found found = twi_table_insert(&insert, never, NULL, &cell);
+            assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
+            found = put(&table, i, mixed(i), &cell); /* even for one whose clock has not moved */
+            assert_int_equal(found, TWI_GONE_SEALED);
+            assert_null(look(&table, i, mixed(i)));
+        }
+        struct frozen frozen = {0, 0};
+        uint32_t work = UINT32_MAX;
+        assert_true(twi_table_seal(&table.arena, table.generation, &work, note, &frozen));
+        assert_i64_equal(frozen.cells, filled);
+        table_end(&table);
+    }
+}
+
+static void giving_back_in_steps_gives_all_back(void **state) {
+    (void)state;
+    struct table table;
+    table_begin(&table, UINT64_C(64) << 20, 0, false);
+    struct twi_cell *cell;
+    for (uint32_t i = 0; i < 20000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+    uint32_t turns = 0, work;
+    do {
+        work = 2000;
+        turns++;
+    } while (!twi_table_unmake(&table.arena, table.generation, &work));
+    assert_true(turns > 5 && turns < 1000);
+    table.generation = NULL;
+    table_end(&table);
+}
+
+/* ---- walking ---------------------------------------------------------------------------------------------------------------- */
+
+struct limited {
+    uint64_t count, limit;
+};
+static bool count_some(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    (void)cell, (void)meta;
+    struct limited *limited = ctx;
+    return ++limited->count % limited->limit != 0;
+}
+
+static void a_walk_in_pieces_sees_each_cell_once(void **state) {
+    (void)state;
+    struct table table;
+    table_begin(&table, UINT64_C(64) << 20, 0, false);
+    struct twi_cell *cell;
+    for (uint32_t i = 0; i < 5000; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
+    for (uint64_t limit = 1; limit < 10000; limit = limit * 3 + 1) {
+        struct limited limited = {0, limit};
+        struct twi_cursor cursor = {0};
+        while (!cursor.done) twi_table_walk(&table.arena, table.generation, &cursor, count_some, &limited);
+        assert_i64_equal(limited.count, 5000);
+    }
+    table_end(&table);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------------------ */
+
+struct inserter {
+    pthread_t thread;
+    struct table *table;
+    uint32_t from, to, step;
+    uint64_t inserted;
+};
+static void *insert_range(void *ctx) {
+    struct inserter *inserter = ctx;
+    struct table mine = *inserter->table; /* the arena's words are shared through it */
+    mine.self = twi_thread_here();
+    for (uint32_t i = inserter->from; i != inserter->to; i += inserter->step) {
+        struct twi_insert insert = {
+            &inserter->table->arena, mine.generation, mine.self, wanted_of(&i, mixed(i)), 0, NULL};
+        struct twi_cell *cell = NULL;
+        uint64_t before;
+        twi_section_enter(mine.self);
+        enum twi_found found = twi_table_insert(&insert, always, NULL, &cell);
+        if (found == TWI_INSERTED) inserter->inserted++;
+        if (cell == NULL || memcmp(cell->key, &i, sizeof i) != 0) abort();
+        if (twi_cell_add(cell, twi_cell_publish(cell), 1, &before) != TWI_ADDED) abort();
+        twi_section_leave(mine.self);
+    }
+    return NULL;
+}
+
+static bool sum_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    *(int64_t *)ctx += twi_cell_local(cell, meta);
+    return true;
+}
+
+/* Goal: E12. Threads that insert the same keys from both ends agree on one cell for each, through all growth. */
+static void trap_e12_inserters_of_the_same_keys_agree(void **state) {
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        struct table table;
+        table_begin(&table, UINT64_C(64) << 20, 0, round % 2 == 0);
+        uint32_t count = (uint32_t)test_scale(10000);
+        struct inserter inserters[3] = {{.table = &table, .from = 0, .to = count, .step = 1},
+                                        {.table = &table, .from = count - 1, .to = UINT32_MAX, .step = UINT32_MAX},
+                                        {.table = &table, .from = 0, .to = count, .step = 1}};
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(pthread_create(&inserters[i].thread, NULL, insert_range, &inserters[i]), 0);
+        for (int i = 0; i < 3; i++) pthread_join(inserters[i].thread, NULL);
+        assert_i64_equal(inserters[0].inserted + inserters[1].inserted + inserters[2].inserted, count);
+        assert_i64_equal(walk_count(&table), count);
+        int64_t sum = 0;
+        struct twi_cursor cursor = {0};
+        twi_table_walk(&table.arena, table.generation, &cursor, sum_cell, &sum);
+        assert_i64_equal(sum, 3 * (int64_t)count);
+        table_end(&table);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_stay_where_they_are_while_the_table_grows),
+        cmocka_unit_test(tags_that_agree_in_many_bits_split_deep),
+        cmocka_unit_test(keys_of_one_tag_fill_a_leaf_and_no_more),
+        cmocka_unit_test(trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost),
+        cmocka_unit_test(a_generation_that_cannot_be_made_leaves_nothing),
+        cmocka_unit_test(a_forecast_that_finds_no_room_takes_none),
+        cmocka_unit_test(the_bound_of_keys_is_exact),
+        cmocka_unit_test(trap_e18_sealing_in_steps_freezes_every_cell_once),
+        cmocka_unit_test(a_leaf_left_half_closed_is_finished_by_the_next),
+        cmocka_unit_test(trap_e22_a_closed_probe_keeps_its_key_out),
+        cmocka_unit_test(giving_back_in_steps_gives_all_back),
+        cmocka_unit_test(a_walk_in_pieces_sees_each_cell_once),
+        cmocka_unit_test(trap_e12_inserters_of_the_same_keys_agree),
+    };
+    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}

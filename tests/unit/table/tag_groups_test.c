@@ -1,0 +1,362 @@
+/* tag_groups_test.c -- tag groups: a forecast window finds every key that the index has, no other, and gives every record back. */
+#include "tests/unit/rig.h"
+
+#include "engine/core/window_map.h"
+
+#include <pthread.h>
+
+static struct test_prng prng;
+
+struct field {
+    struct twi_arena arena;
+    struct twi_quota quota;
+    struct twi_generation *generation;
+    struct twi_hash_secret secret;
+};
+
+static bool always(void *ctx) {
+    (void)ctx;
+    return true;
+}
+
+static void field_begin(struct field *field, uint64_t bytes, uint64_t expected, bool synced) {
+    memset(field, 0, sizeof *field);
+    for (size_t i = 0; i < 4; i++) field->secret.words[i] = test_prng_next(&prng);
+    assert_true(twi_arena_make(&field->arena, bytes));
+    field->generation = twi_table_make(&field->arena, &field->quota, expected, synced);
+    assert_non_null(field->generation);
+}
+
+static void field_end(struct field *field) {
+    uint32_t work = 0;
+    while (!twi_table_unmake(&field->arena, field->generation, &work)) work = 2048; /* in steps */
+    assert_i64_equal(twi_arena_bytes_used(&field->arena), 0);
+    assert_i64_equal(twi_load_relaxed(&field->quota.bytes), 0);
+    twi_arena_unmake(&field->arena);
+}
+
+/* Key number `number`: 1 to 100 bytes, most of them of 4 to 32. */
+static tw_key key_of(uint32_t number, unsigned char *bytes) {
+    size_t size = number % 16 == 0 ? 1 + number / 16 % 100 : 5 + number % 28;
+    memset(bytes, (int)(number & 0xff), size);
+    if (size >= 5) {
+        bytes[0] = (unsigned char)size;
+        memcpy(bytes + 1, &number, 4);
+    } else {
+        memcpy(bytes, &number, size); /* small ones may be the same key: the table says so */
+    }
+    return tw_bytes(bytes, size);
+}
+
+static struct twi_wanted wanted_of(const struct field *field, tw_key key) {
+    return twi_wanted(twi_hash_sip(&field->secret, key.data, key.size), key);
+}
+
+static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t number, struct twi_cell **cell) {
+    unsigned char bytes[128];
+    tw_key key = key_of(number, bytes);
+    struct twi_insert insert = {&field->arena, field->generation, self, wanted_of(field, key), 0, NULL};
+    return twi_table_insert(&insert, always, NULL, cell);
+}
+
+/* By its home alone, by the index alone. */
+static void look(struct field *field, uint32_t number, struct twi_cell **home, struct twi_cell **index) {
+    unsigned char bytes[128];
+    tw_key key = key_of(number, bytes);
+    struct twi_wanted wanted = wanted_of(field, key);
+    bool has_home = field->generation->home.directory != 0 && key.size <= TWI_KEY_INLINE;
+    *home = has_home ? twi_home_find(&field->arena, field->generation, &wanted) : NULL;
+    *index = twi_index_find(&field->arena, field->generation, &wanted);
+}
+
+/* Tags that are neither free nor a filler: records of groups that somebody holds. */
+static uint64_t tags_taken(struct field *field) {
+    struct twi_home_at at = field->generation->home;
+    struct twi_home *home = twi_home_directory(&field->arena, at);
+    uint64_t taken = 0;
+    for (uint32_t c = 0; c < at.chunks; c++) {
+        _Atomic uint8_t *tags = (_Atomic uint8_t *)(field->arena.base + home->entries[c].tags);
+        for (uint32_t i = 0; i < at.groups * TWI_HOME_GROUP; i++) taken += twi_load_relaxed(&tags[i]) != 0;
+    }
+    return taken;
+}
+
+struct tally {
+    uint64_t cells, in_groups;
+    uint32_t groups;
+    struct field *field;
+};
+static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
+    struct tally *tally = ctx;
+    tally->cells++;
+    struct twi_home_at at = tally->field->generation->home;
+    struct twi_home *home = twi_home_directory(&tally->field->arena, at);
+    uint64_t chunk = (uint64_t)((unsigned char *)twi_cell_chunk(cell, meta) - tally->field->arena.base);
+    for (uint32_t c = 0; c < at.chunks; c++)
+        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_HOME_GROUP) tally->in_groups++;
+    return true;
+}
+static struct tally tally_of(struct field *field) {
+    struct tally tally = {.field = field};
+    struct twi_cursor cursor = {0};
+    twi_table_walk(&field->arena, field->generation, &cursor, tally_cell, &tally);
+    assert_true(cursor.done);
+    return tally;
+}
+
+/* Goal: H1, H2. Whatever was forecast, the home answers what the index answers or nothing, and most keys of a right forecast have
+ * one. Method: every size of forecast, filled to a half, to the full and to three times of it; each key looked up both ways, keys
+ * that were never inserted too. */
+static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
+    (void)state;
+    const uint32_t forecasts[] = {128, 200, 1000, 1024, 4000, 20000};
+    struct twi_thread *self = twi_thread_here();
+    for (size_t f = 0; f < sizeof forecasts / sizeof *forecasts; f++) {
+        for (int synced = 0; synced < 2; synced++) {
+            struct field field;
+            field_begin(&field, UINT64_C(256) << 20, forecasts[f], synced != 0);
+            twi_section_enter(self);
+            assert_true(field.generation->home.directory != 0);
+            uint32_t at_home = 0, total = forecasts[f] * 3;
+            for (uint32_t i = 1; i <= total; i++) {
+                struct twi_cell *home, *index, *cell;
+                look(&field, i, &home, &index);
+                bool is_new = index == NULL;
+                assert_null(is_new ? home : NULL);
+                enum twi_found found = put(&field, self, i, &cell);
+                assert_int_equal(found, is_new ? TWI_INSERTED : TWI_FOUND);
+                look(&field, i, &home, &index);
+                assert_ptr_equal(index, cell);
+                assert_true(home == NULL || home == cell);
+                if (i <= forecasts[f]) at_home += home != NULL;
+            }
+            for (uint32_t i = 1; i <= total + 1000; i++) {
+                struct twi_cell *home, *index;
+                look(&field, i, &home, &index);
+                assert_true(i > total || index != NULL);
+                assert_true(home == NULL || home == index);
+            }
+            /* a sixteenth of the keys are of all sizes, two thirds of which are too long */
+            assert_true(at_home >= forecasts[f] * 85 / 100);
+            struct tally tally = tally_of(&field);
+            assert_i64_equal(tally.cells, twi_load_relaxed(&field.generation->keys));
+            assert_i64_equal(tally.in_groups, tags_taken(&field)); /* no record was forgotten, none shared */
+            twi_section_leave(self);
+            field_end(&field);
+        }
+    }
+}
+
+/* Goal: who loses the race for a key gives the record back, and nobody ever finds it. Method: several threads insert the same keys
+ * in the same order into a home that is too small; each must answer one cell a key, and what is taken is what is published. */
+struct racer {
+    struct field *field;
+    struct twi_cell **cells;
+    uint32_t keys;
+    uint64_t inserted;
+};
+static void *race(void *ctx) {
+    struct racer *racer = ctx;
+    struct twi_thread *self = twi_thread_here();
+    for (uint32_t i = 1; i <= racer->keys; i++) {
+        struct twi_cell *home, *index;
+        twi_section_enter(self);
+        racer->inserted += put(racer->field, self, i, &racer->cells[i]) == TWI_INSERTED;
+        look(racer->field, i, &home, &index);
+        if (index != racer->cells[i] || (home != NULL && home != index)) racer->cells[i] = NULL;
+        if (racer->cells[i] != NULL) (void)twi_add_relaxed(&racer->cells[i]->local, UINT64_C(1) << TWI_COUNT_SHIFT);
+        twi_section_leave(self);
+    }
+    return NULL;
+}
+static void who_loses_a_race_gives_its_record_back(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    struct field field;
+    uint32_t keys = (uint32_t)test_scale(6000);
+    field_begin(&field, UINT64_C(256) << 20, keys * 3 / 4, false);
+    pthread_t threads[THREADS];
+    struct racer racers[THREADS];
+    for (int t = 0; t < THREADS; t++) {
+        racers[t] = (struct racer){&field, calloc(keys + 1, sizeof(struct twi_cell *)), keys, 0};
+        assert_non_null(racers[t].cells);
+        assert_int_equal(pthread_create(&threads[t], NULL, race, &racers[t]), 0);
+    }
+    uint64_t inserted = 0;
+    for (int t = 0; t < THREADS; t++) {
+        assert_int_equal(pthread_join(threads[t], NULL), 0);
+        inserted += racers[t].inserted;
+    }
+    struct twi_thread *self = twi_thread_here();
+    twi_section_enter(self);
+    int64_t sum = 0;
+    for (uint32_t i = 1; i <= keys; i++) {
+        assert_non_null(racers[0].cells[i]);
+        for (int t = 1; t < THREADS; t++) assert_ptr_equal(racers[t].cells[i], racers[0].cells[i]);
+    }
+    assert_i64_equal(inserted, twi_load_relaxed(&field.generation->keys));
+    struct tally tally = tally_of(&field);
+    assert_i64_equal(tally.cells, inserted);
+    assert_i64_equal(tally.in_groups, tags_taken(&field));
+    for (uint32_t i = 1; i <= keys; i++) {
+        unsigned char bytes[128];
+        if (key_of(i, bytes).size < 5) continue; /* several numbers, one key */
+        sum += twi_word_value(twi_load_relaxed(&racers[0].cells[i]->local)) - THREADS;
+    }
+    assert_i64_equal(sum, 0);
+    twi_section_leave(self);
+    for (int t = 0; t < THREADS; t++) free(racers[t].cells);
+    field_end(&field);
+}
+
+/* Goal: a match by words names every tag that a look at each byte names. Method: random groups, with tags that are likely. The
+ * portable form may name more, never fewer; what it names too much is compared by key anyway. */
+static void a_match_leaves_no_record_out(void **state) {
+    (void)state;
+    alignas(16) _Atomic uint8_t tags[TWI_HOME_GROUP];
+    for (int round = 0; round < 20000; round++) {
+        uint8_t tag = (uint8_t)test_prng_below(&prng, 4);
+        uint32_t expected = 0;
+        for (uint32_t i = 0; i < TWI_HOME_GROUP; i++) {
+            uint8_t value = (uint8_t)test_prng_below(&prng, round % 2 == 0 ? 4 : 256);
+            twi_store_relaxed(&tags[i], value);
+            expected |= (uint32_t)(value == tag) << i;
+        }
+        uint32_t match = twi_home_match(tags, tag);
+        assert_int_equal(match & expected, expected);
+        assert_true((match != 0) == (expected != 0));
+    }
+    for (uint32_t tag = 0; tag < UINT32_C(1) << 16; tag++) {
+        uint8_t value = twi_home_tag(tag << 16);
+        assert_true(value >= 1 && value < TWI_HOME_FOREIGN);
+    }
+}
+
+/* Goal: a home is built in steps, used only when it is there, and never at the price of what else needs memory.
+ * Method: small steps; an arena with too little room. */
+static void a_home_is_built_in_steps_or_not_at_all(void **state) {
+    (void)state;
+    struct field field;
+    struct twi_home_plan plan;
+    field_begin(&field, UINT64_C(64) << 20, 0, true);
+    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    uint32_t steps = 0, work = 0;
+    for (; !twi_home_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
+        assert_i64_equal(field.generation->home.directory, 0);
+    assert_true(steps > 50);
+    assert_i64_equal(field.generation->home.chunks, plan.next);
+    field_end(&field);
+
+    field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
+    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    work = 10000;
+    assert_false(twi_home_fill(&field.arena, field.generation, &plan, &work));
+    twi_home_abandon(field.generation, &plan);
+    field_end(&field);
+
+    field_begin(&field, UINT64_C(4) << 20, 0, false); /* would take more than half of what there is */
+    assert_false(twi_home_begin(&field.arena, field.generation, 40000, INT64_MAX, &plan));
+    assert_false(twi_home_begin(&field.arena, field.generation, UINT64_MAX / 2, INT64_MAX, &plan));
+    field.quota.bytes_max = INT64_C(1) << 20;
+    assert_false(twi_home_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
+    field.quota.bytes_max = 0;
+    field_end(&field);
+}
+
+/* Goal: the whole engine on homes: a family that says how many keys will come, and one whose windows learn it; views, batches,
+ * reads, walks and roll-over are right. Method: every key counted in three ways in three windows. */
+static void check_windows(uint64_t expected) {
+    struct rig rig;
+    rig_open(&rig);
+    tw_family_options options = rig_options("homes", TW_WINDOW_ALIGNED, TW_MINUTE);
+    options.keys_expected = expected;
+    options.history_ms = 10 * TW_MINUTE;
+    tw_family *family = rig_family_of(&rig, &options);
+    enum { KEYS = 3000 };
+    static char names[KEYS][24];
+    static tw_key keys[KEYS];
+    static int64_t views[KEYS];
+    for (int i = 0; i < KEYS; i++) {
+        int size = snprintf(names[i], sizeof names[i], "app%d:%d", i % 7, i * 7919);
+        keys[i] = tw_bytes(names[i], (size_t)size);
+    }
+    for (int window = 0; window < 3; window++) {
+        int64_t now_ms = rig_now(&rig);
+        struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_MINUTE);
+        if (expected >= TWI_HOME_KEYS_MIN || window != 0)
+            assert_true(generation != NULL && generation->home.directory != 0);
+        for (int i = 0; i < KEYS; i++) {
+            int64_t view = 0;
+            assert_status(tw_add(family, keys[i], i, &view), TW_OK);
+            assert_i64_equal(view, i);
+        }
+        for (int part = 0; part < 2; part++) { /* the turn prepares in the second half of a window */
+            rig_pass(&rig, TW_MINUTE / 2);
+            if (part == 0) {
+                assert_status(tw_add_many(family, keys, NULL, KEYS, views, NULL), TW_OK);
+                for (int i = 0; i < KEYS; i++) assert_i64_equal(views[i], i + 1);
+            }
+        }
+        struct rig_seen seen = rig_each(family, now_ms);
+        assert_i64_equal(seen.counters, KEYS);
+        assert_i64_equal(seen.sum, (int64_t)KEYS * (KEYS - 1) / 2 + KEYS);
+        for (int i = 0; i < KEYS; i += 97) {
+            int64_t view = 0;
+            assert_status(tw_get_at(family, keys[i], now_ms, &view), TW_OK);
+            assert_i64_equal(view, i + 1);
+            assert_status(tw_get(family, keys[i], &view), TW_OK);
+            assert_i64_equal(view, 0);
+        }
+    }
+    rig_close(&rig);
+}
+static void windows_with_homes_count_as_windows_do(void **state) {
+    (void)state;
+    check_windows(0);
+    check_windows(100);
+    check_windows(3000);
+    check_windows(100000);
+}
+
+/* Goal: what no home takes is not given one: a family of long keys prepares an index and records, no tags and groups.
+ * Method: a window of so many long keys and so many short ones; the next, once prepared, has a home for the short ones. */
+static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
+    (void)state;
+    static const struct { uint32_t count_short, count_long; } cases[] = {{2000, 0}, {0, 2000}, {1500, 4500}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct rig rig;
+        rig_init(&rig);
+        rig_start(&rig);
+        tw_family *family = rig_family(&rig, "mixed", TW_WINDOW_ALIGNED, TW_MINUTE);
+        char key[64];
+        for (uint32_t i = 0; i < cases[c].count_short + cases[c].count_long; i++) {
+            const char *form = i < cases[c].count_short ? "key:%07u" : "a key of more than thirty-two bytes, no. %07u";
+            int size = snprintf(key, sizeof key, form, i);
+            assert_status(tw_add(family, tw_bytes(key, (size_t)size), 1, NULL), TW_OK);
+        }
+        int64_t next_ms = twi_calendar_span(&family->rule, rig_now(&rig)).end_ms;
+        for (int i = 0; i < 58; i++) {
+            fake_clock_advance_ms(&rig.clock, rig_now(&rig) + 1000 < next_ms ? 1000 : 0);
+            rig_turn(&rig);
+        }
+        struct twi_generation *next = twi_window_find(family, next_ms);
+        assert_non_null(next);
+        uint64_t records = (uint64_t)next->home.chunks * next->home.groups * TWI_HOME_GROUP;
+        assert_true(records >= cases[c].count_short);
+        assert_true(records <= 2 * cases[c].count_short);
+        rig_close(&rig);
+    }
+}
+
+int main(void) {
+    test_prng_seed(&prng, test_seed());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_home_answers_what_the_index_answers_or_nothing),
+        cmocka_unit_test(who_loses_a_race_gives_its_record_back),
+        cmocka_unit_test(a_match_leaves_no_record_out),
+        cmocka_unit_test(a_home_is_built_in_steps_or_not_at_all),
+        cmocka_unit_test(windows_with_homes_count_as_windows_do),
+        cmocka_unit_test(a_forecast_gives_homes_to_short_keys_alone),
+    };
+    return cmocka_run_group_tests_name("home", tests, NULL, NULL);
+}
