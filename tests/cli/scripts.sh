@@ -105,10 +105,18 @@ run 1 doc_names.py && says 'docs/A.md:2: no program build/tests/redis/wire' &&
     echo "executable('wire', 'wire.c')" >"$TW_ROOT/tests/redis/meson.build" && run 0 doc_names.py
 ok $? 'a program that is not built, also where it is to be copied from'
 
-# ---- the rules between folders, of a copy of the whole
+# ---- the rules between folders
 
-rm -rf "$TW_ROOT"/*
-for part in engine sync layer tools examples tests bench include scripts docs meson.build; do cp -r "$1/$part" "$TW_ROOT/"; done
+rm -rf "${TW_ROOT:?}"/*
+for part in engine/base engine/turn sync layer tools examples tests/orderings bench include scripts docs; do mkdir -p "$TW_ROOT/$part"; done
+cp "$1/meson.build" "$TW_ROOT/" && cp "$1/include/tallywheel.h" "$TW_ROOT/include/" && cp "$1/engine/meson.build" "$TW_ROOT/engine/" &&
+    cp "$1/sync/meson.build" "$TW_ROOT/sync/"
+clock() { # LINE
+    printf '/* clock.c -- the time. */\n%s\n' "$1" >"$TW_ROOT/engine/base/clock.c"
+}
+clock '#include "tallywheel.h"'
+printf '/* turn.h -- a turn. */\n' >"$TW_ROOT/engine/turn/turn.h"
+echo "files('clock.c')" >"$TW_ROOT/engine/base/meson.build"
 layers() { # EXPECTED-STATUS
     sh "$scripts/layers.sh" >"$TW_ROOT/said" 2>&1
     status=$?
@@ -119,11 +127,10 @@ layers() { # EXPECTED-STATUS
 }
 
 layers 0 && [ ! -s "$TW_ROOT/said" ]
-ok $? 'the tree keeps all rules'
-echo '#include "engine/turn/turn.h"' >>"$TW_ROOT/engine/base/clock.c"
+ok $? 'a tree that keeps all rules is passed over in silence'
+clock '#include "engine/turn/turn.h"'
 layers 1 && says 'engine/base/clock includes engine/turn/turn, which lies above it'
 ok $? 'a file that includes one of a higher room is named'
-cp "$1/engine/base/clock.c" "$TW_ROOT/engine/base/clock.c"
-echo 'void twi_say(void) { puts("x"); }' >>"$TW_ROOT/sync/driver.c"
-layers 1 && says 'the library neither ends the process nor prints'
-ok $? 'and a rule that greps hold'
+clock 'void twi_say(void) { puts("x"); }'
+layers 1 && says 'the library neither ends the process nor prints' && says 'engine/base/clock.c:2'
+ok $? 'and so is a line that a rule forbids'
