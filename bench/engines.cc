@@ -21,10 +21,10 @@
 #include <hiredis/hiredis.h>
 #include <unistd.h>
 
-#include "closers.lua.h"
+#include "close_election.lua.h"
 #include "lease.lua.h"
 #include "leases.lua.h"
-#include "live.lua.h"
+#include "registry.lua.h"
 
 namespace bench {
 
@@ -120,7 +120,7 @@ struct Figures {
 };
 
 std::vector<Kind> kinds() {
-    Kind live = {"registry", twi_script_live,
+    Kind live = {"registry", twi_script_registry,
                  [](Engine &engine) {
                      return Words{"1", "tw:live", "1", engine.instance, "5000"};
                  },
@@ -151,7 +151,7 @@ std::vector<Kind> kinds() {
                       return reply.text(0) == "OK";
                   },
                   6};
-    Kind word = {"closers", twi_script_closers,
+    Kind word = {"closers", twi_script_close_election,
                  [](Engine &engine) {
                      return Words{"3",
                                   "tw:closers:f::0",

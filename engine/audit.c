@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PATTERN_BYTES_MAX (4 * TWI_TEMPLATE_FRAME_BYTES_MAX + 2)
+#define PATTERN_BYTES_MAX (4 * TWI_KEY_TEMPLATE_FRAME_BYTES_MAX + 2)
 #define KEYS_DEFAULT UINT64_C(10000000)
 
 void tw_audit_options_init_sized(tw_audit_options *options, size_t size) {
@@ -77,7 +77,7 @@ static char *put_literal(char *out, const char *frame, size_t size) {
 }
 
 /* All names of the family, as SCAN's MATCH has it. NULL: no memory. */
-static char *pattern_of(const struct twi_template *template) {
+static char *pattern_of(const struct twi_key_template *template) {
     char *pattern = malloc(PATTERN_BYTES_MAX);
     if (!pattern) return NULL;
     char *end = put_literal(pattern, template->frame, template->head_size);
@@ -122,9 +122,9 @@ static bool engine_goes_on(tw_engine *engine) {
 
 static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = system_mono_ms() + timeout_ms;
-    while (!twi_engine_take_turn(engine)) {
+    while (!twi_turn_take(engine)) {
         if (system_mono_ms() >= deadline_ms || !engine_goes_on(engine)) return false;
-        twi_signal_wait(&engine->turned, twi_signal_value(&engine->turned), 1);
+        twi_event_count_wait(&engine->turned, twi_event_count_value(&engine->turned), 1);
     }
     return true;
 }
@@ -132,17 +132,17 @@ static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
 static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
     if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
     engine->driver->own(engine->sync, own);
-    twi_engine_leave_turn(engine);
+    twi_turn_leave(engine);
     return TW_OK;
 }
 
 static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_audit_options *options) {
     struct patterns patterns = {0};
-    tw_status status = twi_engine_may_wait(engine);
+    tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
-    status = twi_engine_check_thread(engine);
+    status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    if (engine->sync == NULL) return twi_store_refuse();
+    if (engine->sync == NULL) return twi_redis_refuse();
     options->redis_url = engine->options.redis_url;
     options->redis_prefix = engine->options.redis_prefix;
     audit->password = engine->options.redis_password;
@@ -206,8 +206,8 @@ static void note_first(void *ctx, const tw_finding *finding) {
 }
 
 /* Whoever logs owns the turn. */
-static void tell(tw_engine *engine, tw_status status, const char *error, const tw_audit_report *report,
-                 const struct first *first) {
+static void publish(tw_engine *engine, tw_status status, const char *error, const tw_audit_report *report,
+                    const struct first *first) {
     if (!take_turn(engine, UINT32_MAX)) return;
     if (status != TW_OK)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit could not be done: %s", error);
@@ -217,7 +217,7 @@ static void tell(tw_engine *engine, tw_status status, const char *error, const t
     else
         twi_port_log(engine, TW_LOG_INFO, TW_EVENT_AUDIT, "an audit found nothing wrong: %llu ledgers, %llu keys",
                      (unsigned long long)report->ledgers, (unsigned long long)report->keys);
-    twi_engine_leave_turn(engine);
+    twi_turn_leave(engine);
 }
 
 static void audit_once(tw_engine *engine) {
@@ -232,7 +232,7 @@ static void audit_once(tw_engine *engine) {
     if (!engine_goes_on(engine)) return;
     twi_port_count(engine, audits, status == TW_OK);
     twi_stat_set(engine, offsetof(tw_stats, audit_findings), status == TW_OK ? (int64_t)report.findings : -1);
-    tell(engine, status, error[0] ? error : tw_status_text(status), &report, &first);
+    publish(engine, status, error[0] ? error : tw_status_text(status), &report, &first);
 }
 
 /* True: it is time; false: the auditor is to stop. */

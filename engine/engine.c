@@ -85,7 +85,7 @@ static void empty_family(struct tw_family *family) {
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->quota.bytes, 0);
     family->generations = family->unsorted = 0;
-    family->era_begun = false;
+    family->epoch_begun = false;
     family->due_ms = INT64_MAX;
     family->look_mono_ms = INT64_MAX;
     twi_closing_free(family);
@@ -96,7 +96,7 @@ static void empty_family(struct tw_family *family) {
     family->prepared = NULL;
     family->prepared_start_ms = INT64_MIN;
     family->held = 0;
-    twi_figures_clear(family);
+    twi_limit_stats_clear(family);
 }
 
 /* Who it is in Redis: 128 random bits. */
@@ -114,20 +114,20 @@ static void renew(tw_engine *engine) {
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
     twi_store_relaxed(&engine->marked, 0);
     twi_store_relaxed(&engine->retired_maps, 0);
-    twi_store_relaxed(&engine->stripes_asked, 0);
-    twi_store_relaxed(&engine->any_near, false);
-    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) twi_store_relaxed(&engine->near[i], 0);
+    twi_store_relaxed(&engine->stripes_requested, 0);
+    twi_store_relaxed(&engine->any_near_limit, false);
+    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_limit[i], 0);
     twi_overshoot_clear(engine);
     twi_store_relaxed(&engine->turn_owned, false);
     engine->pending = engine->pending_new = engine->retired = engine->maps = 0;
     twi_delayed_clear(engine->delayed);
-    engine->collect_asked = engine->collect_running = false;
+    engine->collect_requested = engine->collect_running = false;
     twi_restore_forget(engine->restore);
     engine->forgot_mono_ms = 0;
     twi_leases_begin(engine);
     twi_share_open(engine);
-    twi_signal_make(&engine->turned);
-    twi_signal_make(&engine->given_back);
+    twi_event_count_make(&engine->turned);
+    twi_event_count_make(&engine->given_back);
     for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
          family = twi_load_relaxed(&family->next))
         empty_family(family);
@@ -136,9 +136,9 @@ static void renew(tw_engine *engine) {
     bool made = twi_arena_make(&engine->arena, bytes_max);
     if (made) twi_roster_renew(engine);
     twi_agenda_renew(engine);
-    twi_book_renew(engine);
+    twi_reserve_local_renew(engine);
     name(engine);
-    twi_holds_make(engine);
+    twi_hold_book_make(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
     bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
@@ -169,8 +169,8 @@ static void free_engine(tw_engine *engine) {
     free((void *)(uintptr_t)engine->options.redis_url);
     twi_delayed_free(engine->delayed);
     twi_restore_free(engine->restore);
-    twi_book_unmake(engine);
-    twi_holds_unmake(engine);
+    twi_reserve_local_unmake(engine);
+    twi_hold_book_unmake(engine);
     twi_roster_free(engine);
     free(engine->shards);
     pthread_mutex_destroy(&engine->lock);
@@ -181,8 +181,8 @@ static void free_engine(tw_engine *engine) {
 /* An engine, and those parts of it whose types only those who work on them know. */
 struct whole {
     struct tw_engine engine;
-    struct twi_book book;
-    struct twi_holds holds;
+    struct twi_reserve_local reservations;
+    struct twi_hold_book holds;
     struct twi_delayed delayed;
     struct twi_restore restore;
 };
@@ -191,7 +191,7 @@ static tw_engine *make_engine(void) {
     struct whole *whole = aligned_alloc(2 * TWI_LINE_BYTES, (sizeof *whole + 127) & ~(size_t)127);
     if (whole == NULL) return NULL;
     memset((void *)whole, 0, sizeof *whole);
-    whole->engine.book = &whole->book;
+    whole->engine.reservations = &whole->reservations;
     whole->engine.holds = &whole->holds;
     whole->engine.delayed = &whole->delayed;
     whole->engine.restore = &whole->restore;
@@ -216,8 +216,8 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->wake_fd = -1;
     pthread_mutex_init(&engine->lock, NULL);
     twi_report_begin(&engine->report);
-    twi_signal_make(&engine->turned);
-    twi_signal_make(&engine->given_back);
+    twi_event_count_make(&engine->turned);
+    twi_event_count_make(&engine->given_back);
     engine->options = *options;
     bool copied = copy_text(&engine->options.redis_url);
     copied = copy_text(&engine->options.redis_prefix) && copied;
@@ -236,9 +236,9 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->host_driven);
     engine->epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
-    twi_book_make(engine);
+    twi_reserve_local_make(engine);
     name(engine);
-    twi_holds_make(engine);
+    twi_hold_book_make(engine);
     uint64_t bytes = options->memory_bytes_max;
     if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     twi_leases_begin(engine);
@@ -253,7 +253,7 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     tw_status status = twi_options_check(options, &checked);
     if (status != TW_OK) return status;
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    twi_reclaim_set_on_fork(renew_all);
+    twi_epoch_set_on_fork(renew_all);
     tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     engine->transport = transport;
@@ -264,8 +264,8 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     if (status == TW_OK && engine->random_failed) status = twi_refuse(TW_ERR_MEMORY, "the system gave no random bytes");
     engine->opening = false;
     if (status == TW_OK) {
-        engine->options.error_text = NULL;                /* the caller's buffer may be gone from here on */
-        if (engine->host_driven) twi_engine_turn(engine); /* so that tw_timeout_ms() knows */
+        engine->options.error_text = NULL;             /* the caller's buffer may be gone from here on */
+        if (engine->host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() knows */
         uint32_t work = TWI_WORK_AHEAD;
         twi_arena_keep_ahead(&engine->arena,
                              &work); /* who counts at once need not be quicker than the thread's first turn */
@@ -294,7 +294,7 @@ tw_status tw_stop(tw_engine *engine) {
     (void)twi_thread_here(); /* in a forked child: makes the engine anew before it is stopped */
     twi_store_release(&engine->stopped, true);
     twi_store_release(&engine->gate, true);
-    if (engine->sync != NULL && engine->driver->ask_stop != NULL) engine->driver->ask_stop(engine->sync);
+    if (engine->sync != NULL && engine->driver->request_stop != NULL) engine->driver->request_stop(engine->sync);
     return TW_OK;
 }
 
@@ -310,26 +310,26 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     if (engine->sync == NULL && !has_hooks(engine)) return true;
     engine->closing = true;
-    twi_delayed_hurry(engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
+    twi_delayed_all_due(engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
-        twi_engine_turn(engine);
-        if (twi_wheel_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
+        twi_turn_run(engine);
+        if (twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
         int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);
-        if (next_ms > now_ms) twi_engine_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
+        if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
     }
     /* Out of time: the hooks get what is known here. Sealing goes on until the figures are final. */
     engine->hooks_partial = true;
-    while (!twi_wheel_is_sealed(engine)) twi_engine_turn(engine);
-    twi_engine_turn(engine);
-    return twi_wheel_is_done(engine);
+    while (!twi_rollover_is_sealed(engine)) twi_turn_run(engine);
+    twi_turn_run(engine);
+    return twi_rollover_is_done(engine);
 }
 
 tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     struct twi_thread *self = twi_thread_here();
-    tw_status status = self != NULL ? twi_thread_check_wait(self) : TW_OK;
+    tw_status status = self != NULL ? twi_guard_thread(self) : TW_OK;
     if (status != TW_OK) return status;
     (void)tw_stop(engine);
     stop_threads(engine);
@@ -367,7 +367,7 @@ static void gather_families(tw_engine *engine, tw_stats *stats) {
     pthread_mutex_lock(&engine->lock); /* families stay */
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
         fields[i] = twi_load_relaxed(&engine->report.stats[i]);
-    twi_figures_read(engine, stats);
+    twi_limit_stats_read(engine, stats);
     gather_windows(engine, stats);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -378,7 +378,7 @@ static void gather_all(tw_engine *engine, tw_stats *stats) {
     gather_families(engine, stats);
     for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);
     stats->memory_bytes = twi_arena_bytes_used(&engine->arena);
-    struct twi_arena_room room = twi_arena_room(&engine->arena);
+    struct twi_arena_usage room = twi_arena_usage(&engine->arena);
     stats->memory_free_bytes = room.free_bytes;
     stats->memory_usable_bytes = room.usable_bytes;
     stats->memory_bytes_high = twi_arena_bytes_high(&engine->arena);
@@ -406,10 +406,10 @@ tw_status tw_metrics_write(tw_engine *engine, uint32_t format, bool (*write)(voi
     if (!twi_page_of(format, &page))
         return twi_refuse_with(TW_ERR_OPTIONS, "format: %u is no TW_METRICS_ value", format);
     tw_stats stats;
-    struct twi_family_figures *families;
+    struct twi_family_limit_stats *families;
     size_t count;
     (void)tw_stats_read(engine, &stats);
-    if (!twi_figures_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
+    if (!twi_limit_stats_list(engine, &families, &count)) return twi_refuse(TW_ERR_MEMORY, NULL);
     tw_status status = twi_stats_write(&stats, families, count, &page);
     free(families);
     return status;

@@ -77,12 +77,13 @@ static void apply_policies(struct tw_family *family, const tw_family_options *op
     twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
     twi_store_relaxed(&family->on_outage, options->on_outage);
     twi_store_relaxed(&family->outage_grace_ms, options->outage_grace_ms);
-    twi_store_relaxed(&family->quota.keys_max, family->ages ? twi_ageing_share(options->keys_max) : options->keys_max);
+    twi_store_relaxed(&family->quota.keys_max,
+                      family->evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
     twi_store_relaxed(&family->idle_ms, options->idle_ms);
     twi_store_relaxed(&family->burst, options->burst);
     twi_store_relaxed(&family->shadow, options->shadow);
-    bool watched = options->shadow || family->limit->acquire != NULL;
-    twi_store_relaxed(&family->hot_acquire, watched ? twi_acquire_watched : family->limit_acquire);
+    bool counts_stats = options->shadow || family->limit->acquire != NULL;
+    twi_store_relaxed(&family->hot_acquire, counts_stats ? twi_shadow_acquire : family->limit_acquire);
     twi_store_relaxed(&family->keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
@@ -100,13 +101,13 @@ static void choose_hot_path(struct tw_family *family) {
     }
 #endif
     /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
-    if (family->from_first || family->ages || (synced && family->template.guard_reserved) ||
+    if (family->from_first || family->evicts_idle || (synced && family->template.guard_reserved) ||
         !twi_section_may_be_short()) {
         family->hot_add = twi_add_slow;
         family->hot_group = NULL;
         family->limit_acquire = twi_acquire_slow;
     }
-    if (family->is_paced) {
+    if (family->is_gcra) {
         family->hot_add = twi_add_slow; /* which refuses */
         family->hot_group = NULL;
     }
@@ -118,14 +119,14 @@ static void choose_hot_path(struct tw_family *family) {
 #define ALLOCATION_BYTES 16 /* what an allocator adds, twice: for the family and for its name */
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
-                                     const struct twi_template *template) {
-    size_t template_bytes = offsetof(struct twi_template, frame) + template->head_size + template->tail_size;
-    size_t bytes = offsetof(struct tw_family, template) + template_bytes;
+                                     const struct twi_key_template *template) {
+    size_t key_template_bytes = offsetof(struct twi_key_template, frame) + template->head_size + template->tail_size;
+    size_t bytes = offsetof(struct tw_family, template) + key_template_bytes;
     bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 wants whole lines */
     struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
     if (family == NULL) return NULL;
     memset((void *)family, 0, bytes);
-    memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, template_bytes);
+    memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, key_template_bytes);
     family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
     if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
     family->engine = engine;
@@ -133,17 +134,17 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_WINDOW_FROM_FIRST;
-    family->ages = options->on_full == TW_ON_FULL_EVICT_IDLE;
+    family->evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
     family->is_hard = options->limit_mode == TW_LIMIT_HARD;
     family->gauge = options->kind == TW_KIND_GAUGE && engine->has_redis;
     family->closes_once = family->synced && options->closed_by == TW_CLOSED_BY_ONE;
     family->slides = options->limit_shape == TW_SHAPE_SLIDING;
-    family->is_paced = options->limit_shape == TW_SHAPE_GCRA;
+    family->is_gcra = options->limit_shape == TW_SHAPE_GCRA;
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    family->shares = family->synced && !family->is_hard && !family->is_paced && options->kind == TW_KIND_COUNTER;
+    family->shares = family->synced && !family->is_hard && !family->is_gcra && options->kind == TW_KIND_COUNTER;
     if (family->is_hard && family->synced)
         twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
-    if (family->ages) family->rule.window = TWI_WINDOW_ERA;
+    if (family->evicts_idle) family->rule.window = TWI_WINDOW_EVICTION;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
     family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
@@ -171,11 +172,11 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
 
 /* Refuses a template that another open family could be confused with: their counts would meet in one Redis key. */
 static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
-                                  const struct twi_template *template) {
+                                  const struct twi_key_template *template) {
     if (!engine->has_redis) return TW_OK;
     for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
          each = twi_load_acquire(&each->next))
-        if (!twi_load_relaxed(&each->close_asked) && twi_templates_collide(&each->template, template))
+        if (!twi_load_relaxed(&each->close_requested) && twi_key_templates_collide(&each->template, template))
             return twi_options_refuse(options->error_text, options->error_size,
                                       "redis_key: some keys would have the same name in Redis as some of family \"%s\"",
                                       each->options.name);
@@ -194,10 +195,10 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
         *out = family;
         return TW_OK;
     }
-    struct twi_template template;
+    struct twi_key_template template;
     struct twi_window_rule rule = twi_options_rule(options);
-    tw_status status = twi_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine), &rule,
-                                          options->error_text, options->error_size);
+    tw_status status = twi_key_template_parse(&template, options->redis_key, options->name, twi_port_prefix(engine),
+                                              &rule, options->error_text, options->error_size);
     if (status == TW_OK) status = check_collisions(engine, options, &template);
     if (status != TW_OK) return status;
     family = make_family(engine, options, &template);
@@ -214,7 +215,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
 static void open_first_window(struct tw_family *family) {
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     struct twi_thread *self = twi_thread_here();
-    if (expected == 0 || family->from_first || family->ages || self == NULL) return;
+    if (expected == 0 || family->from_first || family->evicts_idle || self == NULL) return;
     twi_section_enter(self);
     int64_t now_ms = twi_clock_read(&family->engine->clock);
     (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);
@@ -263,7 +264,7 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
         if (family->has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
         twi_store_release(&family->changed, true);
-        twi_agenda_tell(family);
+        twi_agenda_notify(family);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -278,12 +279,12 @@ tw_status tw_family_close(tw_family *family) {
     pthread_mutex_lock(&engine->lock);
     twi_check(family->opened != 0);
     bool last = --family->opened == 0;
-    if (last) twi_book_forget(engine, family);
-    if (last) twi_holds_forget(engine, family);
+    if (last) twi_reserve_local_forget(engine, family);
+    if (last) twi_hold_book_forget(engine, family);
     if (last) {
         twi_roster_forget(engine, family);
-        twi_store_release(&family->close_asked, true); /* the turn does the rest */
-        twi_agenda_tell(family);
+        twi_store_release(&family->close_requested, true); /* the turn does the rest */
+        twi_agenda_notify(family);
     }
     pthread_mutex_unlock(&engine->lock);
     return TW_OK;

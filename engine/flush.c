@@ -13,20 +13,20 @@
 
 /* A flush that Redis answers is over after a few turns; the background thread is hurried for that many only. Were it woken
  * each time, it and the waiting thread would chase each other for as long as Redis is away. */
-#define HURRIED_TURNS 16
+#define PROMPT_TURNS 16
 
 /* Some progress: a turn of our own where nobody else does them, else somebody's next. */
-void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits) {
-    uint32_t seen = twi_signal_value(&engine->turned);
+void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
+    uint32_t seen = twi_event_count_value(&engine->turned);
     if (!engine->host_driven) {
-        if (waits < HURRIED_TURNS) twi_engine_wake(engine);
-        twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
-    } else if (twi_engine_take_turn(engine)) {
-        twi_engine_turn(engine);
-        twi_engine_leave_turn(engine);
-        twi_engine_nap(engine, 1);
+        if (waits < PROMPT_TURNS) twi_turn_wake(engine);
+        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
+    } else if (twi_turn_take(engine)) {
+        twi_turn_run(engine);
+        twi_turn_leave(engine);
+        twi_turn_nap(engine, 1);
     } else {
-        twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
+        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
     }
 }
 
@@ -42,20 +42,20 @@ static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
         if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : refuse_flush();
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms)
             return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
-        twi_engine_wait_for_turn(engine, waits);
+        twi_flush_wait_for_turn(engine, waits);
     }
 }
 
 tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = twi_engine_may_wait(engine);
+    tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || engine->sync == NULL) return status;
     return await_flush(engine, deadline_ms);
 }
 
 /* Has the key's counter asked for its total. */
-static tw_status ask(tw_family *family, tw_key key) {
+static tw_status request_total(tw_family *family, tw_key key) {
     struct twi_call call;
     struct twi_place place;
     tw_status status = twi_call_begin(&call, family, key);
@@ -64,7 +64,7 @@ static tw_status ask(tw_family *family, tw_key key) {
         status = twi_call_now(&call);
         if (status == TW_OK && !twi_place_find(&call, &place)) status = twi_place_make(&call, &place);
     } while (status == TWI_AGAIN);
-    if (status == TW_OK) twi_place_ask(&call, &place);
+    if (status == TW_OK) twi_place_request_total(&call, &place);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
@@ -81,14 +81,14 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = twi_engine_may_wait(engine);
+    tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
-    status = twi_engine_check_thread(engine);
+    status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    if (family->is_paced) /* a time is no total */
+    if (family->is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
-    if (engine->sync == NULL) return twi_store_refuse();
-    for (size_t i = 0; i < count && status == TW_OK; i++) status = ask(family, keys[i]);
+    if (engine->sync == NULL) return twi_redis_refuse();
+    for (size_t i = 0; i < count && status == TW_OK; i++) status = request_total(family, keys[i]);
     if (status == TW_OK) status = await_flush(engine, deadline_ms);
     if (status != TW_OK) return status;
     int64_t *seen = malloc((count + 1) * sizeof *seen); /* totals are written all together or not at all */

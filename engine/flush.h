@@ -5,6 +5,6 @@
 #include "tallywheel.h"
 
 /* Some progress, for who waits for the turn's work; it was called so many times before. */
-void twi_engine_wait_for_turn(tw_engine *engine, uint32_t waits);
+void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits);
 
 #endif

@@ -10,6 +10,6 @@
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->is_hard && family->synced) return &twi_limit_leased;
     if (family->is_strict && family->synced) return &twi_limit_strict;
-    if (family->is_paced) return family->engine->has_redis ? &twi_limit_strict_paced : &twi_limit_paced;
+    if (family->is_gcra) return family->engine->has_redis ? &twi_limit_strict_gcra : &twi_limit_gcra;
     return &twi_limit_counted;
 }

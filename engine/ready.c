@@ -12,7 +12,7 @@ static const char *missing(tw_engine *engine) {
     if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not answer yet";
     if (!twi_share_is_settled(engine)) return "timeout_ms: it is not known yet how many engines live";
     /* A hint, as the others: who spends looks at the units themselves. */
-    if (twi_load_relaxed(&engine->leases.cold) != 0)
+    if (twi_load_relaxed(&engine->leases.awaiting_first_grant) != 0)
         return "timeout_ms: leases that tw_lease_warm() asked for are not here yet";
     return NULL;
 }
@@ -20,13 +20,13 @@ static const char *missing(tw_engine *engine) {
 tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    tw_status status = twi_engine_may_wait(engine);
+    tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK || engine->sync == NULL) return status;
     for (uint32_t waits = 0;; waits++) {
         const char *what = missing(engine);
         if (what == NULL) return TW_OK;
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) return twi_refuse(TW_ERR_TIMEOUT, what);
         if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-        twi_engine_wait_for_turn(engine, waits);
+        twi_flush_wait_for_turn(engine, waits);
     }
 }

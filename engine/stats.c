@@ -115,24 +115,24 @@ static void put_metric(struct output *output, enum kind kind, const char *name, 
 
 struct figure {
     const char *name, *text;
-    size_t offset; /* in twi_limit_figures */
+    size_t offset; /* in twi_limit_stats */
 };
 
-static int64_t value_of(const struct twi_family_figures *family, const struct figure *figure) {
+static int64_t value_of(const struct twi_family_limit_stats *family, const struct figure *figure) {
     int64_t value;
     memcpy(&value, (const unsigned char *)&family->limits + figure->offset, sizeof value);
     return value;
 }
 
-static void label_family(const struct output *output, const struct twi_family_figures *family, const char *more,
+static void label_family(const struct output *output, const struct twi_family_limit_stats *family, const char *more,
                          char text[LABELS_ROOM]) {
     char own[120];
     (void)snprintf(own, sizeof own, "family=\"%s\"%s", family->name, more);
     enclose(output, own, text);
 }
 
-static void put_figure(struct output *output, const struct figure *figure, const struct twi_family_figures *families,
-                       size_t count) {
+static void put_figure(struct output *output, const struct figure *figure,
+                       const struct twi_family_limit_stats *families, size_t count) {
     char text[PIECE_BYTES], head[DESCRIPTION_BYTES], labels[LABELS_ROOM];
     describe(output, COUNTER, figure->name, UNIT_NONE, figure->text, head);
     for (size_t i = 0; i < count && !output->ended; i++) {
@@ -145,7 +145,7 @@ static void put_figure(struct output *output, const struct figure *figure, const
 
 #define RATIO "family_limit_overshoot_ratio"
 
-static void put_histogram(struct output *output, const struct twi_family_figures *family, const char *head) {
+static void put_histogram(struct output *output, const struct twi_family_limit_stats *family, const char *head) {
     char text[DESCRIPTION_BYTES + (TWI_OVERSHOOT_BUCKETS + 2) * (LABELS_ROOM + 100)];
     char labels[LABELS_ROOM], le[24];
     size_t size = (size_t)snprintf(text, sizeof text, "%s", head);
@@ -165,7 +165,7 @@ static void put_histogram(struct output *output, const struct twi_family_figures
     put(output, text, (int)size);
 }
 
-static void put_histograms(struct output *output, const struct twi_family_figures *families, size_t count) {
+static void put_histograms(struct output *output, const struct twi_family_limit_stats *families, size_t count) {
     char head[DESCRIPTION_BYTES];
     describe(output, HISTOGRAM, RATIO, UNIT_RATIO,
              "by what part of their limit counters were above it when their window was over", head);
@@ -176,9 +176,9 @@ static void put_histograms(struct output *output, const struct twi_family_figure
     }
 }
 
-static void put_families(struct output *output, const struct twi_family_figures *families, size_t count) {
+static void put_families(struct output *output, const struct twi_family_limit_stats *families, size_t count) {
 #define FIGURE(name, text) \
-    { "family_limit_" #name, text, offsetof(struct twi_limit_figures, name) }
+    { "family_limit_" #name, text, offsetof(struct twi_limit_stats, name) }
     static const struct figure figures[] = {
         FIGURE(admitted, "calls that a limit of this family admitted"),
         FIGURE(denied, "calls over a limit of this family; those in the shadow, too"),
@@ -214,7 +214,7 @@ bool twi_page_of(uint32_t format, struct twi_page *page) {
     return page->is_open || format == TW_METRICS_PROMETHEUS;
 }
 
-tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
+tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
                           const struct twi_page *page) {
     struct output output = {page, false};
     char version[40];

@@ -18,7 +18,7 @@ bool twi_page_of(uint32_t format, struct twi_page *page);
  * families' limits has done, as tallywheel_family_...{family="NAME"}; then tallywheel_build_info, and "# EOF" where it belongs. `write`
  * gets one sample at a time, the first of a metric with what describes it; when it answers false nothing more is written.
  * last_error is left out: free text has no place among labels. Answers TW_OK; TW_DENIED (`write` answered false). */
-tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
+tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
                           const struct twi_page *page);
 
 #endif

@@ -144,7 +144,7 @@ tw_status tw_limits_family(tw_limits *limits, const char *family, tw_limited **l
 }
 
 /* The verdict where no family decides. */
-static void tell_undecided(tw_verdict *verdict, tw_status status) {
+static void fill_default(tw_verdict *verdict, tw_status status) {
     if (verdict == NULL) return;
     memset(verdict, 0, sizeof *verdict);
     if (status != TW_OK) {
@@ -161,7 +161,7 @@ static tw_status acquire(const tw_limits *limits, struct subject subject, tw_key
     if (status == TW_OK && found.family != NULL) return tw_acquire(found.family, key, n, found.limit, verdict);
     if (status == TW_OK && (n < 0 || n > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "n: not within 0..TW_DELTA_MAX");
-    tell_undecided(verdict, status);
+    fill_default(verdict, status);
     return status;
 }
 

@@ -40,15 +40,15 @@ static tw_status check_options(const tw_options *options) {
 }
 
 static void sync_free(struct twi_sync *sync) {
-    twi_asks_destroy(sync->asks);
+    twi_pool_destroy(sync->pool);
     twi_ledger_free(&sync->ledger);
     twi_batch_free(sync->opening);
     twi_reader_free(sync->reader);
     twi_bytes_wipe(&sync->out);
     twi_bytes_free(&sync->out);
-    twi_bytes_free(&sync->plain.repairs);
-    twi_parts_free(sync);
-    twi_side_free(&sync->sides);
+    twi_bytes_free(&sync->merge_plain.repairs);
+    twi_presence_free(sync);
+    twi_message_free(&sync->messages);
     twi_poison_free(&sync->poison);
     twi_url_wipe(&sync->url);
     free(sync->staging);
@@ -74,7 +74,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */
         sync->ledger.window_bytes_max = 0;
         sync->is_open = true;
-        twi_port_live(engine, 0); /* nor is there a registry */
+        twi_port_live_engines(engine, 0); /* nor is there a registry */
     }
     sync->fd = -1;
     sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;
@@ -96,13 +96,13 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     }
     set_up(sync, engine, options);
     sync->staging = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->staging);
-    sync->transport = transport ? transport : &twi_link_transport;
-    if (!transport) sync->link = twi_link_create(&sync->url, sync->own_thread);
+    sync->transport = transport ? transport : &twi_socket_transport;
+    if (!transport) sync->link = twi_socket_create(&sync->url, sync->own_thread);
     sync->transport_ctx = transport ? transport_ctx : sync->link;
     bool may_wait = !transport && sync->own_thread;
-    if (may_wait) sync->asks = twi_asks_create(engine, &sync->url, options);
-    if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->asks)) {
-        twi_link_destroy(sync->link);
+    if (may_wait) sync->pool = twi_pool_create(engine, &sync->url, options);
+    if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->pool)) {
+        twi_socket_destroy(sync->link);
         sync_free(sync);
         return twi_refuse(TW_ERR_MEMORY, NULL);
     }
@@ -154,22 +154,22 @@ static void driver_destroy(struct twi_sync *sync) {
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
     sync->transport->close(sync->transport_ctx);
-    twi_link_destroy(sync->link);
+    twi_socket_destroy(sync->link);
     sync_free(sync);
 }
 
-static enum twi_asked driver_ask(struct twi_sync *sync, struct twi_ask *ask) {
-    return sync->asks ? twi_asks_ask(sync->asks, ask) : TWI_ASKED_AWAY;
+static enum twi_request_outcome driver_request(struct twi_sync *sync, struct twi_request *ask) {
+    return sync->pool ? twi_pool_request(sync->pool, ask) : TWI_REQUEST_UNSENT;
 }
 
-static void driver_ask_stop(struct twi_sync *sync) {
-    if (sync->asks) twi_asks_stop(sync->asks);
+static void driver_request_stop(struct twi_sync *sync) {
+    if (sync->pool) twi_pool_stop(sync->pool);
 }
 
 static void driver_abandon(struct twi_sync *sync) {
-    twi_link_abandon(sync->link);
-    twi_asks_abandon(sync->asks);
-    sync->asks = NULL;
+    twi_socket_abandon(sync->link);
+    twi_pool_abandon(sync->pool);
+    sync->pool = NULL;
     sync_free(sync);
 }
 
@@ -184,8 +184,8 @@ const struct twi_driver *twi_driver_find(void) {
         .stats = driver_stats,
         .own = driver_own,
         .audit = twi_audit_run,
-        .ask = driver_ask,
-        .ask_stop = driver_ask_stop,
+        .request = driver_request,
+        .request_stop = driver_request_stop,
         .destroy = driver_destroy,
         .abandon = driver_abandon,
     };

@@ -89,9 +89,9 @@ static void run_leases(struct redis_model *model, const struct model_word *args,
     text_of(&args[1], word.instance, sizeof word.instance);
     text_of(&args[2], word.ask.epoch, sizeof word.ask.epoch);
     text_of(&args[3], word.epoch_run, sizeof word.epoch_run);
-    text_of(&args[4], word.ask.said, sizeof word.ask.said);
+    text_of(&args[4], word.ask.resent_in, sizeof word.ask.resent_in);
     text_of(&args[5], word.fresh, sizeof word.fresh);
-    word.ask.wanted_since_ms = number_of(&args[6]);
+    word.ask.requested_since_ms = number_of(&args[6]);
     word.ask.leaves = is(&args[7], "1");
     word.changes = number_of(&args[8]);
     word.every_ms = number_of(&args[9]);
@@ -114,11 +114,11 @@ static void run_leases(struct redis_model *model, const struct model_word *args,
 
 static void say_lease(const struct store_answer *answer, struct twi_bytes *reply) {
     const struct twi_lease_answer *told = &answer->answer;
-    static const char *const names[] = {[TWI_LEASE_TOLD] = "OK",
-                                        [TWI_LEASE_AGAIN] = "STALE",
+    static const char *const names[] = {[TWI_LEASE_NUMBERS] = "OK",
+                                        [TWI_LEASE_RESEND] = "STALE",
                                         [TWI_LEASE_ENDED] = "EPOCH",
                                         [TWI_LEASE_TOO_LATE] = "LATE"};
-    bool is_told = told->kind == TWI_LEASE_TOLD;
+    bool is_told = told->kind == TWI_LEASE_NUMBERS;
     say(reply, is_told ? "*9\r\n" : "*2\r\n");
     say_bulk(reply, names[told->kind]);
     say(reply, ":%" PRId64 "\r\n", told->redis_ms);

@@ -25,7 +25,7 @@ static size_t put_literal(char *out, const char *text, size_t size) {
 }
 
 /* The names of all leases of the family, as SCAN's MATCH has it. */
-static void pattern_of(const struct twi_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
+static void pattern_of(const struct twi_key_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
     size_t used = put_literal(out, template->frame, template->prefix_size);
     memcpy(out + used, "tw:lease:", 9);
     used += 9;
@@ -39,23 +39,23 @@ static void pattern_of(const struct twi_template *template, char out[4 * TWI_RED
 struct reclaim {
     tw_engine *engine;
     const char *instance, *pattern;
-    char epoch[TWI_ASK_NAME_MAX];
+    char epoch[TWI_REDIS_CALL_NAME_MAX];
     char cursor[80];
     int64_t freed;
 };
 
-static void begin(struct reclaim *reclaim, struct twi_asking *asking, const char *what) {
-    twi_asking_begin(asking, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
-    asking->keys[asking->ask.key_count++] = tw_str(reclaim->epoch);
-    twi_asking_text(asking, what);
-    twi_asking_text(asking, reclaim->instance);
+static void begin(struct reclaim *reclaim, struct twi_redis_call *redis_call, const char *what) {
+    twi_redis_call_begin(redis_call, reclaim->engine, TWI_SCRIPT_RECLAIM, 0);
+    redis_call->keys[redis_call->request.key_count++] = tw_str(reclaim->epoch);
+    twi_redis_call_text(redis_call, what);
+    twi_redis_call_text(redis_call, reclaim->instance);
 }
 
-static tw_status ask(struct reclaim *reclaim, struct twi_asking *asking, size_t said) {
-    enum twi_asked asked = twi_asking_do(asking, reclaim->engine);
-    if (asked != TWI_ASKED_DONE) return twi_asking_refuse(reclaim->engine, asked);
-    if (twi_asking_said(asking, "ALIVE")) return TW_DENIED;
-    return asking->ask.said_count == said ? TW_OK : twi_asking_refuse(reclaim->engine, asked);
+static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call, size_t said) {
+    enum twi_request_outcome outcome = twi_redis_call_run(redis_call, reclaim->engine);
+    if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(reclaim->engine, outcome);
+    if (twi_redis_call_is(redis_call, "ALIVE")) return TW_DENIED;
+    return redis_call->request.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
 /* One name of a page ("size:name"...); `*at` moves on. False: no page of ours. */
@@ -71,30 +71,30 @@ static bool next_name(const char *page, size_t size, size_t *at, tw_key *name) {
 
 /* Some of a page's leases, in one question that names each. */
 static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     tw_key names[1 + LEASES_MAX];
-    begin(reclaim, &asking, "free");
-    names[0] = asking.keys[0];
-    asking.ask.keys = names;
-    while (*at < size && asking.ask.key_count <= LEASES_MAX)
-        if (!next_name(page, size, at, &names[asking.ask.key_count++]))
-            return twi_asking_refuse(reclaim->engine, TWI_ASKED_DONE);
-    tw_status status = ask(reclaim, &asking, 2);
-    if (status == TW_OK) reclaim->freed += twi_asking_told(&asking, 1);
+    begin(reclaim, &redis_call, "free");
+    names[0] = redis_call.keys[0];
+    redis_call.request.keys = names;
+    while (*at < size && redis_call.request.key_count <= LEASES_MAX)
+        if (!next_name(page, size, at, &names[redis_call.request.key_count++]))
+            return twi_redis_call_refuse(reclaim->engine, TWI_REQUEST_DONE);
+    tw_status status = run(reclaim, &redis_call, 2);
+    if (status == TW_OK) reclaim->freed += twi_redis_call_number_at(&redis_call, 1);
     return status;
 }
 
 static tw_status free_page(struct reclaim *reclaim) {
-    struct twi_asking asking;
-    begin(reclaim, &asking, "list");
-    twi_asking_text(&asking, reclaim->cursor);
-    twi_asking_text(&asking, reclaim->pattern);
-    asking.ask.wants_long = true;
-    tw_status status = ask(reclaim, &asking, 3);
-    if (status == TW_OK) memcpy(reclaim->cursor, asking.ask.said[1].text, sizeof reclaim->cursor);
-    for (size_t at = 0; status == TW_OK && at < asking.ask.long_size;)
-        status = free_some(reclaim, asking.ask.long_text, asking.ask.long_size, &at);
-    free(asking.ask.long_text);
+    struct twi_redis_call redis_call;
+    begin(reclaim, &redis_call, "list");
+    twi_redis_call_text(&redis_call, reclaim->cursor);
+    twi_redis_call_text(&redis_call, reclaim->pattern);
+    redis_call.request.wants_long = true;
+    tw_status status = run(reclaim, &redis_call, 3);
+    if (status == TW_OK) memcpy(reclaim->cursor, redis_call.request.values[1].text, sizeof reclaim->cursor);
+    for (size_t at = 0; status == TW_OK && at < redis_call.request.long_size;)
+        status = free_some(reclaim, redis_call.request.long_text, redis_call.request.long_size, &at);
+    free(redis_call.request.long_text);
     return status;
 }
 
@@ -103,7 +103,7 @@ tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *uni
     if (!family->is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
-    tw_status status = twi_ask_may(family->engine);
+    tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
     char pattern[4 * TWI_REDIS_KEY_MAX];
     pattern_of(&family->template, pattern);

@@ -8,32 +8,33 @@
 static tw_status check(tw_family *family, tw_key key, uint32_t ttl_ms) {
     if (ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
     tw_status status = twi_call_check_key(family, key);
-    return status == TW_OK ? twi_ask_may(family->engine) : status;
+    return status == TW_OK ? twi_redis_call_may(family->engine) : status;
 }
 
-static enum twi_asked ask(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms,
-                          struct twi_asking *asking) {
-    twi_asking_begin(asking, family->engine, TWI_SCRIPT_LOCK, 0);
-    asking->ask.numbered = true;
-    twi_asking_key(asking, family, "calls", key, 0);
-    twi_asking_key(asking, family, "lock", key, 0);
-    twi_asking_key(asking, family, "fence", key, 0);
-    twi_asking_text(asking, what);
-    twi_asking_text(asking, token);
-    twi_asking_number(asking, ttl_ms);
-    return twi_asking_do(asking, family->engine);
+static enum twi_request_outcome run(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms,
+                                    struct twi_redis_call *redis_call) {
+    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_LOCK, 0);
+    redis_call->request.numbered = true;
+    twi_redis_call_key(redis_call, family, "calls", key, 0);
+    twi_redis_call_key(redis_call, family, "lock", key, 0);
+    twi_redis_call_key(redis_call, family, "fence", key, 0);
+    twi_redis_call_text(redis_call, what);
+    twi_redis_call_text(redis_call, token);
+    twi_redis_call_number(redis_call, ttl_ms);
+    return twi_redis_call_run(redis_call, family->engine);
 }
 
-static tw_status answer_of(const tw_family *family, enum twi_asked asked, const struct twi_asking *asking) {
-    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "OK")) return TW_OK;
-    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "HELD")) return TW_DENIED;
-    if (asked == TWI_ASKED_DONE && twi_asking_said(asking, "GONE"))
+static tw_status answer_of(const tw_family *family, enum twi_request_outcome outcome,
+                           const struct twi_redis_call *redis_call) {
+    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "OK")) return TW_OK;
+    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "HELD")) return TW_DENIED;
+    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "GONE"))
         return twi_refuse(TW_ERR_LATE, "token: the lock is not held under it any more");
-    return twi_asking_refuse(family->engine, asked);
+    return twi_redis_call_refuse(family->engine, outcome);
 }
 
 tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_TOKEN_SIZE], uint64_t *fence) {
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     struct twi_token made = {0};
     unsigned char random[16];
     twi_check(family != NULL && token != NULL);
@@ -42,21 +43,21 @@ tw_status tw_lock(tw_family *family, tw_key key, uint32_t ttl_ms, char token[TW_
     if (status != TW_OK) return status;
     twi_port_random(family->engine, random, sizeof random);
     twi_token_id(random, made.id);
-    status = answer_of(family, ask(family, key, "L", made.id, ttl_ms, &asking), &asking);
+    status = answer_of(family, run(family, key, "L", made.id, ttl_ms, &redis_call), &redis_call);
     if (status != TW_OK) return status;
     twi_token_write(&made, token);
-    if (fence != NULL) *fence = (uint64_t)twi_asking_told(&asking, 1);
+    if (fence != NULL) *fence = (uint64_t)twi_redis_call_number_at(&redis_call, 1);
     return TW_OK;
 }
 
 static tw_status with_token(tw_family *family, tw_key key, const char *what, const char *token, uint32_t ttl_ms) {
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     struct twi_token read;
     twi_check(family != NULL);
     tw_status status = check(family, key, ttl_ms);
     if (status != TW_OK) return status;
     if (!twi_token_read(token, &read) || read.local) return twi_token_refuse();
-    return answer_of(family, ask(family, key, what, read.id, ttl_ms, &asking), &asking);
+    return answer_of(family, run(family, key, what, read.id, ttl_ms, &redis_call), &redis_call);
 }
 
 tw_status tw_lock_extend(tw_family *family, tw_key key, const char *token, uint32_t ttl_ms) {

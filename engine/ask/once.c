@@ -65,7 +65,8 @@ static tw_status cancel_here(tw_family *family, tw_key key) {
 
 /* ---- by Redis ---- */
 
-static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struct twi_asking *asking) {
+static enum twi_request_outcome run(tw_family *family, tw_key key, const char *what,
+                                    struct twi_redis_call *redis_call) {
     tw_engine *engine = family->engine;
     unsigned char random[16];
     char token[TWI_TOKEN_ID_DIGITS + 1];
@@ -75,59 +76,59 @@ static enum twi_asked ask(tw_family *family, tw_key key, const char *what, struc
         endless || family->from_first ? 0 : twi_time_add(span.end_ms, twi_load_relaxed(&family->retention_ms));
     twi_port_random(engine, random, sizeof random);
     twi_token_id(random, token);
-    twi_asking_begin(asking, engine, TWI_SCRIPT_ONCE, 0);
-    asking->ask.numbered = true;
-    twi_asking_key(asking, family, "calls", key, span.start_ms);
-    twi_asking_key(asking, family, "once", key, span.start_ms);
-    twi_asking_key(asking, family, NULL, key, span.start_ms);
-    twi_asking_text(asking, what);
-    twi_asking_text(asking, token);
-    twi_asking_number(asking, expiry_ms);
-    twi_asking_number(asking, family->from_first ? family->rule.window_ms : 0);
-    return twi_asking_do(asking, engine);
+    twi_redis_call_begin(redis_call, engine, TWI_SCRIPT_ONCE, 0);
+    redis_call->request.numbered = true;
+    twi_redis_call_key(redis_call, family, "calls", key, span.start_ms);
+    twi_redis_call_key(redis_call, family, "once", key, span.start_ms);
+    twi_redis_call_key(redis_call, family, NULL, key, span.start_ms);
+    twi_redis_call_text(redis_call, what);
+    twi_redis_call_text(redis_call, token);
+    twi_redis_call_number(redis_call, expiry_ms);
+    twi_redis_call_number(redis_call, family->from_first ? family->rule.window_ms : 0);
+    return twi_redis_call_run(redis_call, engine);
 }
 
 /* Whatever was perhaps written for it in Redis is taken back (sync/ask/pool.h): what is said here stands. */
-static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_asked asked, bool *first) {
+static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
-    switch (twi_asking_policy(family, asked)) {
+    switch (twi_redis_call_policy(family, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: {
         struct twi_why before = twi_why_now();
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
         if (status < 0 && status != TW_ERR_FULL) return status;
-        twi_why_again(before); /* who finds no room is first all the same: nothing was refused */
+        twi_why_retry(before); /* who finds no room is first all the same: nothing was refused */
         return TW_OK;
     }
-    case TW_OUTAGE_FAIL_CLOSED: return twi_asking_refuse(family->engine, asked);
+    case TW_OUTAGE_FAIL_CLOSED: return twi_redis_call_refuse(family->engine, outcome);
     default: return once_here(family, key, first);
     }
 }
 
 static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_ask_may(family->engine);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
-    enum twi_asked asked = ask(family, key, "O", &asking);
-    *first = asked == TWI_ASKED_DONE && twi_asking_said(&asking, "FIRST");
-    if (*first || (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "SECOND"))) {
-        twi_asking_answered(family);
-        if (twi_asking_falls_back_here(family)) (void)tw_get(family, key, NULL);
+    enum twi_request_outcome outcome = run(family, key, "O", &redis_call);
+    *first = outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "FIRST");
+    if (*first || (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "SECOND"))) {
+        twi_redis_call_answered(family);
+        if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, key, NULL);
         return TW_OK;
     }
     if (twi_load_acquire(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return once_without_redis(family, key, asked, first);
+    return once_without_redis(family, key, outcome, first);
 }
 
 static tw_status cancel_by_redis(tw_family *family, tw_key key) {
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     tw_status status = twi_call_check_key(family, key);
-    if (status == TW_OK) status = twi_ask_may(family->engine);
+    if (status == TW_OK) status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
-    enum twi_asked asked = ask(family, key, "C", &asking);
-    if (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "OK")) return TW_OK;
-    return twi_asking_refuse(family->engine, asked);
+    enum twi_request_outcome outcome = run(family, key, "C", &redis_call);
+    if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "OK")) return TW_OK;
+    return twi_redis_call_refuse(family->engine, outcome);
 }
 
 /* ---- the calls ---- */

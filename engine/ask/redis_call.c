@@ -7,54 +7,55 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-tw_status twi_ask_may(tw_engine *engine) {
-    tw_status status = twi_engine_may_wait(engine);
+tw_status twi_redis_call_may(tw_engine *engine) {
+    tw_status status = twi_guard_may_wait(engine);
     if (status != TW_OK) return status;
-    status = twi_engine_check_thread(engine);
+    status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    return engine->sync == NULL || engine->driver->ask == NULL ? twi_store_refuse() : TW_OK;
+    return engine->sync == NULL || engine->driver->request == NULL ? twi_redis_refuse() : TW_OK;
 }
 
-void twi_asking_begin(struct twi_asking *asking, tw_engine *engine, enum twi_script script, uint32_t timeout_ms) {
+void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
+                          uint32_t timeout_ms) {
     if (timeout_ms == 0) timeout_ms = engine->options.redis_timeout_ms;
-    asking->used = 0;
-    asking->ask = (struct twi_ask){.script = script, .keys = asking->keys, .args = asking->args};
-    asking->ask.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
+    redis_call->used = 0;
+    redis_call->request = (struct twi_request){.script = script, .keys = redis_call->keys, .args = redis_call->args};
+    redis_call->request.deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
 }
 
-static char *room(struct twi_asking *asking, size_t size) {
-    twi_check(asking->used + size <= sizeof asking->text);
-    return asking->text + asking->used;
+static char *room(struct twi_redis_call *redis_call, size_t size) {
+    twi_check(redis_call->used + size <= sizeof redis_call->text);
+    return redis_call->text + redis_call->used;
 }
 
-void twi_asking_key(struct twi_asking *asking, const tw_family *family, const char *what, tw_key key,
-                    int64_t start_ms) {
-    char name[TWI_REDIS_KEY_MAX], *out = room(asking, TWI_ASK_NAME_MAX);
-    size_t size = twi_template_render(&family->template, key, start_ms, what != NULL ? name : out);
-    if (what != NULL) size = twi_template_own(&family->template, what, name, size, out);
-    asking->keys[asking->ask.key_count++] = tw_bytes(out, size);
-    asking->used += size;
+void twi_redis_call_key(struct twi_redis_call *redis_call, const tw_family *family, const char *what, tw_key key,
+                        int64_t start_ms) {
+    char name[TWI_REDIS_KEY_MAX], *out = room(redis_call, TWI_REDIS_CALL_NAME_MAX);
+    size_t size = twi_key_template_render(&family->template, key, start_ms, what != NULL ? name : out);
+    if (what != NULL) size = twi_key_template_own(&family->template, what, name, size, out);
+    redis_call->keys[redis_call->request.key_count++] = tw_bytes(out, size);
+    redis_call->used += size;
 }
 
-void twi_asking_text(struct twi_asking *asking, const char *text) {
+void twi_redis_call_text(struct twi_redis_call *redis_call, const char *text) {
     size_t size = strlen(text) + 1;
-    char *out = room(asking, size);
+    char *out = room(redis_call, size);
     memcpy(out, text, size);
-    asking->used += size;
-    asking->args[asking->ask.arg_count++] = tw_bytes(out, size - 1);
+    redis_call->used += size;
+    redis_call->args[redis_call->request.arg_count++] = tw_bytes(out, size - 1);
 }
 
-void twi_asking_number(struct twi_asking *asking, int64_t number) {
+void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
     char text[24];
     (void)snprintf(text, sizeof text, "%" PRId64, number);
-    twi_asking_text(asking, text);
+    twi_redis_call_text(redis_call, text);
 }
 
-enum twi_asked twi_asking_do(struct twi_asking *asking, tw_engine *engine) {
-    return engine->driver->ask(engine->sync, &asking->ask);
+enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
+    return engine->driver->request(engine->sync, &redis_call->request);
 }
 
-void twi_asking_answered(tw_family *family) {
+void twi_redis_call_answered(tw_family *family) {
     if (twi_load_relaxed(&family->silent_since_ms) != 0) twi_store_relaxed(&family->silent_since_ms, 0);
 }
 
@@ -69,35 +70,37 @@ static int64_t silent_for_ms(tw_family *family) {
     return now_ms - since_ms;
 }
 
-uint32_t twi_asking_policy(tw_family *family, enum twi_asked asked) {
+uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome) {
     uint32_t policy = twi_load_relaxed(&family->on_outage), grace_ms = twi_load_relaxed(&family->outage_grace_ms);
-    if (asked == TWI_ASKED_DONE) twi_asking_answered(family); /* no outage, but this key's own trouble */
-    if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || asked == TWI_ASKED_DONE) return policy;
+    if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, but this key's own trouble */
+    if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || outcome == TWI_REQUEST_DONE) return policy;
     return silent_for_ms(family) < grace_ms ? TW_OUTAGE_LOCAL : policy;
 }
 
-bool twi_asking_falls_back_here(tw_family *family) {
+bool twi_redis_call_falls_back_here(tw_family *family) {
     uint32_t policy = twi_load_relaxed(&family->on_outage);
     return policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE || twi_load_relaxed(&family->outage_grace_ms) != 0;
 }
 
-tw_status twi_asking_refuse(tw_engine *engine, enum twi_asked asked) {
+tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome) {
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    if (asked == TWI_ASKED_UNKNOWN)
+    if (outcome == TWI_REQUEST_UNKNOWN)
         return twi_refuse(TW_ERR_TIMEOUT,
                           "redis_timeout_ms: Redis has not answered in time; it may have done what it was asked");
     char error[TWI_REPORT_ERROR_MAX];
     twi_report_error_text(&engine->report, error);
-    const char *what = asked == TWI_ASKED_DONE      ? "its answer decides nothing (does the key hold something else?)"
-                       : asked == TWI_ASKED_REFUSED ? "it refuses"
-                                                    : "it is away, or all connections are in use";
+    const char *what = outcome == TWI_REQUEST_DONE ? "its answer decides nothing (does the key hold something else?)"
+                       : outcome == TWI_REQUEST_REFUSED ? "it refuses"
+                                                        : "it is away, or all connections are in use";
     return twi_refuse_with(TW_ERR_REDIS, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
 }
 
-bool twi_asking_said(const struct twi_asking *asking, const char *word) {
-    return asking->ask.said_count != 0 && strcmp(asking->ask.said[0].text, word) == 0;
+bool twi_redis_call_is(const struct twi_redis_call *redis_call, const char *word) {
+    return redis_call->request.value_count != 0 && strcmp(redis_call->request.values[0].text, word) == 0;
 }
 
-int64_t twi_asking_told(const struct twi_asking *asking, size_t index) {
-    return index < asking->ask.said_count && asking->ask.said[index].is_number ? asking->ask.said[index].number : 0;
+int64_t twi_redis_call_number_at(const struct twi_redis_call *redis_call, size_t index) {
+    return index < redis_call->request.value_count && redis_call->request.values[index].is_number
+               ? redis_call->request.values[index].number
+               : 0;
 }

@@ -27,7 +27,7 @@ struct request {
 
 /* ---- verdicts ---- */
 
-static void tell_nothing(const struct request *request, tw_verdict *verdict) {
+static void fill_undecided(const struct request *request, tw_verdict *verdict) {
     int64_t left_ms = request->span.end_ms == INT64_MAX ? TW_UNBOUNDED : request->span.end_ms - request->now_ms;
     *verdict = (tw_verdict){.limit = request->limit,
                             .remaining = request->limit > 0 ? request->limit : 0,
@@ -37,9 +37,10 @@ static void tell_nothing(const struct request *request, tw_verdict *verdict) {
                             .decided_by = TW_BY_OUTAGE};
 }
 
-static tw_status tell_answer(const struct request *request, const struct twi_asking *asking, tw_verdict *verdict) {
-    bool admitted = twi_asking_said(asking, "OK");
-    int64_t used = twi_asking_told(asking, 2), reset_ms = twi_asking_told(asking, 3);
+static tw_status fill_answered(const struct request *request, const struct twi_redis_call *redis_call,
+                               tw_verdict *verdict) {
+    bool admitted = twi_redis_call_is(redis_call, "OK");
+    int64_t used = twi_redis_call_number_at(redis_call, 2), reset_ms = twi_redis_call_number_at(redis_call, 3);
     int64_t least = request->some && request->n > 1 ? 1 : request->n; /* what it takes not to be denied */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
@@ -47,10 +48,10 @@ static tw_status tell_answer(const struct request *request, const struct twi_ask
         verdict->reset_after_ms = reset_ms;
     if (request->family->from_first) /* when the key's life began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
-    verdict->retry_after_ms = admitted                         ? 0
-                              : least > request->limit         ? -1
-                              : twi_asking_told(asking, 4) > 0 ? twi_asking_told(asking, 4)
-                                                               : verdict->reset_after_ms;
+    verdict->retry_after_ms = admitted                                      ? 0
+                              : least > request->limit                      ? -1
+                              : twi_redis_call_number_at(redis_call, 4) > 0 ? twi_redis_call_number_at(redis_call, 4)
+                                                                            : verdict->reset_after_ms;
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;
@@ -66,7 +67,7 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
     tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
     verdict->allowed = 1;
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    twi_why_retry(before); /* where there is no room it is admitted uncounted: nothing was refused */
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     *taken = request->n;
     return TW_OK;
@@ -87,9 +88,10 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
     return status;
 }
 
-static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
+static tw_status fall_back(const struct request *request, enum twi_request_outcome outcome, int64_t *taken,
+                           tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
-    switch (twi_asking_policy(request->family, asked)) {
+    switch (twi_redis_call_policy(request->family, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: return admit_open(request, taken, verdict);
     case TW_OUTAGE_FAIL_CLOSED: verdict->retry_after_ms = verdict->reset_after_ms; return TW_DENIED;
     default: return decide_here(request, taken, verdict);
@@ -98,45 +100,46 @@ static tw_status fall_back(const struct request *request, enum twi_asked asked, 
 
 /* ---- the question ---- */
 
-static void write_question(const struct request *request, struct twi_asking *asking) {
+static void write_question(const struct request *request, struct twi_redis_call *redis_call) {
     tw_family *family = request->family;
     bool slides = family->options.limit_shape == TW_SHAPE_SLIDING;
     int64_t start_ms = request->span.start_ms, expiry_ms = 0;
     if (!family->from_first && request->span.end_ms != INT64_MAX)
         expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->retention_ms));
-    twi_asking_begin(asking, family->engine, TWI_SCRIPT_STRICT, 0);
-    asking->ask.numbered = true;
-    twi_asking_key(asking, family, "calls", request->key, start_ms);
-    twi_asking_key(asking, family, NULL, request->key, start_ms);
-    if (slides) twi_asking_key(asking, family, "log", request->key, 0); /* of all windows */
-    twi_asking_number(asking, request->n);
-    twi_asking_number(asking, request->limit);
-    twi_asking_number(asking, request->some);
-    twi_asking_number(asking, expiry_ms);
-    twi_asking_number(asking, family->from_first ? family->rule.window_ms : 0);
-    twi_asking_number(asking, slides ? family->rule.window_ms : 0);
-    twi_asking_number(asking, start_ms);
+    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_STRICT, 0);
+    redis_call->request.numbered = true;
+    twi_redis_call_key(redis_call, family, "calls", request->key, start_ms);
+    twi_redis_call_key(redis_call, family, NULL, request->key, start_ms);
+    if (slides) twi_redis_call_key(redis_call, family, "log", request->key, 0); /* of all windows */
+    twi_redis_call_number(redis_call, request->n);
+    twi_redis_call_number(redis_call, request->limit);
+    twi_redis_call_number(redis_call, request->some);
+    twi_redis_call_number(redis_call, expiry_ms);
+    twi_redis_call_number(redis_call, family->from_first ? family->rule.window_ms : 0);
+    twi_redis_call_number(redis_call, slides ? family->rule.window_ms : 0);
+    twi_redis_call_number(redis_call, start_ms);
 }
 
 /* So that what is known here is worth something when Redis goes away. */
 static void learn(const struct request *request) {
     (void)tw_get(request->family, request->key, NULL);
-    if (request->family->slides) twi_sliding_ask(request->family, request->key);
+    if (request->family->slides) twi_sliding_request_total(request->family, request->key);
 }
 
-static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status run(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_engine *engine = request->family->engine;
-    struct twi_asking asking;
-    write_question(request, &asking);
-    enum twi_asked asked = twi_asking_do(&asking, engine);
-    if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
-        *taken = twi_asking_told(&asking, 1);
-        twi_asking_answered(request->family);
-        if (twi_asking_falls_back_here(request->family)) learn(request);
-        return tell_answer(request, &asking, verdict);
+    struct twi_redis_call redis_call;
+    write_question(request, &redis_call);
+    enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
+    if (outcome == TWI_REQUEST_DONE &&
+        (twi_redis_call_is(&redis_call, "OK") || twi_redis_call_is(&redis_call, "DENIED"))) {
+        *taken = twi_redis_call_number_at(&redis_call, 1);
+        twi_redis_call_answered(request->family);
+        if (twi_redis_call_falls_back_here(request->family)) learn(request);
+        return fill_answered(request, &redis_call, verdict);
     }
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return fall_back(request, asked, taken, verdict);
+    return fall_back(request, outcome, taken, verdict);
 }
 
 static bool is_bad(int64_t n, int64_t limit) {
@@ -147,12 +150,12 @@ static tw_status decide(struct request *request, int64_t *taken, tw_verdict *ver
     tw_family *family = request->family;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     request->span = twi_calendar_span(&family->rule, request->now_ms);
-    if (family->ages) request->span = (struct twi_span){0, INT64_MAX};
-    tell_nothing(request, verdict);
+    if (family->evicts_idle) request->span = (struct twi_span){0, INT64_MAX};
+    fill_undecided(request, verdict);
     tw_status status =
         is_bad(request->n, request->limit) ? twi_units_refuse(request->n) : twi_call_check_key(family, request->key);
-    if (status == TW_OK) status = twi_ask_may(family->engine);
-    return status == TW_OK ? ask(request, taken, verdict) : status;
+    if (status == TW_OK) status = twi_redis_call_may(family->engine);
+    return status == TW_OK ? run(request, taken, verdict) : status;
 }
 
 tw_status twi_strict_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {

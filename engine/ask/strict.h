@@ -5,7 +5,7 @@
 
 #include "engine/limit/decision.h"
 
-extern const struct twi_limit_kind twi_limit_strict, twi_limit_strict_paced; /* strict_gcra.c has that one */
+extern const struct twi_limit_kind twi_limit_strict, twi_limit_strict_gcra; /* strict_gcra.c has that one */
 
 /* As tw_acquire(). */
 twi_hot_acquire twi_strict_acquire;

@@ -1,5 +1,5 @@
 /* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis: a rate and a burst that hold for all processes. One question a
- * call (paced.lua); Redis keeps one moment for each key, and decides by its own clock.
+ * call (gcra.lua); Redis keeps one moment for each key, and decides by its own clock.
  *
  *   asked ──OK, DENIED──▶ that is the answer, and the bucket here is as full as Redis's              (so that it is worth something)
  *     └──refused, away, unknown──▶ LOCAL: by the bucket here (gcra.c); OPEN: admitted, and put into it as far as it holds that;
@@ -27,7 +27,7 @@ struct request {
 /* ---- verdicts ---- */
 
 /* As of a bucket of which nothing is known: empty, or full. */
-static void tell_nothing(const struct request *request, tw_verdict *verdict) {
+static void fill_undecided(const struct request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
     *verdict = (tw_verdict){.limit = request->limit,
                             .remaining = request->burst > 0 ? request->burst : 0,
@@ -36,12 +36,13 @@ static void tell_nothing(const struct request *request, tw_verdict *verdict) {
                             .decided_by = TW_BY_OUTAGE};
 }
 
-static tw_status tell_answer(const struct request *request, const struct twi_asking *asking, tw_verdict *verdict) {
-    bool admitted = twi_asking_said(asking, "OK");
-    verdict->remaining = twi_asking_told(asking, 2);
+static tw_status fill_answered(const struct request *request, const struct twi_redis_call *redis_call,
+                               tw_verdict *verdict) {
+    bool admitted = twi_redis_call_is(redis_call, "OK");
+    verdict->remaining = twi_redis_call_number_at(redis_call, 2);
     verdict->used = request->burst - verdict->remaining;
-    verdict->reset_after_ms = twi_asking_told(asking, 3);
-    verdict->retry_after_ms = twi_asking_told(asking, 4);
+    verdict->reset_after_ms = twi_redis_call_number_at(redis_call, 3);
+    verdict->retry_after_ms = twi_redis_call_number_at(redis_call, 4);
     verdict->error_bound = 0;
     verdict->decided_by = TW_BY_REDIS;
     verdict->allowed = admitted;
@@ -64,10 +65,10 @@ static void note_bridged(const struct request *request) {
 
 static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     struct twi_why before = twi_why_now();
-    tw_status status = twi_limit_paced.acquire(request->family, request->key, request->n, request->limit, verdict);
-    if (status == TW_DENIED) twi_paced_raise(request->family, request->key, full_ms(request)); /* it holds no more */
+    tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
+    if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_again(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    twi_why_retry(before); /* where there is no room it is admitted uncounted: nothing was refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
@@ -77,7 +78,7 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
 /* Where as many as there are will do: all, then what is said to be left, at last one, so that the verdict says when it may come. */
 static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     for (int64_t n = request->n;;) {
-        tw_status status = twi_limit_paced.acquire(request->family, request->key, n, request->limit, verdict);
+        tw_status status = twi_limit_gcra.acquire(request->family, request->key, n, request->limit, verdict);
         *taken = status == TW_OK ? n : 0;
         if (status != TW_DENIED || !request->some || n <= 1) return status;
         n = verdict->remaining > 0 && verdict->remaining < n ? verdict->remaining : 1;
@@ -92,9 +93,10 @@ static tw_status deny(const struct request *request, tw_verdict *verdict) {
     return TW_DENIED;
 }
 
-static tw_status fall_back(const struct request *request, enum twi_asked asked, int64_t *taken, tw_verdict *verdict) {
+static tw_status fall_back(const struct request *request, enum twi_request_outcome outcome, int64_t *taken,
+                           tw_verdict *verdict) {
     twi_port_count(request->family->engine, strict_fallbacks, 1);
-    uint32_t policy = twi_asking_policy(request->family, asked);
+    uint32_t policy = twi_redis_call_policy(request->family, outcome);
     if (policy == TW_OUTAGE_FAIL_CLOSED) return deny(request, verdict);
     tw_status status =
         policy == TW_OUTAGE_FAIL_OPEN ? admit_open(request, taken, verdict) : decide_here(request, taken, verdict);
@@ -106,7 +108,7 @@ static tw_status fall_back(const struct request *request, enum twi_asked asked, 
 
 /* The bucket here may come to decide, or to be put into. */
 static bool is_used_here(tw_family *family) {
-    return twi_asking_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
+    return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
 }
 
 /* ---- the question ---- */
@@ -119,39 +121,40 @@ static bool is_bridged(const struct request *request) {
 static int64_t ahead_ms(const struct request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;
-    tw_status status = twi_limit_paced.acquire(request->family, request->key, 0, request->limit, &here);
+    tw_status status = twi_limit_gcra.acquire(request->family, request->key, 0, request->limit, &here);
     return status == TW_OK ? here.reset_after_ms : 0;
 }
 
-static void write_question(const struct request *request, struct twi_asking *asking) {
+static void write_question(const struct request *request, struct twi_redis_call *redis_call) {
     tw_family *family = request->family;
-    twi_asking_begin(asking, family->engine, TWI_SCRIPT_PACED, 0);
-    asking->ask.numbered = true;
-    twi_asking_key(asking, family, "calls", request->key, 0); /* of all windows, both */
-    twi_asking_key(asking, family, "bucket", request->key, 0);
-    twi_asking_number(asking, request->n);
-    twi_asking_number(asking, request->limit);
-    twi_asking_number(asking, request->some);
-    twi_asking_number(asking, request->burst);
-    twi_asking_number(asking, family->rule.window_ms);
-    twi_asking_number(asking, ahead_ms(request));
+    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
+    redis_call->request.numbered = true;
+    twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* of all windows, both */
+    twi_redis_call_key(redis_call, family, "bucket", request->key, 0);
+    twi_redis_call_number(redis_call, request->n);
+    twi_redis_call_number(redis_call, request->limit);
+    twi_redis_call_number(redis_call, request->some);
+    twi_redis_call_number(redis_call, request->burst);
+    twi_redis_call_number(redis_call, family->rule.window_ms);
+    twi_redis_call_number(redis_call, ahead_ms(request));
 }
 
-static tw_status ask(const struct request *request, int64_t *taken, tw_verdict *verdict) {
+static tw_status run(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_engine *engine = request->family->engine;
-    struct twi_asking asking;
-    write_question(request, &asking);
-    enum twi_asked asked = twi_asking_do(&asking, engine);
-    if (asked == TWI_ASKED_DONE && (twi_asking_said(&asking, "OK") || twi_asking_said(&asking, "DENIED"))) {
-        *taken = twi_asking_told(&asking, 1);
-        tw_status status = tell_answer(request, &asking, verdict);
-        twi_asking_answered(request->family);
+    struct twi_redis_call redis_call;
+    write_question(request, &redis_call);
+    enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
+    if (outcome == TWI_REQUEST_DONE &&
+        (twi_redis_call_is(&redis_call, "OK") || twi_redis_call_is(&redis_call, "DENIED"))) {
+        *taken = twi_redis_call_number_at(&redis_call, 1);
+        tw_status status = fill_answered(request, &redis_call, verdict);
+        twi_redis_call_answered(request->family);
         if (is_used_here(request->family) && !is_bridged(request))
-            twi_paced_raise(request->family, request->key, verdict->reset_after_ms);
+            twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
         return status;
     }
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    return fall_back(request, asked, taken, verdict);
+    return fall_back(request, outcome, taken, verdict);
 }
 
 static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
@@ -159,11 +162,11 @@ static tw_status decide(struct request *request, int64_t *taken, tw_verdict *ver
     int64_t burst = twi_load_relaxed(&family->burst);
     request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
-    tell_nothing(request, verdict);
+    fill_undecided(request, verdict);
     if (!twi_limit_is_in_range(request->n, request->limit)) return twi_units_refuse(request->n);
     tw_status status = twi_call_check_key(family, request->key);
-    if (status == TW_OK) status = twi_ask_may(family->engine);
-    return status == TW_OK ? ask(request, taken, verdict) : status;
+    if (status == TW_OK) status = twi_redis_call_may(family->engine);
+    return status == TW_OK ? run(request, taken, verdict) : status;
 }
 
 /* ---- the kind ---- */
@@ -184,8 +187,8 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
 /* How far a unit put the moment off follows from the limit alone, which tw_refund() does not name. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
-    return twi_paced_refuse();
+    return twi_gcra_refuse();
 }
 
-const struct twi_limit_kind twi_limit_strict_paced = {
+const struct twi_limit_kind twi_limit_strict_gcra = {
     .acquire = acquire, .some = some, .put_back = put_back, .waits = true};

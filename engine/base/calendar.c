@@ -93,7 +93,7 @@ static struct twi_span month_span(int64_t day, const struct twi_window_rule *rul
 }
 
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms) {
-    if (rule->window == TWI_WINDOW_ERA) return (struct twi_span){unix_ms, unix_ms + 1};
+    if (rule->window == TWI_WINDOW_EVICTION) return (struct twi_span){unix_ms, unix_ms + 1};
     unix_ms = clamp(unix_ms);
     int64_t day = floor_div(unix_ms + rule->utc_offset_ms, TW_DAY);
     switch (rule->window) {

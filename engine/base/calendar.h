@@ -25,7 +25,7 @@ struct twi_window_rule {
 };
 
 /* The engine's own: windows that are counted, not timed. The moment n is in window n (idle_eviction.c). */
-#define TWI_WINDOW_ERA 64u
+#define TWI_WINDOW_EVICTION 64u
 
 struct twi_span {
     int64_t start_ms;
@@ -54,7 +54,8 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
 
 /* A window with a beginning that a stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
-    return rule->window != TW_WINDOW_FROM_FIRST && rule->window != TW_WINDOW_FOREVER && rule->window != TWI_WINDOW_ERA;
+    return rule->window != TW_WINDOW_FROM_FIRST && rule->window != TW_WINDOW_FOREVER &&
+           rule->window != TWI_WINDOW_EVICTION;
 }
 
 /* a + b for times, where INT64_MAX (TW_UNBOUNDED) stays what it is and nothing wraps. */

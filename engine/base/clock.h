@@ -63,11 +63,11 @@ void twi_clock_init(struct twi_clock *clock, int64_t (*hook)(void *ctx, int kind
 /* Reads the clocks, moves engine time forward, returns it. Never waits. */
 int64_t twi_clock_read(struct twi_clock *clock);
 
-/* The same where no clock need be read; else TWI_CLOCK_ASK. */
-#define TWI_CLOCK_ASK INT64_MIN
-TWI_INLINE int64_t twi_clock_glance_ms(const struct twi_clock *clock) {
+/* The same where no clock need be read; else TWI_CLOCK_STALE. */
+#define TWI_CLOCK_STALE INT64_MIN
+TWI_INLINE int64_t twi_clock_peek_ms(const struct twi_clock *clock) {
     int64_t word = twi_load_relaxed(&clock->word);
-    return twi_likely((word & 1) == 0) ? word >> 1 : TWI_CLOCK_ASK;
+    return twi_likely((word & 1) == 0) ? word >> 1 : TWI_CLOCK_STALE;
 }
 
 /* Engine time in Unix milliseconds. Hot. Relaxed: the word stands for itself; coherence of one word is what keeps time

@@ -54,14 +54,14 @@ static const struct ck_ec_ops ops = {
 };
 static const struct ck_ec_mode mode = {.ops = &ops, .single_producer = false};
 
-void twi_signal_make(struct twi_signal *signal) {
-    ck_ec32_init(&signal->count, 0);
+void twi_event_count_make(struct twi_event_count *event) {
+    ck_ec32_init(&event->count, 0);
 }
-uint32_t twi_signal_value(const struct twi_signal *signal) {
-    return ck_ec32_value(&signal->count);
+uint32_t twi_event_count_value(const struct twi_event_count *event) {
+    return ck_ec32_value(&event->count);
 }
-void twi_signal_raise(struct twi_signal *signal) {
-    ck_ec32_inc(&signal->count, &mode);
+void twi_event_count_raise(struct twi_event_count *event) {
+    ck_ec32_inc(&event->count, &mode);
 }
 
 /* Each of ck_ec's waits is as long as its back-off says, whatever is left until the deadline: no longer than that. */
@@ -70,8 +70,8 @@ static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *it
     return 0;
 }
 
-void twi_signal_wait(struct twi_signal *signal, uint32_t seen, uint32_t ms) {
+void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms) {
     struct timespec time_out = {ms / 1000, (long)(ms % 1000) * 1000000}, deadline;
     if (ck_ec_deadline(&deadline, &mode, &time_out) != 0) return;
-    (void)ck_ec32_wait_pred(&signal->count, &mode, seen, end_in_time, &deadline, &deadline);
+    (void)ck_ec32_wait_pred(&event->count, &mode, seen, end_in_time, &deadline, &deadline);
 }

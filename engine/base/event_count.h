@@ -9,14 +9,14 @@
 #include <ck_ec.h>
 #include <stdint.h>
 
-struct twi_signal {
+struct twi_event_count {
     struct ck_ec32 count;
 };
 
-void twi_signal_make(struct twi_signal *signal);
-uint32_t twi_signal_value(const struct twi_signal *signal);
-void twi_signal_raise(struct twi_signal *signal);
+void twi_event_count_make(struct twi_event_count *event);
+uint32_t twi_event_count_value(const struct twi_event_count *event);
+void twi_event_count_raise(struct twi_event_count *event);
 /* Returns when the value is no longer `seen`, or after at most `ms`. */
-void twi_signal_wait(struct twi_signal *signal, uint32_t seen, uint32_t ms);
+void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms);
 
 #endif

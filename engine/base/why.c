@@ -29,7 +29,7 @@ struct twi_why twi_why_now(void) {
     return last;
 }
 
-void twi_why_again(struct twi_why why) {
+void twi_why_retry(struct twi_why why) {
     last = why;
 }
 
@@ -75,11 +75,11 @@ void twi_why_full(void) {
     twi_why_set(TW_ERR_FULL, "memory: there is no room for a new key (memory_bytes_max, memory_share, keys_max)");
 }
 
-void twi_why_paced(void) {
+void twi_why_gcra(void) {
     twi_why_set(TW_ERR_MODE, "limit_shape: a TW_SHAPE_GCRA family keeps times, and no counts to read or change");
 }
 
-void twi_why_store(void) {
+void twi_why_redis(void) {
     twi_why_set(TW_ERR_REDIS, "redis_url: this engine has none");
 }
 

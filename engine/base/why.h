@@ -25,7 +25,7 @@ struct twi_why {
     const char *text;
 };
 struct twi_why twi_why_now(void);
-void twi_why_again(struct twi_why why);
+void twi_why_retry(struct twi_why why);
 
 /* What is said in more than one place. */
 void twi_why_key(tw_key key);
@@ -36,8 +36,8 @@ void twi_why_units(int64_t n);
 void twi_why_refund(void);
 void twi_why_hold(void);
 void twi_why_full(void);
-void twi_why_paced(void);
-void twi_why_store(void);
+void twi_why_gcra(void);
+void twi_why_redis(void);
 void twi_why_token(void);
 
 TWI_INLINE tw_status twi_key_refuse(tw_key key) { /* TW_ERR_KEY: its size, or no data */
@@ -72,12 +72,12 @@ TWI_INLINE tw_status twi_full_refuse(void) { /* TW_ERR_FULL */
     twi_why_full();
     return TW_ERR_FULL;
 }
-TWI_INLINE tw_status twi_paced_refuse(void) { /* TW_ERR_MODE: times are no counts */
-    twi_why_paced();
+TWI_INLINE tw_status twi_gcra_refuse(void) { /* TW_ERR_MODE: times are no counts */
+    twi_why_gcra();
     return TW_ERR_MODE;
 }
-TWI_INLINE tw_status twi_store_refuse(void) { /* TW_ERR_REDIS: there is none */
-    twi_why_store();
+TWI_INLINE tw_status twi_redis_refuse(void) { /* TW_ERR_REDIS: there is none */
+    twi_why_redis();
     return TW_ERR_REDIS;
 }
 TWI_INLINE tw_status twi_token_refuse(void) { /* TW_ERR_UNKNOWN_TOKEN: it cannot be one of ours */

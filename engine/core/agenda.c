@@ -63,7 +63,7 @@ static void appoint(struct twi_appointment **heap, struct twi_appointment *appoi
 
 /* ---- news ---- */
 
-void twi_agenda_tell(struct tw_family *family) {
+void twi_agenda_notify(struct tw_family *family) {
     struct twi_agenda *agenda = &family->engine->agenda;
     if (twi_swap_acqrel(&family->is_news, true)) return; /* D3: what it is news of came before */
     struct tw_family *head = twi_load_relaxed(&agenda->news);
@@ -124,7 +124,7 @@ void twi_agenda_enter(tw_engine *engine, struct tw_family *family) {
     family->in_round = false;
     appoint(&agenda->by_time, &family->by_time, family->due_ms);
     appoint(&agenda->by_mono, &family->by_mono, mono_ms);
-    if (family->is_always || !(family->ages || twi_load_relaxed(&family->close_asked))) return;
+    if (family->is_always || !(family->evicts_idle || twi_load_relaxed(&family->close_requested))) return;
     family->is_always = true;
     family->next_always = agenda->always;
     agenda->always = family;
@@ -173,6 +173,6 @@ void twi_agenda_renew(tw_engine *engine) {
         family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
         family->in_round = family->is_always = false;
         twi_store_relaxed(&family->is_news, false);
-        twi_agenda_tell(family);
+        twi_agenda_notify(family);
     }
 }

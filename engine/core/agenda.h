@@ -7,14 +7,14 @@
  *
  * The search finds windows that somebody has opened and has not yet told of (rollover.c).
  * Always true: a family is in both heaps, or among those of always; its times there are no later than it has set. What
- * was told before a turn is looked at in that turn. All but twi_agenda_tell() is the turn's. */
+ * was told before a turn is looked at in that turn. All but twi_agenda_notify() is the turn's. */
 #ifndef TWI_CORE_AGENDA_H
 #define TWI_CORE_AGENDA_H
 
 #include "engine/core/family.h"
 
 /* There is news of the family: it is looked at in the next turn. Any thread, after what there is to be seen. */
-void twi_agenda_tell(struct tw_family *family);
+void twi_agenda_notify(struct tw_family *family);
 /* The families to be looked at now, by `next_due`. */
 struct tw_family *twi_agenda_take(struct tw_engine *engine);
 /* It was looked at: when it is due next, by its own times. */

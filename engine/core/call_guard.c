@@ -3,7 +3,7 @@
 
 #include "engine/core/state.h"
 
-tw_status twi_thread_check_wait(const struct twi_thread *self) {
+tw_status twi_guard_thread(const struct twi_thread *self) {
     if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it would wait for itself");
@@ -12,14 +12,14 @@ tw_status twi_thread_check_wait(const struct twi_thread *self) {
     return TW_OK;
 }
 
-tw_status twi_engine_check_thread(const tw_engine *engine) {
+tw_status twi_guard_engine(const tw_engine *engine) {
     if (!engine->host_driven) return TW_OK;
     return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_THREADS_HOST engines");
 }
 
-tw_status twi_engine_may_wait(tw_engine *engine) {
+tw_status twi_guard_may_wait(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
-    tw_status status = twi_thread_check_wait(self);
+    tw_status status = twi_guard_thread(self);
     if (status != TW_OK) return status;
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     return twi_load_acquire(&engine->stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;

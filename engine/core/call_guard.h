@@ -7,10 +7,10 @@
 struct twi_thread;
 
 /* TW_ERR_MODE inside of hooks and sections; NULL: TW_ERR_MEMORY. */
-tw_status twi_thread_check_wait(const struct twi_thread *self);
+tw_status twi_guard_thread(const struct twi_thread *self);
 /* TW_ERR_MODE in a host-driven engine, which has nobody that would end the wait. */
-tw_status twi_engine_check_thread(const tw_engine *engine);
+tw_status twi_guard_engine(const tw_engine *engine);
 /* TW_OK where this thread may wait, and the engine is open. */
-tw_status twi_engine_may_wait(tw_engine *engine);
+tw_status twi_guard_may_wait(tw_engine *engine);
 
 #endif

@@ -55,8 +55,8 @@ static bool grow(tw_engine *engine, struct twi_closing_keys *keys) {
 
 bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_key key) {
     struct twi_generation *generation = keys->generation;
-    struct twi_wanted wanted = twi_wanted(hash_of(engine, key), key);
-    if (twi_table_find(&engine->arena, generation, &wanted) != NULL) return true;
+    struct twi_lookup_key lookup = twi_lookup_key(hash_of(engine, key), key);
+    if (twi_table_find(&engine->arena, generation, &lookup) != NULL) return true;
     if (!grow(engine, keys)) return false;
     uint32_t *place = place_of(engine, keys, key);
     if (*place != 0) return true;

@@ -30,19 +30,19 @@ struct twi_limit_lines {
 
 /* What is said of its windows, where one engine closes them (closing.h). By the turn. */
 #define TWI_CLOSED_KEPT 8u
-struct twi_family_closing {
-    struct twi_closer *closers;
+struct twi_family_close_state {
+    struct twi_close_election *elections;
     struct twi_closing_keys *foreign; /* keys that others counted, of the windows of closers (closing_keys.h) */
     bool in_flight;                   /* a word that is of no window */
     bool known;                       /* Redis has been told that we are there */
     bool came;                        /* and has told which windows were told before their time */
     bool left;
-    int64_t at_ms;                   /* monotonic, as all here: the next word */
-    int64_t heard_ms;                /* the last answer; 0: none yet */
-    int64_t since_ms;                /* since when they have come without a pause */
-    int64_t every_ms;                /* how often Redis wants the word; 0: it has not said */
-    int64_t kept[TWI_CLOSED_KEPT];   /* starts of windows closed last, in case Redis forgets it */
-    uint32_t kept_count, kept_again; /* how many ever; how many of the last ones are to be said again */
+    int64_t at_ms;                    /* monotonic, as all here: the next word */
+    int64_t last_reply_ms;            /* the last answer; 0: none yet */
+    int64_t since_ms;                 /* since when they have come without a pause */
+    int64_t every_ms;                 /* how often Redis wants the word; 0: it has not said */
+    int64_t kept[TWI_CLOSED_KEPT];    /* starts of windows closed last, in case Redis forgets it */
+    uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones are to be said again */
     bool kept_in_flight;
 };
 
@@ -58,10 +58,10 @@ struct tw_family {
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     bool synced, from_first, has_starts;
-    bool ages;    /* TW_ON_FULL_EVICT_IDLE: its windows are eras (idle_eviction.c) */
-    bool shares;  /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
-    bool is_hard; /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
-    bool gauge;   /* TW_KIND_GAUGE with Redis (gauge.c) */
+    bool evicts_idle; /* TW_ON_FULL_EVICT_IDLE: its windows are eras (idle_eviction.c) */
+    bool shares;      /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
+    bool is_hard;     /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
+    bool gauge;       /* TW_KIND_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
     _Atomic(twi_hot_acquire *) hot_acquire;                                            /* acquire_fast.h */
     twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (shadow.c) */
@@ -70,7 +70,7 @@ struct tw_family {
                       tw_status *status);          /* NULL: one by one */
     bool closes_once;                              /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                                   /* TW_SHAPE_SLIDING */
-    bool is_paced;                                 /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
+    bool is_gcra;                                  /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
     bool is_strict;                                /* TW_LIMIT_STRICT (strict.h) */
     _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
     struct twi_window_rule rule;
@@ -96,15 +96,15 @@ struct tw_family {
     _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
     _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
 
-    _Atomic int64_t era; /* where it ages: the current one. Raised by the turn */
+    _Atomic int64_t eviction_epoch; /* where it ages: the current one. Raised by the turn */
 
     /* the turn's own */
-    int64_t era_begun_ms; /* monotonic */
-    bool era_begun;
+    int64_t epoch_begun_ms; /* monotonic */
+    bool epoch_begun;
     uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
     uint32_t unsorted;
     bool is_late_logged;
-    bool map_asked;                  /* there is a window in the map that nobody has told of */
+    bool map_requested;              /* there is a window in the map that nobody has told of */
     int64_t due_ms;                  /* engine time at which the wheel has something to do */
     int64_t close_mono_ms;           /* monotonic: since when it is being closed */
     int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
@@ -112,21 +112,21 @@ struct tw_family {
     struct twi_generation *prepared; /* the next window, being built; not yet reachable */
     uint64_t prepared_root;
     uint32_t prepared_leaves;
-    struct twi_home_plan prepared_home;
-    int64_t prepared_start_ms;     /* the last window that was prepared for */
-    int64_t opened_ms;             /* engine time; in a forked child its parent's */
-    uint32_t held;                 /* generations in memory, retired ones included */
-    uint32_t packing;              /* the generation being packed; 0: none */
-    uint32_t to_pack;              /* those that wait for it, by next_to_pack */
-    int64_t pack_mono_ms;          /* monotonic time at which packing goes on */
-    struct twi_cursor part_cursor; /* gauges: how far what is present has been said again */
-    bool parts_run;                /* it is being said */
-    int64_t parts_ms;              /* monotonic: when it last had been */
+    struct twi_tag_groups_plan prepared_groups;
+    int64_t prepared_start_ms;      /* the last window that was prepared for */
+    int64_t opened_ms;              /* engine time; in a forked child its parent's */
+    uint32_t held;                  /* generations in memory, retired ones included */
+    uint32_t packing;               /* the generation being packed; 0: none */
+    uint32_t to_pack;               /* those that wait for it, by next_to_pack */
+    int64_t pack_mono_ms;           /* monotonic time at which packing goes on */
+    struct twi_cursor gauge_cursor; /* gauges: how far what is present has been said again */
+    bool gauges_run;                /* it is being said */
+    int64_t gauges_ms;              /* monotonic: when it last had been */
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
-    struct twi_family_closing closing;
-    _Atomic bool changed;     /* tw_family_set(): every window is looked at again */
-    _Atomic bool close_asked; /* tw_family_close(): drains, then goes */
-    _Atomic bool close_seen;  /* the turn has begun with that */
+    struct twi_family_close_state closing;
+    _Atomic bool changed;         /* tw_family_set(): every window is looked at again */
+    _Atomic bool close_requested; /* tw_family_close(): drains, then goes */
+    _Atomic bool close_seen;      /* the turn has begun with that */
 
     /* under the engine's lock */
     tw_family_options options; /* strings are ours */
@@ -137,14 +137,14 @@ struct tw_family {
     struct tw_family *before, *next_named;    /* in the list of all; in a chain of names */
     _Atomic(struct tw_family *) next_special; /* engine.h */
     _Atomic(struct tw_family *) next_news;    /* any thread's */
-    _Atomic bool is_news, limits_asked;       /* limits_asked: lines of their own for its limits' figures */
+    _Atomic bool is_news, limits_in_use;      /* limits_in_use: lines of their own for its limits' figures */
     bool in_round, is_always;                 /* these and below: the turn's own */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
     uint64_t bytes; /* of all that is allocated for it, set before sharing */
 
     struct twi_limit_shard limits_shared;
-    struct twi_template template; /* the last: of its frame there is only as much as is filled */
+    struct twi_key_template template; /* the last: of its frame there is only as much as is filled */
 };
 
 /* fast_aes.c, fast_portable.c: an add of a key that is there, and of a group; api.c: any other. */
@@ -160,21 +160,21 @@ twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, tw
 void twi_family_free(struct tw_family *family);
 
 /* How long after its end a window is kept open to be asked about (sliding.c). */
-TWI_INLINE int64_t twi_family_asked_for_ms(const struct tw_family *family) {
+TWI_INLINE int64_t twi_family_shown_for_ms(const struct tw_family *family) {
     return family->slides && family->synced ? twi_calendar_longest_ms(&family->rule) : 0;
 }
 /* How long after its end a window may still be counted in, or asked about. */
 TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
     /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
-    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms), asked_for_ms = twi_family_asked_for_ms(family);
-    return lateness_ms > asked_for_ms ? lateness_ms : asked_for_ms;
+    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms), shown_for_ms = twi_family_shown_for_ms(family);
+    return lateness_ms > shown_for_ms ? lateness_ms : shown_for_ms;
 }
 /* Until when that is for a window that ends then. */
 TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family);
     if (end_ms <= twi_load_relaxed(&family->over_ms)) return end_ms;
     bool passed = end_ms <= twi_load_relaxed(&family->watermark_ms);
-    return twi_time_add(end_ms, passed ? twi_family_asked_for_ms(family) : open_for_ms);
+    return twi_time_add(end_ms, passed ? twi_family_shown_for_ms(family) : open_for_ms);
 }
 /* Until when callers may count in it. */
 TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
@@ -184,7 +184,7 @@ TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_
 }
 /* At that moment, windows are over that end there or before, and no others: the same from the other side. */
 TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
-    int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_asked_for_ms(family);
+    int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_shown_for_ms(family);
     int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
     int64_t over_ms = twi_load_relaxed(&family->over_ms), mark_ms = twi_load_relaxed(&family->watermark_ms);
     if (over_ms > now_ms) over_ms = now_ms;
@@ -202,10 +202,10 @@ TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
 
 /* A window's start and end as callers are told. */
 TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
-    return generation->family->ages ? 0 : generation->start_ms;
+    return generation->family->evicts_idle ? 0 : generation->start_ms;
 }
 TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation) {
-    return generation->family->ages ? INT64_MAX : generation->end_ms;
+    return generation->family->evicts_idle ? INT64_MAX : generation->end_ms;
 }
 
 /* Redis has all of it, and nothing is under way. By the turn. */

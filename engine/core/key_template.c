@@ -30,7 +30,7 @@ static size_t stamp_width(char field) {
 /* ---- parsing ----------------------------------------------------------------------------------------------------- */
 
 struct parser {
-    struct twi_template *pattern;
+    struct twi_key_template *pattern;
     const char *family_name;
     const struct twi_window_rule *rule;
     bool has_key;
@@ -41,16 +41,17 @@ struct parser {
 
 #define refuse(parser, ...) twi_options_refuse((parser)->error, (parser)->error_size, "redis_key: " __VA_ARGS__)
 
-static size_t frame_size(const struct twi_template *pattern) {
+static size_t frame_size(const struct twi_key_template *pattern) {
     return (size_t)pattern->head_size + pattern->tail_size;
 }
 
 /* Appends to the head, or, once the key has been seen, to the tail. */
 static tw_status append(struct parser *parser, const char *bytes, size_t size) {
-    struct twi_template *pattern = parser->pattern;
+    struct twi_key_template *pattern = parser->pattern;
     size_t used = frame_size(pattern);
-    if (size > TWI_TEMPLATE_FRAME_BYTES_MAX - used) {
-        return refuse(parser, "with the prefix, longer than %d bytes without the key", TWI_TEMPLATE_FRAME_BYTES_MAX);
+    if (size > TWI_KEY_TEMPLATE_FRAME_BYTES_MAX - used) {
+        return refuse(parser, "with the prefix, longer than %d bytes without the key",
+                      TWI_KEY_TEMPLATE_FRAME_BYTES_MAX);
     }
     memcpy(pattern->frame + used, bytes, size);
     uint16_t *part = parser->has_key ? &pattern->tail_size : &pattern->head_size;
@@ -59,16 +60,17 @@ static tw_status append(struct parser *parser, const char *bytes, size_t size) {
 }
 
 static tw_status append_stamp(struct parser *parser, char field) {
-    struct twi_template *pattern = parser->pattern;
+    struct twi_key_template *pattern = parser->pattern;
     if (!twi_calendar_has_starts(parser->rule))
         return refuse(parser, "%%%c, but these windows have no common start", field);
-    if (pattern->stamp_count == TWI_TEMPLATE_STAMPS_MAX) {
-        return refuse(parser, "more than %d parts of the time", TWI_TEMPLATE_STAMPS_MAX);
+    if (pattern->stamp_count == TWI_KEY_TEMPLATE_STAMPS_MAX) {
+        return refuse(parser, "more than %d parts of the time", TWI_KEY_TEMPLATE_STAMPS_MAX);
     }
     size_t offset = frame_size(pattern);
     tw_status status = append(parser, "\0\0\0\0", stamp_width(field));
     if (status != TW_OK) return status;
-    pattern->stamps[pattern->stamp_count++] = (struct twi_template_stamp){.offset = (uint16_t)offset, .field = field};
+    pattern->stamps[pattern->stamp_count++] =
+        (struct twi_key_template_stamp){.offset = (uint16_t)offset, .field = field};
     parser->has_field[strchr(stamp_fields, field) - stamp_fields] = true;
     return TW_OK;
 }
@@ -127,7 +129,7 @@ static tw_status check_stamp(struct parser *parser) {
 /* ---- is it apart from the engine's own names? -------------------------------------------------------------------- */
 
 static tw_status check_reserved(struct parser *parser) {
-    struct twi_template *pattern = parser->pattern;
+    struct twi_key_template *pattern = parser->pattern;
     const char *head = pattern->frame + pattern->prefix_size;
     size_t size = (size_t)(pattern->head_size - pattern->prefix_size);
     if (size >= RESERVED_SIZE && memcmp(head, RESERVED, RESERVED_SIZE) == 0) {
@@ -137,7 +139,7 @@ static tw_status check_reserved(struct parser *parser) {
     return TW_OK;
 }
 
-bool twi_template_key_is_reserved(const struct twi_template *pattern, tw_key key) {
+bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key) {
     if (!pattern->guard_reserved) return false;
     size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* they are as in RESERVED already */
     for (size_t index = 0; size < RESERVED_SIZE && index < key.size; index++, size++)
@@ -158,8 +160,9 @@ static const char *default_text(const struct twi_window_rule *rule) {
     return "%n:%k:%Y%m%d%H%M%S";
 }
 
-tw_status twi_template_parse(struct twi_template *pattern, const char *text, const char *family_name,
-                             const char *prefix, const struct twi_window_rule *rule, char *error, size_t error_size) {
+tw_status twi_key_template_parse(struct twi_key_template *pattern, const char *text, const char *family_name,
+                                 const char *prefix, const struct twi_window_rule *rule, char *error,
+                                 size_t error_size) {
     struct parser parser = {
         .pattern = pattern, .family_name = family_name, .rule = rule, .error = error, .error_size = error_size};
     memset(pattern, 0, sizeof *pattern);
@@ -195,22 +198,23 @@ static uint32_t field_value(const struct twi_civil *civil, char field) {
 }
 
 /* `shift`: where the part of the frame behind the head lies in `out`, relative to the frame. */
-static void put_stamps(const struct twi_template *pattern, int64_t start_ms, char *out, size_t shift) {
+static void put_stamps(const struct twi_key_template *pattern, int64_t start_ms, char *out, size_t shift) {
     if (pattern->stamp_count == 0) return;
     struct twi_civil civil = twi_calendar_civil(start_ms, pattern->utc_offset_ms);
     for (size_t index = 0; index < pattern->stamp_count; index++) {
-        const struct twi_template_stamp *stamp = &pattern->stamps[index];
+        const struct twi_key_template_stamp *stamp = &pattern->stamps[index];
         size_t at = stamp->offset < pattern->head_size ? stamp->offset : stamp->offset + shift;
         put_digits(out + at, field_value(&civil, stamp->field), stamp_width(stamp->field));
     }
 }
 
-void twi_template_stamp(const struct twi_template *pattern, int64_t start_ms, char *frame) {
+void twi_key_template_stamp(const struct twi_key_template *pattern, int64_t start_ms, char *frame) {
     memcpy(frame, pattern->frame, frame_size(pattern));
     put_stamps(pattern, start_ms, frame, 0);
 }
 
-size_t twi_template_render_stamped(const struct twi_template *pattern, const char *frame, tw_key key, char *out) {
+size_t twi_key_template_render_stamped(const struct twi_key_template *pattern, const char *frame, tw_key key,
+                                       char *out) {
     twi_check(key.size <= TW_KEY_SIZE_MAX);
     memcpy(out, frame, pattern->head_size);
     if (key.size != 0) memcpy(out + pattern->head_size, key.data, key.size);
@@ -218,14 +222,14 @@ size_t twi_template_render_stamped(const struct twi_template *pattern, const cha
     return frame_size(pattern) + key.size;
 }
 
-size_t twi_template_render(const struct twi_template *pattern, tw_key key, int64_t start_ms, char *out) {
-    size_t size = twi_template_render_stamped(pattern, pattern->frame, key, out);
+size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key key, int64_t start_ms, char *out) {
+    size_t size = twi_key_template_render_stamped(pattern, pattern->frame, key, out);
     put_stamps(pattern, start_ms, out, key.size);
     return size;
 }
 
-size_t twi_template_own(const struct twi_template *pattern, const char *what, const char *name, size_t size,
-                        char *out) {
+size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
+                            char *out) {
     size_t prefix = pattern->prefix_size;
     char own[17]; /* callers have room for 16 more */
     size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
@@ -236,12 +240,12 @@ size_t twi_template_own(const struct twi_template *pattern, const char *what, co
     return size + added;
 }
 
-size_t twi_template_render_overflow(const struct twi_template *pattern, int64_t start_ms, char *out) {
-    const size_t inserted = sizeof TWI_TEMPLATE_OVERFLOW - 1;
-    char frame[TWI_TEMPLATE_FRAME_BYTES_MAX];
-    twi_template_stamp(pattern, start_ms, frame);
+size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, int64_t start_ms, char *out) {
+    const size_t inserted = sizeof TWI_KEY_TEMPLATE_OVERFLOW - 1;
+    char frame[TWI_KEY_TEMPLATE_FRAME_BYTES_MAX];
+    twi_key_template_stamp(pattern, start_ms, frame);
     memcpy(out, frame, pattern->prefix_size);
-    memcpy(out + pattern->prefix_size, TWI_TEMPLATE_OVERFLOW, inserted);
+    memcpy(out + pattern->prefix_size, TWI_KEY_TEMPLATE_OVERFLOW, inserted);
     memcpy(out + pattern->prefix_size + inserted, frame + pattern->prefix_size,
            frame_size(pattern) - pattern->prefix_size);
     return frame_size(pattern) + inserted;
@@ -256,7 +260,7 @@ static bool bytes_can_meet(char one, char other) {
     return literal == '\0' || (literal >= '0' && literal <= '9');
 }
 
-bool twi_templates_collide(const struct twi_template *one, const struct twi_template *other) {
+bool twi_key_templates_collide(const struct twi_key_template *one, const struct twi_key_template *other) {
     size_t heads = one->head_size < other->head_size ? one->head_size : other->head_size;
     for (size_t index = 0; index < heads; index++)
         if (!bytes_can_meet(one->frame[index], other->frame[index])) return false;

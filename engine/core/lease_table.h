@@ -9,28 +9,28 @@
 #include "engine/base/check.h"
 #include "engine/port/messages.h"
 
-#define TWI_LEASE_WANTED_MAX 128u
+#define TWI_LEASE_REQUESTED_MAX 128u
 
 struct twi_leases {
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t asked; /* newest lease that the turn is to look at; any thread */
-    _Atomic bool exist;                             /* a family has them; any thread */
-    _Atomic int32_t cold;                           /* warmed ones whose units are awaited */
-    _Atomic int64_t away_since_ms;                  /* monotonic: Redis has failed to answer since; 0: it answers */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t requested; /* newest lease that the turn is to look at; any thread */
+    _Atomic bool exist;                                 /* a family has them; any thread */
+    _Atomic int32_t awaiting_first_grant;               /* warmed ones whose units are awaited */
+    _Atomic int64_t away_since_ms;                      /* monotonic: Redis has failed to answer since; 0: it answers */
     /* the turn's own */
     uint32_t head, tail; /* those with something in hand or to say: a queue, by next_active */
     uint32_t active;
     uint32_t restating; /* those that have not yet said everything again */
     uint64_t serial;    /* of the connection on which the epoch was asked for last */
     bool known;         /* it was answered on that connection: leases may speak */
-    bool asking, leaves, left;
-    int64_t ask_at_ms, walk_at_ms;
-    int64_t wanted_since_ms; /* Redis's clock */
-    uint64_t life;           /* rises with each life that Redis names */
+    bool awaiting_epoch, leaves, left;
+    int64_t request_at_ms, walk_at_ms;
+    int64_t requested_since_ms; /* Redis's clock */
+    uint64_t incarnation;       /* rises with each life that Redis names */
     struct twi_lease_epoch epoch;
     char others[TWI_LEASE_OTHERS_MAX][34]; /* named in the answer that is being read: "+INSTANCE", "-INSTANCE" */
     uint32_t other_count;
-    uint64_t wanted[TWI_LEASE_WANTED_MAX];
-    uint32_t wanted_count;
+    uint64_t requested_names[TWI_LEASE_REQUESTED_MAX];
+    uint32_t requested_count;
 };
 
 #endif

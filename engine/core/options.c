@@ -365,10 +365,10 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
 
 /* What this version does not do yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
-    bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_paced = in->limit_shape == TW_SHAPE_GCRA;
-    if (is_paced && in->on_outage == TW_OUTAGE_SHARE)
+    bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_gcra = in->limit_shape == TW_SHAPE_GCRA;
+    if (is_gcra && in->on_outage == TW_OUTAGE_SHARE)
         return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
-    if (is_paced && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
+    if (is_gcra && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
         return refuse(in, "on_outage: this shape knows only TW_OUTAGE_LOCAL");
     return TW_OK;
 }

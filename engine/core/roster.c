@@ -139,7 +139,7 @@ bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
         twi_store_relaxed(&family->next_special, twi_load_relaxed(&engine->specials));
         twi_store_release(&engine->specials, family);
     }
-    twi_agenda_tell(family);
+    twi_agenda_notify(family);
     return true;
 }
 

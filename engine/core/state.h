@@ -35,8 +35,8 @@ struct twi_shard {
 struct twi_note {
     _Atomic uint64_t of; /* line of its generation << 32 | of its cell; 0: none */
     _Atomic int64_t limit;
-    int64_t ask_again_ms; /* monotonic; this and the next: the turn's own */
-    bool asks;            /* Redis is to be asked for its total */
+    int64_t request_again_ms; /* monotonic; this and the next: the turn's own */
+    bool requests;            /* Redis is to be asked for its total */
 };
 #define TWI_NOTES 1024u
 
@@ -78,9 +78,9 @@ struct twi_auditor {
     pthread_cond_t wake;
 };
 
-struct twi_book;
+struct twi_reserve_local;
 struct twi_delayed;
-struct twi_holds;
+struct twi_hold_book;
 struct twi_restore;
 
 struct tw_engine {
@@ -99,21 +99,21 @@ struct tw_engine {
     /* any thread, lock-free */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* generations with marked counters: newest; taken by the turn */
     _Atomic uint32_t retired_maps;                   /* replaced maps of windows, for the turn to retire */
-    _Atomic uint64_t stripes_asked; /* lines of a generation << 32 and of its cell (stripe.c); 0: none */
-    _Atomic int64_t stripes_asked_limit;
-    _Atomic bool any_near;               /* there are counters near their limit */
-    _Atomic uint64_t near[TWI_NEAR_MAX]; /* line of a generation << 32 | of its cell; 0: free */
-    struct twi_note notes[TWI_NOTES];    /* by the lines of their cells (overshoot.h) */
-    _Atomic uint32_t live_engines; /* as Redis last told, this one included; 0: not known, or not for long (share.h) */
-    _Atomic uint32_t live_told;    /* as Redis last told; 0: it has not, or may not */
-    int64_t live_rose_ms;          /* monotonic: when that last became more. The turn's own */
-    _Atomic int64_t live_meeting_ms; /* for how long after that first word others may be as late as we were */
-    _Atomic int64_t live_again_ms;   /* how long after it the last word came */
-    _Atomic int64_t live_since_ms;   /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
+    _Atomic uint64_t stripes_requested; /* lines of a generation << 32 and of its cell (stripe.c); 0: none */
+    _Atomic int64_t stripes_requested_limit;
+    _Atomic bool any_near_limit;                     /* there are counters near their limit */
+    _Atomic uint64_t near_limit[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | of its cell; 0: free */
+    struct twi_note notes[TWI_NOTES];                /* by the lines of their cells (overshoot.h) */
+    _Atomic uint32_t live_engines;  /* as Redis last told, this one included; 0: not known, or not for long (share.h) */
+    _Atomic uint32_t live_reported; /* as Redis last told; 0: it has not, or may not */
+    int64_t live_rose_ms;           /* monotonic: when that last became more. The turn's own */
+    _Atomic int64_t live_meeting_ms;  /* for how long after that first word others may be as late as we were */
+    _Atomic int64_t live_repeated_ms; /* how long after it the last word came */
+    _Atomic int64_t live_since_ms;    /* monotonic: when it first did; INT64_MIN: it may not. Before: when we opened */
     _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over (share.h) */
     struct twi_report report;
-    struct twi_signal turned;     /* who waits for turns sleeps on it */
-    struct twi_signal given_back; /* tw_acquire_wait(): a refund was made here */
+    struct twi_event_count turned;     /* who waits for turns sleeps on it */
+    struct twi_event_count given_back; /* tw_acquire_wait(): a refund was made here */
     _Atomic bool turn_owned;
     _Atomic int64_t next_turn_ms; /* monotonic: when there is something to do */
 
@@ -125,21 +125,21 @@ struct tw_engine {
 
     /* the turn's own, its news apart */
     struct twi_agenda agenda;
-    uint32_t pending;     /* generations being collected: some as they came, then by their end in Redis */
-    uint32_t pending_new; /* how many as they came */
-    bool collect_asked;   /* a full collection was begun and waits for its grace period */
-    bool collect_running; /* its grace period is over; done when one collection has come to its end */
+    uint32_t pending;       /* generations being collected: some as they came, then by their end in Redis */
+    uint32_t pending_new;   /* how many as they came */
+    bool collect_requested; /* a full collection was begun and waits for its grace period */
+    bool collect_running;   /* its grace period is over; done when one collection has come to its end */
     _Atomic bool collect_done;
     uint64_t collect_stamp;
     bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
-    _Atomic(struct twi_thread *) telling; /* the thread that is in a hook on a closed window */
-    int64_t items_out;                    /* collected counters with a delta that is not settled */
-    int64_t unsent_look_ms;               /* monotonic: unsent_keys is sampled again then */
-    struct twi_delayed *delayed;          /* delayed.h */
-    struct twi_restore *restore;          /* restore.h */
-    struct twi_book *book;                /* reserve_local.h; under its own lock */
-    struct twi_holds *holds;              /* hold.h; under its own lock */
+    _Atomic(struct twi_thread *) hook_thread; /* the thread that is in a hook on a closed window */
+    int64_t items_out;                        /* collected counters with a delta that is not settled */
+    int64_t unsent_look_ms;                   /* monotonic: unsent_keys is sampled again then */
+    struct twi_delayed *delayed;              /* delayed.h */
+    struct twi_restore *restore;              /* restore.h */
+    struct twi_reserve_local *reservations;   /* reserve_local.h; under its own lock */
+    struct twi_hold_book *holds;              /* hold.h; under its own lock */
     int64_t
         forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
     uint32_t retired;   /* unlinked generations, by next_all */
@@ -147,11 +147,11 @@ struct tw_engine {
     uint64_t maps_stamp;
     uint64_t refused_seen; /* pieces that the arena had refused when it was last looked at */
     bool reclaimed;        /* this turn gave something back: there may be more */
-    bool refusal_told;
+    bool refusal_logged;
     int64_t turn_ms; /* engine time of this turn */
     int64_t turn_mono_ms;
-    int64_t clock_told_ms,
-        clock_told_at_ms;    /* how far the wall was from engine time when that was last logged; 0: near */
+    int64_t clock_logged_ms,
+        clock_logged_at_ms;  /* how far the wall was from engine time when that was last logged; 0: near */
     int64_t epoch_raised_ms; /* monotonic */
     int64_t epoch_seen_ms;   /* since when the oldest section has been what it is */
     uint64_t epoch_seen;

@@ -116,11 +116,11 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
     if (!copied || !twi_cas_acqrel(&family->map, &found, (old_word & ~(MAP_TURNS - 1)) | line)) /* W3 */
         twi_arena_give(arena, line, map_lines(map));
     else if (old_line != 0)
-        twi_engine_retire_map(family->engine, old_line);
+        twi_window_map_retire(family->engine, old_line);
     return true;
 }
 
-void twi_engine_retire_map(tw_engine *engine, uint32_t line) {
+void twi_window_map_retire(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
     uint32_t head = twi_load_relaxed(&engine->retired_maps);
     do {
@@ -152,7 +152,7 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
     /* What was dropped of it cannot be told again to a Redis that forgot: the loss is counted as a whole. */
-    generation->unrestorable = family->ages;
+    generation->unrestorable = family->evicts_idle;
     if (family->has_starts && family->synced) {
         int64_t now_ms = opening_ms(family);
         generation->expiry_ms =
@@ -167,7 +167,7 @@ static void announce(struct tw_family *family, struct twi_generation *generation
     do {
         twi_store_relaxed(&generation->next_arrival, head);
     } while (!twi_cas_weak_acqrel(&family->arrivals, &head, line));
-    twi_agenda_tell(family);
+    twi_agenda_notify(family);
 }
 
 /* Enters the generation into the map. The one that is there in the end, or NULL: no memory for a larger map. */
@@ -271,7 +271,7 @@ uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line) {
     return map_lines(twi_arena_at(&engine->arena, line));
 }
-void twi_window_give_map(struct tw_family *family) {
+void twi_window_map_give(struct tw_family *family) {
     uint64_t word = twi_load_acquire(&family->map);
     twi_store_relaxed(&family->map, 0);
     if (word == 0) return;

@@ -5,7 +5,7 @@
 #include "engine/core/family.h"
 
 /* A map that was replaced, for the turn to give back once nobody can see it. */
-void twi_engine_retire_map(tw_engine *engine, uint32_t line);
+void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
 /* The generation of a window, or NULL: not held. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
@@ -26,7 +26,7 @@ bool twi_window_publish(struct tw_family *family, struct twi_generation *generat
 /* Makes unreachable every generation whose phase is DROPPED. By the turn. Takes no memory: it is what gives it back. */
 void twi_window_unlink_dropped(struct tw_family *family);
 /* Gives the map of a family back that holds no generation and that nobody can find any more. */
-void twi_window_give_map(struct tw_family *family);
+void twi_window_map_give(struct tw_family *family);
 
 /* Shows the windows that the map holds and that are not dropped. By the turn. */
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);

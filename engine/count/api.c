@@ -74,11 +74,11 @@ static void note_late(const struct twi_call *call) {
         return;
     twi_store_relaxed(&family->is_late, true);
     twi_store_release(&family->changed, true);
-    twi_agenda_tell(family);
+    twi_agenda_notify(family);
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
-    if (twi_unlikely(call->family->is_paced)) return twi_paced_refuse(); /* its words are times */
+    if (twi_unlikely(call->family->is_gcra)) return twi_gcra_refuse(); /* its words are times */
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -105,7 +105,7 @@ bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key ke
                  int64_t *view) {
     tw_engine *engine = family->engine;
     struct twi_call call = {
-        .family = family, .engine = engine, .self = twi_thread_self, .wanted = twi_wanted(hash, key)};
+        .family = family, .engine = engine, .self = twi_thread_self, .lookup = twi_lookup_key(hash, key)};
     struct twi_place place = {.generation = generation};
     uint64_t before;
     call.now_ms = call.unix_ms = twi_clock_now_ms(&engine->clock);
@@ -132,7 +132,7 @@ tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *
     if (twi_unlikely(delta_is_out_of_range(delta))) return twi_delta_refuse();
     tw_status status = twi_call_begin_hashed(&call, family, key, hash);
     if (twi_unlikely(status != TW_OK)) return status;
-    call.blind = view == NULL;
+    call.without_sum = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
@@ -145,7 +145,7 @@ tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
 }
 
 static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {
-    if (family->is_paced) return twi_paced_refuse();
+    if (family->is_gcra) return twi_gcra_refuse();
     if (!family->has_starts)
         return twi_refuse(TW_ERR_MODE, "window: calls with a time are for aligned and calendar windows");
     if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
@@ -161,7 +161,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
     if (delta_is_out_of_range(delta)) return twi_delta_refuse();
     tw_status status = begin_at(&call, family, key, unix_ms);
     if (status != TW_OK) return status;
-    call.blind = view == NULL;
+    call.without_sum = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     twi_call_end(&call);
     if (view != NULL && status >= 0) *view = seen;
@@ -170,7 +170,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
 
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     struct twi_call call;
-    if (family->is_paced) return twi_paced_refuse();
+    if (family->is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     int64_t taken = 0;
@@ -179,7 +179,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
-            if (!call.family->ages || place.aged == NULL) break; /* unknown: 0 already */
+            if (!call.family->evicts_idle || place.previous == NULL) break; /* unknown: 0 already */
             status = twi_place_make(&call, &place);
             if (status == TWI_AGAIN) continue;
             if (status != TW_OK) break;
@@ -207,24 +207,24 @@ static bool may_take_interest(const struct twi_call *call) {
 }
 
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
-    place->aged = NULL;
+    place->previous = NULL;
     bool found = twi_place_find(call, place);
     if (!call->family->synced) return found;
     if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {
-        if (!call->family->ages || place->aged == NULL) return false;
-        place->cell = place->aged; /* it takes nothing more, and shows all that there is */
-        place->generation = place->aged_in;
+        if (!call->family->evicts_idle || place->previous == NULL) return false;
+        place->cell = place->previous; /* it takes nothing more, and shows all that there is */
+        place->generation = place->previous_in;
         place->meta = twi_load_relaxed(&place->cell->meta);
         return true;
     }
-    twi_place_ask(call, place);
+    twi_place_request_total(call, place);
     return true;
 }
 
 tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_paced) return twi_paced_refuse();
+    if (family->is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     int64_t seen = 0;
@@ -264,7 +264,7 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_paced) return twi_paced_refuse();
+    if (family->is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen;
@@ -279,13 +279,13 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
         if (family->synced) {
             struct twi_cold *cold = twi_cell_cold(place.cell, place.meta);
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
-            int64_t asked = twi_load_relaxed(&cold->asked);
+            int64_t total_state = twi_load_relaxed(&cold->total_state);
             seen.view = twi_saturated_sum(seen.local, base);
-            int64_t rest = twi_idle_rest(place.generation, place.cell, place.meta); /* 0 in other families */
+            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta); /* 0 in other families */
             seen.unsent = seen.local - acked + rest;
-            seen.known = asked != 0;
+            seen.known = total_state != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;
-            if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - twi_asked_ms(asked);
+            if (seen.known) seen.age_ms = twi_clock_mono_ms(&call.engine->clock) - twi_total_state_ms(total_state);
         }
     }
     twi_call_end(&call);
@@ -331,17 +331,17 @@ static bool copy_record(struct each *each, const struct each_record *record, con
 static struct twi_cell *same_key_in(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     tw_engine *engine = generation->family->engine;
     tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
-    struct twi_wanted wanted = twi_wanted(engine->hash(&engine->secret, key.data, key.size), key);
-    return twi_table_find(&engine->arena, generation, &wanted);
+    struct twi_lookup_key lookup = twi_lookup_key(engine->hash(&engine->secret, key.data, key.size), key);
+    return twi_table_find(&engine->arena, generation, &lookup);
 }
 
 static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct each *each = ctx;
     if (each->older != NULL && same_key_in(each->older, cell, meta) != NULL) return true;
-    struct twi_cell *heir = each->newer != NULL ? same_key_in(each->newer, cell, meta) : NULL;
-    if (heir != NULL) {
-        cell = heir;
-        meta = twi_cell_publish(heir);
+    struct twi_cell *successor = each->newer != NULL ? same_key_in(each->newer, cell, meta) : NULL;
+    if (successor != NULL) {
+        cell = successor;
+        meta = twi_cell_publish(successor);
     }
     int64_t local = twi_cell_local(cell, meta);
     struct each_record record = {.view = twi_view_of(cell, meta, local),
@@ -394,7 +394,7 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     if (!more) return false;
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
-    int64_t others = twi_load_relaxed(&each->generation->asks_totals) ? twi_load_relaxed(&spill->base) : 0;
+    int64_t others = twi_load_relaxed(&each->generation->wants_totals) ? twi_load_relaxed(&spill->base) : 0;
     int64_t local = twi_cell_local(spill, meta); /* once: adds go on meanwhile */
     if (local != 0 || others != 0) {
         tw_count count = {.view = twi_saturated_sum(local, others),
@@ -436,18 +436,18 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
     return more;
 }
 
-static struct twi_generation *hold(struct tw_family *family, int64_t era) {
-    struct twi_generation *generation = twi_window_find(family, era);
+static struct twi_generation *hold(struct tw_family *family, int64_t eviction_epoch) {
+    struct twi_generation *generation = twi_window_find(family, eviction_epoch);
     if (generation != NULL) (void)twi_add_acqrel(&generation->readers, 1);
     return generation;
 }
 
 /* Families that age: the previous generation, and then what is in the current one alone. */
-static tw_status each_aged(struct twi_thread *self, tw_family *family, bool (*visit)(void *ctx, const tw_count *count),
-                           void *ctx) {
+static tw_status each_previous(struct twi_thread *self, tw_family *family,
+                               bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     twi_section_enter(self);
-    int64_t era = twi_load_acquire(&family->era); /* G5 */
-    struct twi_generation *older = hold(family, era - 1), *newer = hold(family, era);
+    int64_t eviction_epoch = twi_load_acquire(&family->eviction_epoch); /* G5 */
+    struct twi_generation *older = hold(family, eviction_epoch - 1), *newer = hold(family, eviction_epoch);
     twi_section_leave(self);
     bool more = true;
     if (older != NULL) {
@@ -478,7 +478,7 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     if (unix_ms != TW_NOW && !family->has_starts && family->from_first)
         return twi_refuse(TW_ERR_MODE, "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() knows TW_NOW only");
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
-    if (family->ages) return each_aged(self, family, visit, ctx);
+    if (family->evicts_idle) return each_previous(self, family, visit, ctx);
     tw_status status = TW_OK;
     bool more =
         each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);

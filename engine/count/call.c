@@ -5,7 +5,7 @@
 TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
     if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
     if (twi_unlikely(family->template.guard_reserved) && family->synced &&
-        twi_template_key_is_reserved(&family->template, key))
+        twi_key_template_key_is_reserved(&family->template, key))
         return twi_refuse(TW_ERR_KEY, "key: its name in Redis would begin with \"tw:\", which is reserved");
     return TW_OK;
 }
@@ -28,11 +28,11 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     call->engine = family->engine;
     if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return twi_refuse(TW_ERR_FORKED, NULL);
     call->at = false;
-    call->blind = false;
+    call->without_sum = false;
     call->decided = false;
     call->now_ms = 0;
     if (hash == 0) hash = call->engine->hash(&call->engine->secret, key.data, key.size);
-    call->wanted = twi_wanted(hash, key);
+    call->lookup = twi_lookup_key(hash, key);
     twi_section_enter(call->self);
     return TW_OK;
 }

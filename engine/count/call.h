@@ -16,8 +16,8 @@ struct twi_place {
     struct twi_cell *cell;
     uint64_t meta;
     /* families that age: the key's frozen cell, which only shows (idle_eviction.h); NULL: none */
-    struct twi_cell *aged;
-    struct twi_generation *aged_in;
+    struct twi_cell *previous;
+    struct twi_generation *previous_in;
 };
 
 /* One call's arguments and what was derived from them once. */
@@ -25,12 +25,12 @@ struct twi_call {
     struct tw_family *family;
     tw_engine *engine;
     struct twi_thread *self;
-    struct twi_wanted wanted;
-    bool decided;    /* the clock has been read once: who comes again met a sealed window */
-    bool blind;      /* the sum is not asked for: a striped counter need not be added up */
-    bool at;         /* event time is given: unix_ms decides the window, not the clock */
-    int64_t unix_ms; /* the moment that decides the window */
-    int64_t now_ms;  /* engine time */
+    struct twi_lookup_key lookup;
+    bool decided;     /* the clock has been read once: who comes again met a sealed window */
+    bool without_sum; /* the sum is not asked for: a striped counter need not be added up */
+    bool at;          /* event time is given: unix_ms decides the window, not the clock */
+    int64_t unix_ms;  /* the moment that decides the window */
+    int64_t now_ms;   /* engine time */
 };
 
 /* TW_OK, or TW_ERR_KEY: size, no data, or one of the engine's own names. */
@@ -51,7 +51,8 @@ TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
     call->decided = true;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
-    if (twi_unlikely(call->family->ages)) call->unix_ms = twi_load_acquire(&call->family->era); /* G5, pairs with G6 */
+    if (twi_unlikely(call->family->evicts_idle))
+        call->unix_ms = twi_load_acquire(&call->family->eviction_epoch); /* G5, pairs with G6 */
     return TW_OK;
 }
 

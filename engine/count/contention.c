@@ -8,53 +8,56 @@
 
 /* 64 adds of one thread to one cell within some ticks of the clock, before half of which others had been there: more than
  * 10,000 a second of each. One that nobody else has touched for 8 adds is left alone at once. */
-#define WATCH_ADDS 64u
-#define WATCH_ADDS_ALONE 8u
-#define WATCH_MS 5
+#define DETECT_ADDS 64u
+#define DETECT_ADDS_ALONE 8u
+#define DETECT_MS 5
 /* Compare-and-swaps lost to others in that time. */
-#define WATCH_LOSSES 16u
+#define DETECT_LOSSES 16u
 
-enum { ASKED_NOTHING = 0, ASKED_BEING_WRITTEN = 1 };
+enum { REQUEST_NONE = 0, REQUEST_BEING_WRITTEN = 1 };
 
-void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
-    uint64_t nothing = ASKED_NOTHING;
-    if (twi_load_relaxed(&engine->stripes_asked) != ASKED_NOTHING ||
-        !twi_cas_acqrel(&engine->stripes_asked, &nothing, ASKED_BEING_WRITTEN))
+void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                            int64_t limit) {
+    uint64_t nothing = REQUEST_NONE;
+    if (twi_load_relaxed(&engine->stripes_requested) != REQUEST_NONE ||
+        !twi_cas_acqrel(&engine->stripes_requested, &nothing, REQUEST_BEING_WRITTEN))
         return; /* the turn has not yet seen the last one: a cell that is still hot then asks again */
-    twi_store_relaxed(&engine->stripes_asked_limit, limit);
+    twi_store_relaxed(&engine->stripes_requested_limit, limit);
     uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
-    twi_store_release(&engine->stripes_asked, word); /* S5, pairs with S6 */
+    twi_store_release(&engine->stripes_requested, word); /* S5, pairs with S6 */
 }
 
-static void begin_watch(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
-    self->watched = cell;
-    self->watched_since_ms = twi_clock_now_ms(&engine->clock);
-    self->watched_adds = self->watched_others = 0;
+static void begin_detection(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
+    self->sampled = cell;
+    self->sampled_since_ms = twi_clock_now_ms(&engine->clock);
+    self->sampled_adds = self->sampled_others = 0;
 }
 
-void twi_stripe_watch_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t before,
-                          int64_t delta, struct twi_thread *self) {
-    if (cell != self->watched) {
-        begin_watch(engine, cell, self);
-        self->watched_value = before + delta;
+void twi_contention_detect_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                               int64_t before, int64_t delta, struct twi_thread *self) {
+    if (cell != self->sampled) {
+        begin_detection(engine, cell, self);
+        self->sampled_value = before + delta;
         return;
     }
-    self->watched_adds++;
-    self->watched_others += before != self->watched_value;
-    self->watched_value = before + delta;
-    if (self->watched_adds < WATCH_ADDS && (self->watched_adds < WATCH_ADDS_ALONE || self->watched_others != 0)) return;
-    self->watched = NULL;
-    if (self->watched_others >= WATCH_ADDS / 2 && twi_clock_now_ms(&engine->clock) - self->watched_since_ms <= WATCH_MS)
-        twi_stripe_ask(engine, generation, cell, TWI_NO_LIMIT);
+    self->sampled_adds++;
+    self->sampled_others += before != self->sampled_value;
+    self->sampled_value = before + delta;
+    if (self->sampled_adds < DETECT_ADDS && (self->sampled_adds < DETECT_ADDS_ALONE || self->sampled_others != 0))
+        return;
+    self->sampled = NULL;
+    if (self->sampled_others >= DETECT_ADDS / 2 &&
+        twi_clock_now_ms(&engine->clock) - self->sampled_since_ms <= DETECT_MS)
+        twi_contention_request(engine, generation, cell, TWI_NO_LIMIT);
 }
 
-void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                              int64_t limit, struct twi_thread *self) {
-    if (cell != self->watched || twi_clock_now_ms(&engine->clock) - self->watched_since_ms > WATCH_MS)
-        begin_watch(engine, cell, self);
-    if (++self->watched_others < WATCH_LOSSES) return;
-    self->watched = NULL;
-    twi_stripe_ask(engine, generation, cell, limit);
+void twi_contention_detect_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                   int64_t limit, struct twi_thread *self) {
+    if (cell != self->sampled || twi_clock_now_ms(&engine->clock) - self->sampled_since_ms > DETECT_MS)
+        begin_detection(engine, cell, self);
+    if (++self->sampled_others < DETECT_LOSSES) return;
+    self->sampled = NULL;
+    twi_contention_request(engine, generation, cell, limit);
 }
 
 /* ---- making, by the turn ---- */
@@ -87,7 +90,7 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     uint64_t word = twi_load_relaxed(&cell->local);
     int64_t value = twi_word_value(word), view = twi_cell_view(cell, meta);
     if ((meta & (TWI_META_STRIPED | TWI_META_EDGE | TWI_META_OVERFLOW)) != 0 || (word & TWI_FROZEN) != 0) return false;
-    if (value >= TWI_TRUNK_EDGE || value <= -TWI_TRUNK_EDGE || generation->striped_cells >= TWI_STRIPED_MAX)
+    if (value >= TWI_SHARED_EDGE || value <= -TWI_SHARED_EDGE || generation->striped_cells >= TWI_STRIPED_MAX)
         return false;
     if (limit != TWI_NO_LIMIT &&
         twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes_log2))
@@ -96,10 +99,11 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
 }
 
-bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit) {
+bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                 int64_t limit) {
     struct twi_arena *arena = &engine->arena;
     /* First: where it is sealed, its records may have been given back already. */
-    if (generation->family->from_first || generation->family->ages) return false;
+    if (generation->family->from_first || generation->family->evicts_idle) return false;
     if (generation->family->is_hard && generation->synced) return false; /* the word leads to its lease */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
@@ -124,17 +128,17 @@ bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, stru
     return true;
 }
 
-void twi_stripes_turn(tw_engine *engine) {
-    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
-    if (word <= ASKED_BEING_WRITTEN) return;
-    (void)twi_stripes_make(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
-                           twi_arena_at(&engine->arena, (uint32_t)word),
-                           twi_load_relaxed(&engine->stripes_asked_limit));
-    twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
+void twi_contention_turn(tw_engine *engine) {
+    uint64_t word = twi_load_acquire(&engine->stripes_requested); /* S6 */
+    if (word <= REQUEST_BEING_WRITTEN) return;
+    (void)twi_contention_make_stripes(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
+                                      twi_arena_at(&engine->arena, (uint32_t)word),
+                                      twi_load_relaxed(&engine->stripes_requested_limit));
+    twi_store_release(&engine->stripes_requested, REQUEST_NONE);
 }
 
-void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation) {
-    uint64_t word = twi_load_acquire(&engine->stripes_asked); /* S6 */
-    if (word > ASKED_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
-        twi_store_release(&engine->stripes_asked, ASKED_NOTHING);
+void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation) {
+    uint64_t word = twi_load_acquire(&engine->stripes_requested); /* S6 */
+    if (word > REQUEST_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
+        twi_store_release(&engine->stripes_requested, REQUEST_NONE);
 }

@@ -14,8 +14,8 @@ TWI_INLINE int64_t twi_slices_room_min(uint32_t stripes) {
 }
 
 /* Marks what twi_stripes_add() left unmarked. */
-TWI_INLINE void twi_stripes_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                 uint64_t meta, const struct twi_counted *counted) {
+TWI_INLINE void twi_contention_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                    uint64_t meta, const struct twi_counted *counted) {
     if (counted->unmarked) twi_dirty_mark(engine, generation, cell, meta);
     if (counted->unlisted) twi_dirty_list(engine, generation, cell, meta);
 }
@@ -23,29 +23,30 @@ TWI_INLINE void twi_stripes_mark(tw_engine *engine, struct twi_generation *gener
 /* Cuts `room` units into the stripes' ceilings: slices (slice.c). */
 void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room);
 /* By the turn: stripes for the cell, if it has none, they would pay, and there is room. */
-bool twi_stripes_make(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
+bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                 int64_t limit);
 
 /* ---- who asks for stripes ---- */
 
-#define TWI_WATCH_EVERY 1024 /* of a thread's adds one is watched; a power of two */
+#define TWI_CONTENTION_EVERY 1024 /* of a thread's adds one is watched; a power of two */
 /* After an add without a view, inside its section: is somebody else adding to this cell? `count` is the thread's number of
  * increments. */
-TWI_COLD void twi_stripe_watch_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                   int64_t before, int64_t delta, struct twi_thread *self);
-TWI_INLINE void twi_stripe_watch(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                 int64_t before, int64_t delta, int64_t count, struct twi_thread *self) {
-    if (twi_unlikely(cell == self->watched) || twi_unlikely((count & (TWI_WATCH_EVERY - 1)) == 0))
-        twi_stripe_watch_add(engine, generation, cell, before, delta, self);
+TWI_COLD void twi_contention_detect_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                        int64_t before, int64_t delta, struct twi_thread *self);
+TWI_INLINE void twi_contention_detect(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                      int64_t before, int64_t delta, int64_t count, struct twi_thread *self) {
+    if (twi_unlikely(cell == self->sampled) || twi_unlikely((count & (TWI_CONTENTION_EVERY - 1)) == 0))
+        twi_contention_detect_add(engine, generation, cell, before, delta, self);
 }
 /* After a lost compare-and-swap of tw_acquire(), inside its section. */
-TWI_COLD void twi_stripe_watch_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
-                                       int64_t limit, struct twi_thread *self);
+TWI_COLD void twi_contention_detect_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
+                                            int64_t limit, struct twi_thread *self);
 /* Asks the turn for stripes, or for slices of `limit`. Kept until its next round, if nobody else has asked before. */
-void twi_stripe_ask(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
+void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
 
 /* Makes the stripes that were asked for. */
-void twi_stripes_turn(tw_engine *engine);
+void twi_contention_turn(tw_engine *engine);
 /* Nobody can reach this generation any more: what was asked for it is void. */
-void twi_stripes_forget(tw_engine *engine, const struct twi_generation *generation);
+void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation);
 
 #endif

@@ -12,13 +12,13 @@ bool twi_idle_find(const struct twi_call *call, struct twi_place *place);
 /* Makes the key's cell, as twi_place_make(). What a frozen cell of the key knew goes with it. */
 tw_status twi_idle_make(struct twi_call *call, struct twi_place *place);
 /* Inserts the key, with what `frozen` (or NULL) knew. */
-enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_wanted wanted,
+enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thread *self, struct twi_lookup_key lookup,
                                struct twi_generation *before, struct twi_cell *frozen, struct twi_cell **cell);
 /* The generation before this era's; NULL: none is held. */
-struct twi_generation *twi_idle_before(struct tw_family *family, int64_t era);
+struct twi_generation *twi_idle_before(struct tw_family *family, int64_t eviction_epoch);
 /* What of the key still has to reach Redis from the cell that this one took over from. */
-int64_t twi_idle_rest(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
+int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
 /* What to look for to find a cell's key elsewhere. */
-struct twi_wanted twi_idle_wanted(tw_engine *engine, struct twi_cell *cell);
+struct twi_lookup_key twi_idle_lookup_key(tw_engine *engine, struct twi_cell *cell);
 
 #endif

@@ -11,8 +11,8 @@
 
 /* ---- lives (families from first) ---- */
 
-static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place,
-                  struct twi_generation *generation) {
+static bool lives_on(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place,
+                     struct twi_generation *generation) {
     if (cell == NULL || twi_load_relaxed(&cell->end_ms) <= call->now_ms) return false;
     place->generation = generation;
     place->cell = cell;
@@ -20,22 +20,23 @@ static bool lives(const struct twi_call *call, struct twi_cell *cell, struct twi
     return true;
 }
 
-static bool find_life_in(const struct twi_call *call, struct twi_generation *generation, struct twi_place *place) {
+static bool find_incarnation_in(const struct twi_call *call, struct twi_generation *generation,
+                                struct twi_place *place) {
     struct twi_arena *arena = &call->engine->arena;
     if (generation == NULL) return false;
-    struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
-    if (cell == NULL || lives(call, cell, place, generation)) return cell != NULL;
-    struct twi_wanted again = twi_wanted_again(call->wanted);
-    return lives(call, twi_table_find(arena, generation, &again), place, generation);
+    struct twi_cell *cell = twi_table_find(arena, generation, &call->lookup);
+    if (cell == NULL || lives_on(call, cell, place, generation)) return cell != NULL;
+    struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
+    return lives_on(call, twi_table_find(arena, generation, &next_key), place, generation);
 }
 
 static struct twi_generation *generation_before(const struct twi_call *call) {
     return twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
 }
 
-bool twi_place_find_life(const struct twi_call *call, struct twi_place *place) {
+bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *place) {
     struct twi_generation *now = place->generation;
-    if (find_life_in(call, now, place) || find_life_in(call, generation_before(call), place)) return true;
+    if (find_incarnation_in(call, now, place) || find_incarnation_in(call, generation_before(call), place)) return true;
     place->generation = now;
     return false;
 }
@@ -46,9 +47,9 @@ static bool still_lives_before(const struct twi_call *call, struct twi_place *pl
     twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
-    struct twi_wanted again = twi_wanted_again(call->wanted);
-    return lives(call, twi_table_close_probe(&call->engine->arena, before, &call->wanted), place, before) ||
-           lives(call, twi_table_close_probe(&call->engine->arena, before, &again), place, before);
+    struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
+    return lives_on(call, twi_table_close_probe(&call->engine->arena, before, &call->lookup), place, before) ||
+           lives_on(call, twi_table_close_probe(&call->engine->arena, before, &next_key), place, before);
 }
 
 /* ---- first inserts ---- */
@@ -69,11 +70,11 @@ static bool still_current(void *ctx) {
     return twi_generation_holds(currency->generation, now_ms);
 }
 
-static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_wanted *wanted) {
+static tw_status insert(struct twi_call *call, struct twi_place *place, const struct twi_lookup_key *lookup) {
     struct twi_insert insert = {&call->engine->arena,
                                 place->generation,
                                 call->self,
-                                *wanted,
+                                *lookup,
                                 call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
                                                          : 0, /* the word is for stripes */
                                 NULL};
@@ -88,14 +89,14 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
-    if (family->ages) return twi_idle_make(call, place);
+    if (family->evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
     /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
      * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
     if (place->generation != NULL && !family->from_first) {
         struct currency found = {call, place->generation};
         TWI_RACE_POINT(window_found_not_inserted);
-        return still_current(&found) ? insert(call, place, &call->wanted) : TWI_AGAIN;
+        return still_current(&found) ? insert(call, place, &call->lookup) : TWI_AGAIN;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (family->from_first && still_lives_before(call, place)) return TW_OK;
@@ -109,10 +110,10 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct currency currency = {call, place->generation};
     twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
     if (!still_current(&currency)) return TWI_AGAIN;
-    tw_status status = insert(call, place, &call->wanted);
+    tw_status status = insert(call, place, &call->lookup);
     if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
-    struct twi_wanted again = twi_wanted_again(call->wanted);
-    status = insert(call, place, &again);
+    struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
+    status = insert(call, place, &next_key);
     /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
@@ -122,12 +123,12 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     struct twi_arena *arena = &call->engine->arena;
     uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
     if (packed == 0) {
-        struct twi_cell *cell = twi_table_find(arena, generation, &call->wanted);
-        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->telling) == call->self))
-            cell = twi_closing_keys_find(generation, call->wanted.key);
+        struct twi_cell *cell = twi_table_find(arena, generation, &call->lookup);
+        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->hook_thread) == call->self))
+            cell = twi_closing_keys_find(generation, call->lookup.key);
         return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
     }
-    tw_key key = call->wanted.key;
+    tw_key key = call->lookup.key;
     struct twi_final final;
     uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
     return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
@@ -136,14 +137,14 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta,
                              int64_t *local) {
     struct twi_counted counted;
-    enum twi_added added = twi_stripes_add(place->cell, place->meta, delta, !call->blind, call->self, &counted);
+    enum twi_added added = twi_stripes_add(place->cell, place->meta, delta, !call->without_sum, call->self, &counted);
     if (twi_unlikely(added != TWI_ADDED)) return added;
-    twi_stripes_mark(call->engine, place->generation, place->cell, place->meta, &counted);
+    twi_contention_mark(call->engine, place->generation, place->cell, place->meta, &counted);
     *local = counted.local;
     return TWI_ADDED;
 }
 
-void twi_place_ask(const struct twi_call *call, const struct twi_place *place) {
+void twi_place_request_total(const struct twi_call *call, const struct twi_place *place) {
     struct twi_cell *cell = place->cell;
     if ((place->meta & TWI_META_STRIPED) == 0) {
         uint64_t word = twi_load_relaxed(&cell->local);
@@ -154,6 +155,6 @@ void twi_place_ask(const struct twi_call *call, const struct twi_place *place) {
     }
     /* It may have become striped before it was marked: then the mark was left out (dirty.c). */
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
-    if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_asked(cell))
+    if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_requested(cell))
         twi_dirty_list(call->engine, place->generation, cell, meta);
 }

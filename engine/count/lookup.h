@@ -9,18 +9,18 @@
 #include "engine/core/window_map.h"
 
 /* The live cell of families from first: this generation's, or the one before's, or a later life (table.h). */
-bool twi_place_find_life(const struct twi_call *call, struct twi_place *place);
+bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *place);
 
 /* The key's cell in the call's window, or false. place->generation is the window's, or NULL if it is not held. */
 TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     place->generation = twi_window_at(family, call->unix_ms, !call->at);
-    if (twi_unlikely(family->from_first)) return twi_place_find_life(call, place);
-    if (twi_unlikely(family->ages)) return twi_idle_find(call, place);
+    if (twi_unlikely(family->from_first)) return twi_place_find_incarnation(call, place);
+    if (twi_unlikely(family->evicts_idle)) return twi_idle_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
     /* Event time only: by the clock nobody comes to a window that is over for good (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
-    place->cell = twi_table_find(&call->engine->arena, place->generation, &call->wanted);
+    place->cell = twi_table_find(&call->engine->arena, place->generation, &call->lookup);
     if (twi_unlikely(place->cell == NULL)) return false;
     place->meta = twi_cell_publish(place->cell);
     return true;
@@ -41,7 +41,7 @@ TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_pla
 
 /* With Redis: sees to it that the key's total comes with a later collection. Once per collection and key: DIRTY stays until
  * then. */
-void twi_place_ask(const struct twi_call *call, const struct twi_place *place);
+void twi_place_request_total(const struct twi_call *call, const struct twi_place *place);
 
 /* Adds to the counter, wherever it counts, and marks it. *local: the sum after it, unless the call is blind. */
 enum twi_added twi_place_add(const struct twi_call *call, const struct twi_place *place, int64_t delta, int64_t *local);

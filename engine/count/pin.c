@@ -47,7 +47,7 @@ void tw_pin_close(tw_pin *pin) {
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
-    if (pin->family->from_first || pin->family->ages || !twi_place_find(call, &place))
+    if (pin->family->from_first || pin->family->evicts_idle || !twi_place_find(call, &place))
         return; /* lives end one by one, and so do the stays of keys in families that age: looked up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms;
@@ -62,7 +62,7 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return twi_delta_refuse();
     tw_status status = twi_call_begin(&call, pin->family, tw_bytes(pin->key, pin->key_size));
     if (status != TW_OK) return status;
-    call.blind = view == NULL;
+    call.without_sum = view == NULL;
     status = twi_add_call(&call, delta, &seen);
     if (status == TW_OK) remember(pin, &call);
     twi_call_end(&call);
@@ -83,12 +83,12 @@ static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, in
     if (twi_unlikely(now_ms < pin->start_ms || now_ms >= pin->end_ms)) goto anew;
     meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely(twi_stripes_add(cell, meta, delta, view != NULL, self, &counted) != TWI_ADDED)) goto anew;
-    twi_stripes_mark(engine, pin->generation, cell, meta, &counted);
+    twi_contention_mark(engine, pin->generation, cell, meta, &counted);
     int64_t count = twi_count_increments(engine, self, 1);
     if (view != NULL)
         *view = twi_view_of(cell, meta, counted.local);
     else if ((meta & TWI_META_STRIPED) == 0)
-        twi_stripe_watch(engine, pin->generation, cell, counted.local - delta, delta, count, self);
+        twi_contention_detect(engine, pin->generation, cell, counted.local - delta, delta, count, self);
     twi_section_leave(self);
     return TW_OK;
 anew:
@@ -107,7 +107,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
         return add_anew(pin, delta, view);
     if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_glance_ms(&engine->clock); /* TWI_CLOCK_ASK lies in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock); /* TWI_CLOCK_STALE lies in no window */
     struct twi_cell *cell = pin->cell;
     uint64_t before;
     if (twi_unlikely(now_ms < pin->start_ms) || twi_unlikely(now_ms >= pin->end_ms) ||

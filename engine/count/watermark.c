@@ -9,7 +9,7 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
     if (!family->has_starts) return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");
-    if (family->is_paced) return twi_paced_refuse();
+    if (family->is_gcra) return twi_gcra_refuse();
     if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
@@ -20,6 +20,6 @@ tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
         return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
     if (!twi_family_raise(&family->watermark_ms, unix_ms)) return TW_OK;
     twi_store_release(&family->changed, true);
-    twi_agenda_tell(family);
+    twi_agenda_notify(family);
     return TW_OK;
 }

@@ -20,12 +20,12 @@
 
 /* A cell that is not where its tag is looked for first. */
 __attribute__((noinline)) static struct twi_cell *
-hot_find_afar(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, bool synced, tw_key key) {
+hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, bool synced, tw_key key) {
     struct twi_cell *cell = NULL;
     uint32_t tag = (uint32_t)(hash >> 32);
-    if (generation->home.directory != 0 && hot_is_handy(key)) {
-        struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
-        cell = hot_find_next_door(group, tag, synced, key);
+    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
+        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        cell = hot_find_adjacent(group, tag, synced, key);
     }
     return cell != NULL ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false);
 }
@@ -33,17 +33,17 @@ hot_find_afar(const tw_engine *engine, struct twi_generation *generation, uint64
 /* The cell of the key, plain or striped; or NULL. */
 TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generation *generation, uint64_t hash,
                                      bool synced, tw_key key) {
-    if (twi_likely(generation->home.directory != 0) && twi_likely(hot_is_handy(key))) {
-        struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
-        uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
+    if (twi_likely(generation->tag_groups.directory != 0) && twi_likely(hot_key_is_short(key))) {
+        struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+        uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
         if (twi_likely(match != 0)) {
             uint32_t index = group.first + (uint32_t)__builtin_ctz(match);
-            struct twi_cell *cell = twi_home_cell(group.chunk, index, synced);
+            struct twi_cell *cell = twi_tag_group_cell(group.chunk, index, synced);
             if (synced) __builtin_prefetch((char *)cell + ((index & 1) != 0 ? -TWI_LINE_BYTES : TWI_LINE_BYTES));
             if (twi_likely(hot_is_it(cell, key, true, HOT_MAYBE_STRIPED))) return cell;
         }
     }
-    return hot_find_afar(engine, generation, hash, synced, key);
+    return hot_find_slow(engine, generation, hash, synced, key);
 }
 
 /* From the stripes of a cell whose local was seen frozen; TWI_AGAIN: it has none, its window was sealed. */
@@ -66,7 +66,7 @@ __attribute__((noinline)) static void hot_share_decided(tw_family *family, struc
     struct twi_call call = {.family = family, .engine = family->engine};
     struct twi_place place = {.generation = generation, .cell = cell, .meta = twi_load_relaxed(&cell->meta)};
     twi_share_decided(&call, &place, n, limit, status, decision);
-    twi_overshoot_watch(family, generation, cell, n, decision->view, limit);
+    twi_overshoot_check(family, generation, cell, n, decision->view, limit);
 }
 
 #endif
@@ -80,10 +80,10 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     for (;;) {
         int64_t value = twi_word_value(word);
         if (twi_unlikely((word & TWI_FROZEN) != 0)) {
-            struct twi_decision told = {0}; /* its own: a decision whose address goes nowhere stays in registers */
-            tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &told);
-            decision->view = told.view;
-            decision->bound = told.bound;
+            struct twi_decision decided = {0}; /* its own: a decision whose address goes nowhere stays in registers */
+            tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &decided);
+            decision->view = decided.view;
+            decision->bound = decided.bound;
             return status;
         }
         decision->view = TWI_HOT_SYNCED ? twi_saturated_sum(value, base) : value;
@@ -92,7 +92,7 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
         if (TWI_HOT_SYNCED && twi_unlikely(value > TW_DELTA_MAX)) return TW_ERR_RANGE; /* room by what Redis told */
         after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_likely(twi_cas_weak_acqrel(&cell->local, &word, after))) break;
-        twi_stripe_watch_acquire(engine, generation, cell, limit, self);
+        twi_contention_detect_acquire(engine, generation, cell, limit, self);
     }
     decision->view += n;
     if (TWI_HOT_SYNCED && twi_unlikely((word & TWI_DIRTY) == 0))
@@ -115,27 +115,27 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     struct twi_cell *cell = hot_find(engine, generation, hash, TWI_HOT_SYNCED, key);
     if (twi_unlikely(cell == NULL)) goto slow;
     struct twi_decision decision = {.start_ms = generation->start_ms, .end_ms = generation->end_ms, .now_ms = now_ms};
-    struct twi_share_quick share = {.most = limit};
+    struct twi_share_estimate share = {.most = limit};
     bool shares = TWI_HOT_SYNCED && twi_likely(family->shares);
-    if (shares && twi_unlikely(!twi_share_quick(family, cell, n, limit, &share))) goto slow;
+    if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) goto slow;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) goto slow;
-    if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.calm))) {
-        struct twi_decision told = decision; /* its own, as in take */
-        hot_share_decided(family, generation, cell, n, limit, status, &told);
-        decision = told;
+    if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
+        struct twi_decision decided = decision; /* its own, as in take */
+        hot_share_decided(family, generation, cell, n, limit, status, &decided);
+        decision = decided;
     } else if (shares) {
         decision.bound = twi_saturated_sum(decision.bound, share.bound);
         decision.has_bound = true;
     }
     if (n != 0) {
         if (status == TW_OK)
-            twi_limit_count_admitted(family, self, decision.view, limit);
+            twi_limit_stats_count_admitted(family, self, decision.view, limit);
         else
-            twi_limit_count_denied(family, self);
+            twi_limit_stats_count_denied(family, self);
     }
     twi_section_leave(self);
-    if (verdict != NULL) twi_limit_tell(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
+    if (verdict != NULL) twi_verdict_fill(verdict, TWI_HOT_SYNCED, status, n, limit, &decision);
     return status;
 slow:
     twi_section_leave(self);

@@ -21,35 +21,36 @@
 #define TWI_HOT_ONCE
 
 /* Keys that are compared without a call: what the compiler must keep over a call would cost all others. */
-TWI_INLINE bool hot_is_handy(tw_key key) {
+TWI_INLINE bool hot_key_is_short(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
 /* A published cell of that key which no rare case concerns; it may be striped or must not, as `rare` says. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
-TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool handy, uint64_t rare) {
-    const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
+TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint64_t rare) {
+    const uint32_t plain = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED | TWI_META_EDGE | rare);
     uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3 */
     if (twi_unlikely((meta & plain) != ((uint32_t)key.size | (uint32_t)TWI_META_PUBLISHED))) return false;
-    return handy ? twi_key_equal_handy(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
+    return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
 }
 
 /* The plain cell among the records that `match` names; NULL: none. */
-TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_home_group *group, uint32_t match, bool synced,
+TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint32_t match, bool synced,
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
-        struct twi_cell *cell = twi_home_cell(group->chunk, group->first + (uint32_t)__builtin_ctz(match), synced);
+        struct twi_cell *cell = twi_tag_group_cell(group->chunk, group->first + (uint32_t)__builtin_ctz(match), synced);
         if (hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) return cell;
     }
     return NULL;
 }
 
 /* The same among its group and the neighbours. */
-TWI_INLINE struct twi_cell *hot_find_next_door(struct twi_home_group home, uint32_t tag, bool synced, tw_key key) {
-    struct twi_home_group group = twi_home_neighbours(home);
-    for (uint32_t left = TWI_HOME_LINE_GROUPS; left != 0; left--, group = twi_home_next(group)) {
-        struct twi_cell *cell = hot_find_matched(&group, twi_home_match(group.tags, twi_home_tag(tag)), synced, key);
+TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint32_t tag, bool synced, tw_key key) {
+    struct twi_tag_group group = twi_tag_group_adjacent(primary);
+    for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; left != 0; left--, group = twi_tag_group_next(group)) {
+        struct twi_cell *cell =
+            hot_find_matched(&group, twi_tag_group_match(group.tags, twi_tag_group_tag(tag)), synced, key);
         if (cell != NULL) return cell;
     }
     return NULL;
@@ -63,7 +64,7 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
     if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_home(tag, slots);
+    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_start(tag, slots);
     if (may_insert) __builtin_prefetch(leaf, 1); /* an insert looks at the head, too: the two waits overlap */
     for (uint32_t left = slots; left != 0; left--) {
         uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
@@ -83,9 +84,9 @@ TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
 }
 
 /* Whether an add without a view is to be watched for others in between (stripe.h). */
-TWI_INLINE bool hot_is_watched(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
-    return twi_unlikely(cell == self->watched) ||
-           twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_WATCH_EVERY - 1)) == 0);
+TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
+    return twi_unlikely(cell == self->sampled) ||
+           twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_CONTENTION_EVERY - 1)) == 0);
 }
 
 /* Registered, and not a forked child's; the engine goes on. */
@@ -113,10 +114,10 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_genera
 }
 
 /* An add without a view has counted: have others been there since the last? Inside the caller's section, which it leaves. */
-static TWI_COLD tw_status TWI_HOT_OWN(watch)(tw_family *family, struct twi_generation *generation,
-                                             struct twi_cell *cell, int64_t delta, uint64_t before) {
+static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_family *family, struct twi_generation *generation,
+                                              struct twi_cell *cell, int64_t delta, uint64_t before) {
     struct twi_thread *self = twi_thread_self;
-    twi_stripe_watch_add(family->engine, generation, cell, twi_word_value(before), delta, self);
+    twi_contention_detect_add(family->engine, generation, cell, twi_word_value(before), delta, self);
     if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
         twi_dirty_mark(family->engine, generation, cell, twi_load_relaxed(&cell->meta));
     twi_count_increments(family->engine, self, 1);
@@ -136,7 +137,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *famil
         return twi_add_hashed(family, key, delta, view, hash);
     }
     uint64_t meta = twi_load_relaxed(&cell->meta);
-    if (TWI_HOT_SYNCED) twi_stripes_mark(family->engine, generation, cell, meta, &counted);
+    if (TWI_HOT_SYNCED) twi_contention_mark(family->engine, generation, cell, meta, &counted);
     if (view != NULL) *view = twi_view_of(cell, meta, counted.local);
     twi_count_increments(family->engine, self, 1);
     twi_section_leave(self);
@@ -144,8 +145,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *famil
 }
 
 /* Where the key is not found at the first look. Begins anew, with the hash. */
-__attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *family, tw_key key, int64_t delta,
-                                                                  int64_t *view, uint64_t hash) {
+__attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
+                                                                    int64_t *view, uint64_t hash) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
     int64_t seen;
@@ -156,14 +157,15 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
         uint32_t tag = (uint32_t)(hash >> 32);
         uint64_t before;
         struct twi_cell *cell = NULL;
-        if (generation->home.directory != 0 && hot_is_handy(key)) {
-            struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
-            uint32_t free = twi_home_match(group.tags, 0);
+        if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
+            struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+            uint32_t free = twi_tag_group_match(group.tags, 0);
             if (free != 0) /* it may be new: then this record is waited for while the index is */
-                __builtin_prefetch(
-                    twi_home_cell(group.chunk, group.first + twi_home_choose(free, twi_home_tag(tag)), TWI_HOT_SYNCED),
-                    1);
-            cell = hot_find_next_door(group, tag, TWI_HOT_SYNCED, key);
+                __builtin_prefetch(twi_tag_group_cell(group.chunk,
+                                                      group.first + twi_tag_group_choose(free, twi_tag_group_tag(tag)),
+                                                      TWI_HOT_SYNCED),
+                                   1);
+            cell = hot_find_adjacent(group, tag, TWI_HOT_SYNCED, key);
         }
         if (cell == NULL) cell = hot_find_by_index(&engine->arena, generation, tag, key, self->inserts);
         self->inserts = cell == NULL;
@@ -173,8 +175,8 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
             return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
         } else if (twi_cell_count(cell, delta, &before)) {
             seen = TWI_HOT_OWN(view)(cell, delta, before);
-            if (view == NULL && hot_is_watched(engine, self, cell))
-                return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
+            if (view == NULL && hot_is_sampled(engine, self, cell))
+                return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
             if (TWI_HOT_SYNCED && (before & TWI_DIRTY) == 0)
                 return TWI_HOT_OWN(mark)(family, generation, cell, seen, view);
             counted = true;
@@ -188,42 +190,43 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(from_afar)(tw_family *fam
 }
 
 /* Keys that are not handy. */
-TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(unhandy)(tw_family *family, tw_key key,
-                                                                             int64_t delta, int64_t *view) {
+TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
+                                                                                  int64_t delta, int64_t *view) {
     if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
         delta != (int32_t)delta)
         return twi_add_slow(family, key, delta, view);
-    return TWI_HOT_OWN(from_afar)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
+    return TWI_HOT_OWN(slow_lookup)(family, key, delta, view, TWI_HOT_HASH(family->engine, key));
 }
 
 TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_self;
-    if (twi_unlikely(!hot_is_handy(key))) return TWI_HOT_OWN(unhandy)(family, key, delta, view);
+    if (twi_unlikely(!hot_key_is_short(key))) return TWI_HOT_OWN(add_long_key)(family, key, delta, view);
     if (twi_unlikely(!hot_may_begin(self, engine)) || twi_unlikely(key.data == NULL) ||
         twi_unlikely(delta != (int32_t)delta))
         return twi_add_slow(family, key, delta, view);
     uint64_t hash = TWI_HOT_HASH(engine, key), before;
     bool outermost = twi_section_enter_short(self);
-    int64_t now_ms = twi_clock_glance_ms(&engine->clock);                   /* TWI_CLOCK_ASK lies in no window */
+    int64_t now_ms = twi_clock_peek_ms(&engine->clock);                     /* TWI_CLOCK_STALE lies in no window */
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
-    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto afar;
-    if (twi_unlikely(generation->home.directory == 0)) goto afar;
-    struct twi_home_group group = twi_home_of(&engine->arena, generation->home, (uint32_t)hash);
-    uint32_t match = twi_home_match(group.tags, twi_home_tag((uint32_t)(hash >> 32)));
-    if (twi_unlikely(match == 0)) goto afar;
-    struct twi_cell *cell = twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
+    if (twi_unlikely(generation == NULL) || twi_unlikely(!twi_generation_holds(generation, now_ms))) goto slow;
+    if (twi_unlikely(generation->tag_groups.directory == 0)) goto slow;
+    struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
+    uint32_t match = twi_tag_group_match(group.tags, twi_tag_group_tag((uint32_t)(hash >> 32)));
+    if (twi_unlikely(match == 0)) goto slow;
+    struct twi_cell *cell =
+        twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
         /* Else it is of another key with that tag. Whoever is called leaves the section by the long way. */
-        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto afar;
+        if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto slow;
         self->depth++;
         return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
     }
-    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto afar;
+    if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto slow;
     int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
-    if (view == NULL && hot_is_watched(engine, self, cell)) {
+    if (view == NULL && hot_is_sampled(engine, self, cell)) {
         self->depth++; /* it leaves by the long way */
-        return TWI_HOT_OWN(watch)(family, generation, cell, delta, before);
+        return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
     }
     if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
         self->depth++;
@@ -233,9 +236,9 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     twi_section_leave_short(self, outermost);
     if (view != NULL) *view = seen;
     return TW_OK;
-afar:
+slow:
     twi_section_leave_short(self, outermost);
-    return TWI_HOT_OWN(from_afar)(family, key, delta, view, hash);
+    return TWI_HOT_OWN(slow_lookup)(family, key, delta, view, hash);
 }
 
 /* ---- a group ---- */
@@ -244,7 +247,7 @@ afar:
 #define TWI_HOT_STAGED
 
 struct hot_staged {
-    struct twi_home_group group; /* no tags: by the index */
+    struct twi_tag_group group; /* no tags: by the index */
     uint64_t hash;
     uint32_t match;
     _Atomic uint64_t *slot; /* by the index: where the walk begins */
@@ -257,21 +260,21 @@ TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generat
     uint64_t entry = twi_index_descend(arena, &generation->root, tag, &where, &bits);
     if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    staged->slot = &leaf->slots[twi_leaf_home(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
+    staged->slot = &leaf->slots[twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
     __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
 }
 
 /* The candidates by their tags, asked for; where there is none in the line of tags, the slot. */
-TWI_INLINE void hot_stage_home(const tw_engine *engine, struct twi_generation *generation, bool synced,
-                               struct hot_staged *staged) {
+TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced,
+                                struct hot_staged *staged) {
     if (staged->group.tags == NULL) return;
-    uint8_t tag = twi_home_tag((uint32_t)(staged->hash >> 32));
-    struct twi_home_group group = staged->group;
-    uint32_t match = staged->match = twi_home_match(group.tags, tag);
+    uint8_t tag = twi_tag_group_tag((uint32_t)(staged->hash >> 32));
+    struct twi_tag_group group = staged->group;
+    uint32_t match = staged->match = twi_tag_group_match(group.tags, tag);
     if (twi_unlikely(match == 0)) {
-        group = twi_home_neighbours(group);
-        for (uint32_t left = TWI_HOME_LINE_GROUPS; left != 0; left--, group = twi_home_next(group)) {
-            match = twi_home_match(group.tags, tag);
+        group = twi_tag_group_adjacent(group);
+        for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; left != 0; left--, group = twi_tag_group_next(group)) {
+            match = twi_tag_group_match(group.tags, tag);
             if (match != 0) break;
         }
     }
@@ -279,10 +282,10 @@ TWI_INLINE void hot_stage_home(const tw_engine *engine, struct twi_generation *g
         hot_stage_slot(&engine->arena, generation, staged);
         return;
     }
-    __builtin_prefetch(twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
+    __builtin_prefetch(twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), synced), 1);
     if (twi_unlikely((match & (match - 1)) != 0)) {
         uint32_t last = group.first + 31 - (uint32_t)__builtin_clz(match);
-        __builtin_prefetch(twi_home_cell(group.chunk, last, synced), 1);
+        __builtin_prefetch(twi_tag_group_cell(group.chunk, last, synced), 1);
     }
 }
 
@@ -306,7 +309,7 @@ TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_
     struct twi_cell *cell = NULL;
     if (twi_likely(staged->group.tags != NULL)) {
         cell = hot_find_matched(&staged->group, staged->match, synced, key);
-        if (twi_unlikely(cell == NULL)) cell = hot_find_next_door(staged->group, tag, synced, key);
+        if (twi_unlikely(cell == NULL)) cell = hot_find_adjacent(staged->group, tag, synced, key);
     }
     return twi_likely(cell != NULL) ? cell : hot_find_by_index(&engine->arena, generation, tag, key, false);
 }
@@ -318,8 +321,8 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
                                                 struct hot_staged *staged) {
     staged->hash = TWI_HOT_HASH(engine, key);
     staged->slot = NULL;
-    if (generation->home.directory != 0 && hot_is_handy(key)) {
-        staged->group = twi_home_of(&engine->arena, generation->home, (uint32_t)staged->hash);
+    if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
+        staged->group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)staged->hash);
         __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
     } else {
         staged->group.tags = NULL;
@@ -348,7 +351,7 @@ TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int
         return false;
     }
     for (size_t i = 0; i < count; i++) TWI_HOT_OWN(stage)(engine, generation, keys[i], &staged[i]);
-    for (size_t i = 0; i < count; i++) hot_stage_home(engine, generation, TWI_HOT_SYNCED, &staged[i]);
+    for (size_t i = 0; i < count; i++) hot_stage_group(engine, generation, TWI_HOT_SYNCED, &staged[i]);
     for (size_t i = 0; i < count; i++) hot_stage_cell(engine, &staged[i]);
     for (size_t i = 0; i < count; i++) {
         int64_t delta = deltas != NULL ? deltas[i] : 1;

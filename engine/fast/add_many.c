@@ -13,10 +13,10 @@
 #define GROUP_MIN 8u
 
 struct staged {
-    struct twi_wanted wanted;
-    struct twi_home_group group; /* its tags; NULL: none */
-    _Atomic uint64_t *slot;      /* where the walk begins; NULL: nothing to look at */
-    tw_status status;            /* not TW_OK: refused before anything was looked up */
+    struct twi_lookup_key lookup;
+    struct twi_tag_group group; /* its tags; NULL: none */
+    _Atomic uint64_t *slot;     /* where the walk begins; NULL: nothing to look at */
+    tw_status status;           /* not TW_OK: refused before anything was looked up */
 };
 
 /* What all items of a call share. */
@@ -46,9 +46,9 @@ static void settle(struct many *many, size_t i, tw_status status, int64_t view) 
 
 static void add_one(struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
-    int64_t *wanted = many->views != NULL ? &view : NULL; /* a striped counter need not be added up for nobody */
-    tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], wanted)
-                                             : tw_add(many->family, many->keys[i], delta, wanted);
+    int64_t *lookup = many->views != NULL ? &view : NULL; /* a striped counter need not be added up for nobody */
+    tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], lookup)
+                                             : tw_add(many->family, many->keys[i], delta, lookup);
     settle(many, i, status, view);
 }
 
@@ -67,38 +67,38 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     staged->status = check_item(many, i);
     if (staged->status != TW_OK) return;
     tw_key key = many->keys[i];
-    staged->wanted = twi_wanted(many->engine->hash(&many->engine->secret, key.data, key.size), key);
+    staged->lookup = twi_lookup_key(many->engine->hash(&many->engine->secret, key.data, key.size), key);
     int64_t at_ms = many->unix_ms != NULL ? many->unix_ms[i] : now_ms;
     if (*last == NULL || !twi_generation_holds(*last, at_ms)) *last = twi_window_at(many->family, at_ms, false);
     if (*last == NULL || twi_generation_is_packed(*last)) return;
     _Atomic uint64_t *where;
-    uint32_t bits, tag = staged->wanted.tag;
+    uint32_t bits, tag = staged->lookup.tag;
     struct twi_arena *arena = &many->engine->arena;
-    if ((*last)->home.directory != 0 && key.size <= TWI_KEY_INLINE) {
-        staged->group = twi_home_of(arena, (*last)->home, staged->wanted.place);
+    if ((*last)->tag_groups.directory != 0 && key.size <= TWI_KEY_INLINE) {
+        staged->group = twi_tag_group_of(arena, (*last)->tag_groups, staged->lookup.place);
         __builtin_prefetch((void *)(uintptr_t)staged->group.tags, 0);
         return;
     }
     uint64_t entry = twi_index_descend(arena, &(*last)->root, tag, &where, &bits);
     if (TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF) return;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    staged->slot = &leaf->slots[twi_leaf_home(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
+    staged->slot = &leaf->slots[twi_leaf_start(tag, twi_leaf_slots(TWI_ENTRY_LOG2(entry)))];
     __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
 }
 
 /* Stage 2: the cell, if it is the first of the walk with this tag within the slot's line. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->status == TW_OK && staged->group.tags != NULL) {
-        uint32_t match = twi_home_match(staged->group.tags, twi_home_tag(staged->wanted.tag));
-        uint32_t first = staged->group.first + (uint32_t)__builtin_ctz(match | 1u << TWI_HOME_GROUP);
-        if (match != 0) __builtin_prefetch(twi_home_cell(staged->group.chunk, first, many->family->synced), 1);
+        uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
+        uint32_t first = staged->group.first + (uint32_t)__builtin_ctz(match | 1u << TWI_TAG_GROUP_SIZE);
+        if (match != 0) __builtin_prefetch(twi_tag_group_cell(staged->group.chunk, first, many->family->synced), 1);
         return;
     }
     if (staged->slot == NULL) return;
     _Atomic uint64_t *slot = staged->slot;
     do {
         uint64_t word = twi_load_relaxed(slot);
-        if ((uint32_t)(word >> 32) == staged->wanted.tag && word > TWI_SLOT_CLOSED) {
+        if ((uint32_t)(word >> 32) == staged->lookup.tag && word > TWI_SLOT_CLOSED) {
             __builtin_prefetch(twi_arena_at(&many->engine->arena, (uint32_t)word), 1);
             return;
         }
@@ -110,9 +110,9 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
     tw_status status = staged->status;
     if (status == TW_OK) {
-        struct twi_call call = {.family = many->family, .engine = many->engine, .self = self, .wanted = staged->wanted};
+        struct twi_call call = {.family = many->family, .engine = many->engine, .self = self, .lookup = staged->lookup};
         call.at = many->unix_ms != NULL;
-        call.blind = many->views == NULL;
+        call.without_sum = many->views == NULL;
         if (call.at) call.unix_ms = many->unix_ms[i];
         status = twi_add_call(&call, delta, &view);
     }
@@ -148,7 +148,7 @@ static tw_status add_all(struct many *many, size_t count) {
     twi_check(many->family != NULL && (count == 0 || many->keys != NULL));
     many->engine = many->family->engine;
     struct twi_thread *self = count >= GROUP_MIN ? twi_thread_here() : NULL;
-    bool stages = self != NULL && !many->family->from_first && !many->family->ages &&
+    bool stages = self != NULL && !many->family->from_first && !many->family->evicts_idle &&
                   !twi_load_relaxed(&many->engine->broken) && (many->unix_ms == NULL || many->family->has_starts);
     while (stages && count - done >= GROUP_MIN) {
         size_t group = count - done < GROUP ? count - done : GROUP;
@@ -156,7 +156,7 @@ static tw_status add_all(struct many *many, size_t count) {
         done += group;
     }
     for (; done < count; done++) add_one(many, done);
-    if (twi_unlikely(many->worst < 0)) twi_why_again(many->why);
+    if (twi_unlikely(many->worst < 0)) twi_why_retry(many->why);
     return many->worst;
 }
 

@@ -43,7 +43,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
         if (value > TW_COUNT_MAX - n) return twi_sum_refuse();
         uint64_t after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_cas_weak_acqrel(&place->cell->local, &word, after)) break;
-        twi_stripe_watch_acquire(call->engine, place->generation, place->cell, limit, call->self);
+        twi_contention_detect_acquire(call->engine, place->generation, place->cell, limit, call->self);
     }
     *view += n;
     twi_place_mark(call, place, word);
@@ -52,10 +52,11 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
 }
 
 /* Families that age: no cell takes adds, but a frozen one may show the count. */
-static void look_at_aged(const struct twi_place *place, struct twi_decision *decision) {
+static void look_at_previous(const struct twi_place *place, struct twi_decision *decision) {
     decision->end_ms = INT64_MAX;
-    decision->unknown = place->aged == NULL;
-    if (place->aged != NULL) decision->view = twi_cell_view(place->aged, twi_load_relaxed(&place->aged->meta));
+    decision->unknown = place->previous == NULL;
+    if (place->previous != NULL)
+        decision->view = twi_cell_view(place->previous, twi_load_relaxed(&place->previous->meta));
 }
 
 static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
@@ -67,10 +68,10 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
-        decision->start_ms = call->family->ages ? 0 : call->family->from_first ? call->now_ms : span.start_ms;
+        decision->start_ms = call->family->evicts_idle ? 0 : call->family->from_first ? call->now_ms : span.start_ms;
         decision->end_ms =
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
-        if (call->family->ages) look_at_aged(&place, decision);
+        if (call->family->evicts_idle) look_at_previous(&place, decision);
         int64_t most = call->family->shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
         /* nothing to take: nothing is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
@@ -85,13 +86,13 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         decision->start_ms = twi_generation_start_ms(place.generation);
         decision->end_ms = twi_generation_end_ms(place.generation);
     }
-    decision->unknown = call->family->ages && !twi_cell_is_known(place.cell, place.meta);
+    decision->unknown = call->family->evicts_idle && !twi_cell_is_known(place.cell, place.meta);
     if (call->family->shares) {
         int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
         tw_status decided = take(call, &place, n, ceiling, decision);
         if (decided >= 0 && decided != TWI_AGAIN) {
             twi_share_decided(call, &place, n, limit, decided, decision);
-            twi_overshoot_watch(call->family, place.generation, place.cell, n, decision->view, limit);
+            twi_overshoot_check(call->family, place.generation, place.cell, n, decision->view, limit);
         }
         return decided;
     }
@@ -118,8 +119,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     decision->now_ms = call.now_ms;
     if (decision->full && status == TW_ERR_FULL) status = decide_full(family);
     if (n != 0 && !decision->full && status == TW_OK)
-        twi_limit_count_admitted(family, call.self, decision->view + decision->carried, limit);
-    if (n != 0 && status == TW_DENIED) twi_limit_count_denied(family, call.self);
+        twi_limit_stats_count_admitted(family, call.self, decision->view + decision->carried, limit);
+    if (n != 0 && status == TW_DENIED) twi_limit_stats_count_denied(family, call.self);
     twi_call_end(&call);
     return status;
 }
@@ -128,9 +129,9 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
     struct twi_decision decision = {0};
     tw_status status =
         twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : twi_units_refuse(n);
-    if (verdict != NULL) twi_limit_tell(verdict, family->synced, status, n, limit, &decision);
+    if (verdict != NULL) twi_verdict_fill(verdict, family->synced, status, n, limit, &decision);
     if (verdict != NULL && family->slides && status >= 0)
-        twi_sliding_tell(family, status, n, limit, &decision, verdict);
+        twi_sliding_fill_verdict(family, status, n, limit, &decision, verdict);
     return status;
 }
 
@@ -183,7 +184,7 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
         status = twi_load_relaxed(&family->hot_acquire)(family, key, n_max, limit, verdict);
     else if (family->limit->some != NULL && !twi_load_relaxed(&family->shadow))
-        status = twi_acquire_some_watched(family, key, n_max, limit, &took, verdict);
+        status = twi_shadow_acquire_some(family, key, n_max, limit, &took, verdict);
     else
         status = take_some(family, key, n_max, limit, &took, verdict);
     if (taken != NULL) *taken = took;

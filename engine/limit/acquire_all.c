@@ -53,7 +53,7 @@ static tw_status check_claim(const tw_claim *claim) {
 }
 
 /* Decided, and in no figure of what was admitted. */
-static tw_status acquire_aside(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
+static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
     uint32_t shard = self->shard;
     self->shard = TWI_SHARD_ASIDE;
     tw_status status = claim->family->limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
@@ -64,23 +64,23 @@ static tw_status acquire_aside(const tw_claim *claim, struct twi_thread *self, t
 /* As shadow.c, but for what is counted when all are admitted. */
 static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
-    tw_status status = acquire_aside(claim, self, verdict);
+    tw_status status = acquire_uncounted(claim, self, verdict);
     verdict->claim = order->at[i];
     order->start_ms[i] = verdict->window_start_ms;
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
     order->shadowed[i] =
         (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 && twi_load_relaxed(&claim->family->shadow);
-    if (status == TW_DENIED && claim->n != 0) twi_limit_count_denied(claim->family, self);
+    if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
     return order->shadowed[i] ? TW_OK : status;
 }
 
 static void count_all(const struct order *order, struct twi_thread *self) {
     for (size_t i = 0; i < order->count; i++) {
         tw_family *family = order->claims[order->at[i]].family;
-        if (order->counted[i]) twi_limit_count(family, self, admitted);
-        if (order->near[i]) twi_limit_count(family, self, near);
-        if (order->shadowed[i]) twi_limit_count(family, self, shadow_denied);
+        if (order->counted[i]) twi_limit_stats_count(family, self, admitted);
+        if (order->near[i]) twi_limit_stats_count(family, self, near);
+        if (order->shadowed[i]) twi_limit_stats_count(family, self, shadow_denied);
     }
 }
 

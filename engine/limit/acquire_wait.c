@@ -28,24 +28,24 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
     if (verdict == NULL) verdict = &unasked;
-    tw_status status = twi_engine_may_wait(engine);
-    if (status == TW_OK) status = twi_engine_check_thread(engine);
+    tw_status status = twi_guard_may_wait(engine);
+    if (status == TW_OK) status = twi_guard_engine(engine);
     if (status != TW_OK) {
         struct twi_decision nothing = {0};
-        twi_limit_tell(verdict, family->synced, status, n, limit, &nothing);
+        twi_verdict_fill(verdict, family->synced, status, n, limit, &nothing);
         return status;
     }
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     for (;;) {
-        uint32_t given = twi_signal_value(&engine->given_back), turned = twi_signal_value(&engine->turned);
+        uint32_t given = twi_event_count_value(&engine->given_back), turned = twi_event_count_value(&engine->turned);
         status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
         if (status != TW_DENIED && status != TW_PENDING) return status;
         int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
         if (left_ms <= 0 || !may_come(family, key, verdict, left_ms)) return status;
         uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
         if (status == TW_PENDING)
-            twi_signal_wait(&engine->turned, turned, ms); /* a turn brings what is on its way */
+            twi_event_count_wait(&engine->turned, turned, ms); /* a turn brings what is on its way */
         else
-            twi_signal_wait(&engine->given_back, given, ms);
+            twi_event_count_wait(&engine->given_back, given, ms);
     }
 }

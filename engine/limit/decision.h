@@ -25,7 +25,7 @@ struct twi_decision {
 
 /* The last four fields before the tail, by one store where their places in a word are known: each store of a verdict stands
  * in the queue that the next call's atomic operation waits for. */
-TWI_INLINE void twi_limit_tell_how(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
+TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
     const size_t at = offsetof(tw_verdict, decided_by);
     static_assert(offsetof(tw_verdict, allowed) == offsetof(tw_verdict, decided_by) + 6, "the shift below");
     static_assert(offsetof(tw_verdict, reserved) == offsetof(tw_verdict, decided_by) + 8, "the whole word");
@@ -39,8 +39,8 @@ TWI_INLINE void twi_limit_tell_how(tw_verdict *verdict, uint32_t decided_by, boo
 #endif
 }
 
-TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
-                               const struct twi_decision *decision) {
+TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status status, int64_t n, int64_t limit,
+                                 const struct twi_decision *decision) {
     int64_t left_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - decision->now_ms;
     if (left_ms < 0) left_ms = 0;
     /* Field by field: a compiler clears a struct of that size by a string instruction, which takes longer than all the rest. */
@@ -54,12 +54,12 @@ TWI_INLINE void twi_limit_tell(tw_verdict *verdict, bool synced, tw_status statu
                                                         : left_ms;
     verdict->error_bound = (synced && !decision->has_bound) || decision->full ? TW_UNBOUNDED : decision->bound;
     verdict->window_start_ms = decision->start_ms;
-    twi_limit_tell_how(verdict,
-                       decision->full      ? TW_BY_FULL
-                       : decision->unknown ? TW_BY_OUTAGE
-                       : synced            ? TW_BY_VIEW
-                                           : TW_BY_LOCAL,
-                       status == TW_OK);
+    twi_verdict_fill_tail(verdict,
+                          decision->full      ? TW_BY_FULL
+                          : decision->unknown ? TW_BY_OUTAGE
+                          : synced            ? TW_BY_VIEW
+                                              : TW_BY_LOCAL,
+                          status == TW_OK);
     uint64_t *rest = verdict->reserved;
     rest[0] = rest[1] = rest[2] = rest[3] = rest[4] = rest[5] = rest[6] = rest[7] = 0;
 }

@@ -54,7 +54,7 @@ static int64_t close_before(const struct twi_call *call) {
         twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
     if (before == NULL) return 0;
     if (twi_load_acquire(&before->phase) >= TWI_SEALED) return twi_view_in(call, before);
-    struct twi_cell *cell = twi_table_close_probe(arena, before, &call->wanted);
+    struct twi_cell *cell = twi_table_close_probe(arena, before, &call->lookup);
     if (cell == NULL) return 0;
     uint64_t word =
         twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4: who finds it closed reads a later clock */
@@ -103,7 +103,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     return take(pace, call, place.cell);
 }
 
-static void tell(const struct pace *pace, tw_status status, bool full, tw_verdict *verdict) {
+static void fill_verdict(const struct pace *pace, tw_status status, bool full, tw_verdict *verdict) {
     int64_t ahead = pace->empty > pace->now ? pace->empty - pace->now : 0, room = pace->most - ahead;
     int64_t left = pace->limit <= 0 || room < 0 ? 0 : twi_share_up(room + 1, pace->limit, WINDOW_UNITS) - 1;
     if (left > pace->burst) left = pace->burst;
@@ -131,12 +131,12 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TWI_AGAIN);
     if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
-    if (status == TW_OK && pace->n != 0 && !*full) twi_limit_count(family, call.self, admitted);
+    if (status == TW_OK && pace->n != 0 && !*full) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status;
 }
 
-static tw_status acquire_paced(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+static tw_status acquire_gcra(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct pace pace = {.limit = limit};
     bool full = false;
     tw_status status;
@@ -146,7 +146,7 @@ static tw_status acquire_paced(tw_family *family, tw_key key, int64_t n, int64_t
     } else {
         status = twi_units_refuse(n);
     }
-    if (verdict != NULL) tell(&pace, status, full, verdict);
+    if (verdict != NULL) fill_verdict(&pace, status, full, verdict);
     return status;
 }
 
@@ -168,7 +168,7 @@ static tw_status raise_once(struct pace *pace, struct twi_call *call, int64_t ah
     return TW_OK;
 }
 
-void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
+void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     struct pace pace;
     struct twi_call call;
     begin_pace(&pace, family, 0, 0);
@@ -200,7 +200,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0) return twi_paced_refuse(); /* how far a unit moves the word follows from the limit alone */
+    if (limit < 0) return twi_gcra_refuse(); /* how far a unit moves the word follows from the limit alone */
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
@@ -212,4 +212,4 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     return status;
 }
 
-const struct twi_limit_kind twi_limit_paced = {.acquire = acquire_paced, .put_back = put_back};
+const struct twi_limit_kind twi_limit_gcra = {.acquire = acquire_gcra, .put_back = put_back};

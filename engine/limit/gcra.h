@@ -4,9 +4,9 @@
 
 #include "engine/limit/decision.h"
 
-extern const struct twi_limit_kind twi_limit_paced;
+extern const struct twi_limit_kind twi_limit_gcra;
 
 /* The key's bucket is not empty for so long from now, at least. Where there is no room for it, nothing is done. */
-void twi_paced_raise(tw_family *family, tw_key key, int64_t ahead_ms);
+void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms);
 
 #endif

@@ -51,16 +51,16 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
     /* J5, pairs with J6: what was done before is seen by whoever clears it. Never a mere look: it could show what was before J6 */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
-    uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.asked);
+    uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.requested);
     do {
-        twi_store_relaxed(&lease->next_asked, head);
-    } while (!twi_cas_weak_acqrel(&engine->leases.asked, &head, line)); /* J7, pairs with J8 */
+        twi_store_relaxed(&lease->next_requested, head);
+    } while (!twi_cas_weak_acqrel(&engine->leases.requested, &head, line)); /* J7, pairs with J8 */
 }
 
-static void ask(tw_engine *engine, struct twi_lease *lease, int64_t n) {
-    int64_t asked = twi_load_relaxed(&lease->asked);
-    while ((asked == 0 || n < asked) && !twi_cas_weak_acqrel(&lease->asked, &asked, n)) {}
-    TWI_RACE_POINT(asked_not_listed);
+static void request(tw_engine *engine, struct twi_lease *lease, int64_t n) {
+    int64_t requested = twi_load_relaxed(&lease->requested_units);
+    while ((requested == 0 || n < requested) && !twi_cas_weak_acqrel(&lease->requested_units, &requested, n)) {}
+    TWI_RACE_POINT(requested_not_listed);
     twi_lease_list(engine, lease);
 }
 
@@ -87,14 +87,15 @@ static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
 static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
                             struct hard *hard) {
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-    int64_t unsold = limit - twi_load_acquire(&lease->told_spent); /* J9, pairs with J10: behind it what is stranded */
-    int64_t told_ms = twi_load_relaxed(&lease->told_ms);
-    if (told_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
-        ask(call->engine, lease, n);
+    int64_t unsold =
+        limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: behind it what is stranded */
+    int64_t reported_ms = twi_load_relaxed(&lease->reported_ms);
+    if (reported_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
+        request(call->engine, lease, n);
         return is_away(call) ? TW_DENIED : TW_PENDING;
     }
     hard->final = unsold <= 0;
-    if (twi_clock_mono_ms(&call->engine->clock) - (told_ms >> 1) >= REASK_MS) ask(call->engine, lease, n);
+    if (twi_clock_mono_ms(&call->engine->clock) - (reported_ms >> 1) >= REASK_MS) request(call->engine, lease, n);
     return TW_DENIED;
 }
 
@@ -127,7 +128,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
         TWI_RACE_POINT(lease_seen_not_taken);
     } while (!twi_cas_weak_acqrel(&lease->left, &left, left - n)); /* J12 where it fails */
     tw_status status = count_units(call, place, lease, n, hard);
-    if (left - n < twi_load_relaxed(&lease->low)) {
+    if (left - n < twi_load_relaxed(&lease->low_water)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
         /* Only a hint: while there are units in hand the lease is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
@@ -169,16 +170,16 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
         if (status == TW_OK) status = acquire_once(&call, n, limit, hard);
     } while (status == TWI_AGAIN);
     hard->decision.now_ms = call.now_ms;
-    if (status == TW_OK && n != 0) twi_limit_count(family, call.self, admitted);
+    if (status == TW_OK && n != 0) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
 /* What is known of the count is what Redis told and what was counted here since; the truth lies between that and the limit,
  * refunds under way apart. */
-static void tell(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
-                 tw_verdict *verdict) {
-    twi_limit_tell(verdict, true, status, n, limit, &hard->decision);
+static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
+                         tw_verdict *verdict) {
+    twi_verdict_fill(verdict, true, status, n, limit, &hard->decision);
     verdict->decided_by = hard->decision.full ? TW_BY_FULL : TW_BY_LEASE;
     verdict->error_bound = verdict->remaining;
     verdict->final = hard->final;
@@ -188,7 +189,7 @@ static void tell(const tw_family *family, tw_status status, int64_t n, int64_t l
 tw_status twi_lease_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     struct hard hard = {0};
     tw_status status = is_bad(n, limit) ? twi_units_refuse(n) : acquire(family, key, n, limit, &hard);
-    if (verdict != NULL) tell(family, status, n, limit, &hard, verdict);
+    if (verdict != NULL) fill_verdict(family, status, n, limit, &hard, verdict);
     return status;
 }
 
@@ -203,11 +204,11 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     if (lease == NULL) return TW_ERR_FULL;
     twi_store_relaxed(&lease->limit, limit);
     twi_store_relaxed(&lease->warm, 1);
-    if (limit != 0 && twi_swap_relaxed(&lease->cold, 1) == 0) {
-        (void)twi_add_relaxed(&call->engine->leases.cold, 1);
+    if (limit != 0 && twi_swap_relaxed(&lease->awaits_first_grant, 1) == 0) {
+        (void)twi_add_relaxed(&call->engine->leases.awaiting_first_grant, 1);
         twi_lease_list(call->engine, lease); /* the turn looks, and may find that it has units */
     }
-    if (twi_load_relaxed(&lease->left) == 0 && limit != 0) ask(call->engine, lease, 1);
+    if (twi_load_relaxed(&lease->left) == 0 && limit != 0) request(call->engine, lease, 1);
     return TW_OK;
 }
 
@@ -241,8 +242,8 @@ static bool is_fresh(tw_family *family, tw_key key) {
     if (twi_call_begin(&call, family, key) != TW_OK) return true;
     struct twi_lease *lease = NULL;
     if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place)) lease = twi_lease_of(place.cell);
-    int64_t told_ms = lease != NULL ? twi_load_acquire(&lease->told_ms) >> 1 : 0; /* J9 */
-    bool fresh = lease != NULL && twi_clock_mono_ms(&call.engine->clock) - told_ms < REASK_MS;
+    int64_t reported_ms = lease != NULL ? twi_load_acquire(&lease->reported_ms) >> 1 : 0; /* J9 */
+    bool fresh = lease != NULL && twi_clock_mono_ms(&call.engine->clock) - reported_ms < REASK_MS;
     twi_call_end(&call);
     return fresh;
 }

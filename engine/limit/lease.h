@@ -15,34 +15,35 @@
 struct twi_lease {
     /* callers */
     alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; below 0: never */
-    _Atomic int64_t low;                          /* with less than this the turn is told: it draws ahead of need */
-    _Atomic int64_t asked;                        /* the smallest n that waits for units; 0: nobody waits */
+    _Atomic int64_t low_water;                    /* with less than this the turn is told: it draws ahead of need */
+    _Atomic int64_t requested_units;              /* the smallest n that waits for units; 0: nobody waits */
     _Atomic int64_t limit;                        /* named last */
     _Atomic int64_t drawn;                        /* no unit in hand was drawn under a greater limit (trap L9) */
-    _Atomic int64_t told_spent;                   /* what Redis last said: of all instances */
-    _Atomic int64_t told_ms;                      /* monotonic, of that, << 1 | 1; 0: nothing yet */
-    _Atomic uint32_t next_asked;
-    _Atomic uint8_t listed;       /* on the engine's list of leases that the turn is to look at */
-    _Atomic uint8_t warm;         /* tw_lease_warm(): kept although idle, until it is spent from */
-    _Atomic uint8_t cold;         /* one of the engine's cold ones */
-    _Atomic uint8_t refunded;     /* units came back here */
-    struct twi_attached attached; /* of the generation; set before it is shared */
+    _Atomic int64_t reported_spent;               /* what Redis last said: of all instances */
+    _Atomic int64_t reported_ms;                  /* monotonic, of that, << 1 | 1; 0: nothing yet */
+    _Atomic uint32_t next_requested;
+    _Atomic uint8_t listed;             /* on the engine's list of leases that the turn is to look at */
+    _Atomic uint8_t warm;               /* tw_lease_warm(): kept although idle, until it is spent from */
+    _Atomic uint8_t awaits_first_grant; /* one of the engine's cold ones */
+    _Atomic uint8_t refunded;           /* units came back here */
+    struct twi_attached attached;       /* of the generation; set before it is shared */
     uint32_t next_active;
     /* the turn's own, as next_active */
-    int64_t granted, returned;            /* cumulative: as Redis told, as we say */
-    int64_t said_returned, said_spent;    /* as Redis has acknowledged */
-    int64_t sent_returned;                /* as it was said last, heard or not */
-    uint64_t said_life;                   /* the life in which Redis acknowledged last, in this epoch; 0: in none */
-    int64_t lot;                          /* how much is drawn at once */
-    int64_t spent_then, lately;           /* at measured_ms; in the interval before it */
-    int64_t measured_ms, used_ms, dry_ms; /* monotonic; dry: when units that ran out within an interval had come */
-    int64_t retry_ms, said_ms, looked_ms;
+    int64_t granted, returned;           /* cumulative: as Redis told, as we say */
+    int64_t acked_returned, acked_spent; /* as Redis has acknowledged */
+    int64_t sent_returned;               /* as it was said last, heard or not */
+    uint64_t acked_incarnation;          /* the life in which Redis acknowledged last, in this epoch; 0: in none */
+    int64_t grant_size;                  /* how much is drawn at once */
+    int64_t spent_then, lately;          /* at measured_ms; in the interval before it */
+    int64_t measured_ms, used_ms,
+        exhausted_at_ms; /* monotonic; dry: when units that ran out within an interval had come */
+    int64_t retry_ms, acked_ms, looked_ms;
     int64_t risk;             /* granted beyond the limit, as Redis reckons it */
     uint64_t raised;          /* stamp: sections of before may know a smaller `drawn`; 0: none do */
     _Atomic int64_t stranded; /* in leases of engines that are gone; callers read it */
     uint64_t name_hash;
     uint32_t generation, cell; /* lines */
-    bool active, in_flight, owes, restate, wanted;
+    bool active, in_flight, has_unacknowledged, restate, wanted_by_others;
 };
 #define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
 static_assert(sizeof(struct twi_lease) == TWI_ATTACHED_LINES * TWI_LINE_BYTES &&

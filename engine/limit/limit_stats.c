@@ -11,25 +11,25 @@
 #define SHARED_OFTEN \
     1024 /* so many calls of all threads in the line of all: lines of their own are worth their memory */
 
-void twi_limit_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
+void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     if (self->shard == TWI_SHARD_ASIDE) return;
     _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
     int64_t before = twi_add_relaxed(count, 1);
     if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
-    twi_store_relaxed(&family->limits_asked, true);
-    twi_agenda_tell(family);
+    twi_store_relaxed(&family->limits_in_use, true);
+    twi_agenda_notify(family);
 }
 
 static struct twi_limit_lines *older_lines(const struct tw_family *family, const struct twi_limit_lines *lines) {
     return lines->older != 0 ? twi_arena_at(&family->engine->arena, lines->older) : NULL;
 }
 
-void twi_figures_turn(struct tw_family *family) {
-    if (!twi_load_relaxed(&family->limits_asked)) return;
-    twi_store_relaxed(&family->limits_asked, false);
+void twi_limit_stats_turn(struct tw_family *family) {
+    if (!twi_load_relaxed(&family->limits_in_use)) return;
+    twi_store_relaxed(&family->limits_in_use, false);
     struct twi_arena *arena = &family->engine->arena;
     struct twi_limit_lines *old = twi_load_relaxed(&family->limit_lines), *lines;
-    uint32_t threads = twi_reclaim_shards(), count = old != NULL ? old->count : 0;
+    uint32_t threads = twi_epoch_shards(), count = old != NULL ? old->count : 0;
     if (threads > TWI_SHARD_ASIDE) threads = TWI_SHARD_ASIDE;
     if (threads <= count) return;
     uint32_t piece = twi_arena_round(1 + (threads > 2 * count ? threads : 2 * count)),
@@ -42,7 +42,7 @@ void twi_figures_turn(struct tw_family *family) {
     twi_store_release(&family->limit_lines, lines); /* S1, pairs with S2 */
 }
 
-void twi_figures_free(struct tw_family *family) {
+void twi_limit_stats_free(struct tw_family *family) {
     struct twi_limit_lines *lines = twi_load_relaxed(&family->limit_lines);
     twi_store_relaxed(&family->limit_lines, NULL);
     while (lines != NULL) {
@@ -55,7 +55,7 @@ void twi_figures_free(struct tw_family *family) {
 
 /* ---- reading ---- */
 
-static void add_shard(struct twi_limit_shard *shard, struct twi_limit_figures *sum) {
+static void add_shard(struct twi_limit_shard *shard, struct twi_limit_stats *sum) {
     int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
     sum->admitted_here += here;
     sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
@@ -64,7 +64,7 @@ static void add_shard(struct twi_limit_shard *shard, struct twi_limit_figures *s
     sum->shadow_denied += twi_load_relaxed(&shard->shadow_denied);
 }
 
-void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *sum) {
+void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
     struct tw_family *own = (struct tw_family *)family;
     add_shard(&own->limits_shared, sum);
     struct twi_limit_lines *lines = twi_load_acquire(&own->limit_lines); /* S2 */
@@ -74,11 +74,11 @@ void twi_figures_add(const struct tw_family *family, struct twi_limit_figures *s
     sum->overshoot_ppm += twi_load_relaxed(&own->overshoot_ppm);
 }
 
-void twi_figures_read(tw_engine *engine, tw_stats *stats) {
-    struct twi_limit_figures sum = {0};
+void twi_limit_stats_read(tw_engine *engine, tw_stats *stats) {
+    struct twi_limit_stats sum = {0};
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
-        twi_figures_add(family, &sum);
+        twi_limit_stats_add(family, &sum);
     stats->increments += sum.admitted_here;
     stats->limit_admitted += sum.admitted;
     stats->limit_denied += sum.denied;
@@ -86,10 +86,10 @@ void twi_figures_read(tw_engine *engine, tw_stats *stats) {
     stats->limit_shadow_denied += sum.shadow_denied;
 }
 
-void twi_figures_keep(struct tw_family *family) {
-    struct twi_limit_figures sum = {0};
+void twi_limit_stats_keep(struct tw_family *family) {
+    struct twi_limit_stats sum = {0};
     tw_engine *engine = family->engine;
-    twi_figures_add(family, &sum);
+    twi_limit_stats_add(family, &sum);
     twi_port_count(engine, increments, sum.admitted_here);
     twi_port_count(engine, limit_admitted, sum.admitted);
     twi_port_count(engine, limit_denied, sum.denied);
@@ -97,7 +97,7 @@ void twi_figures_keep(struct tw_family *family) {
     twi_port_count(engine, limit_shadow_denied, sum.shadow_denied);
 }
 
-void twi_figures_clear(struct tw_family *family) {
+void twi_limit_stats_clear(struct tw_family *family) {
     memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
     twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
     for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoots[i], 0);
@@ -106,12 +106,12 @@ void twi_figures_clear(struct tw_family *family) {
 
 /* ---- by family ---- */
 
-static bool was_asked(const struct twi_limit_figures *figures) {
-    return figures->admitted != 0 || figures->denied != 0 || figures->shadow_denied != 0;
+static bool was_asked(const struct twi_limit_stats *totals) {
+    return totals->admitted != 0 || totals->denied != 0 || totals->shadow_denied != 0;
 }
 
 static int compare_names(const void *a, const void *b) {
-    return strcmp(((const struct twi_family_figures *)a)->name, ((const struct twi_family_figures *)b)->name);
+    return strcmp(((const struct twi_family_limit_stats *)a)->name, ((const struct twi_family_limit_stats *)b)->name);
 }
 
 static size_t count_families(tw_engine *engine) {
@@ -123,23 +123,23 @@ static size_t count_families(tw_engine *engine) {
 }
 
 /* One that is being closed has lost its name: there may be another of that name by now. */
-static size_t list_families(tw_engine *engine, struct twi_family_figures *list) {
+static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *list) {
     size_t count = 0;
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next)) {
-        struct twi_family_figures *figures = &list[count];
-        if (twi_load_relaxed(&family->close_asked)) continue;
-        memset(figures, 0, sizeof *figures);
-        twi_figures_add(family, &figures->limits);
-        if (!was_asked(&figures->limits)) continue;
-        figures->is_measured = twi_overshoot_is_measured(family);
-        memcpy(figures->name, family->options.name, strnlen(family->options.name, sizeof figures->name - 1));
+        struct twi_family_limit_stats *totals = &list[count];
+        if (twi_load_relaxed(&family->close_requested)) continue;
+        memset(totals, 0, sizeof *totals);
+        twi_limit_stats_add(family, &totals->limits);
+        if (!was_asked(&totals->limits)) continue;
+        totals->is_measured = twi_overshoot_is_measured(family);
+        memcpy(totals->name, family->options.name, strnlen(family->options.name, sizeof totals->name - 1));
         count++;
     }
     return count;
 }
 
-bool twi_figures_list(tw_engine *engine, struct twi_family_figures **list, size_t *count) {
+bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
     pthread_mutex_lock(&engine->lock); /* families stay, and none is added */
     *list = calloc(count_families(engine) + 1, sizeof **list);
     *count = *list != NULL ? list_families(engine, *list) : 0;

@@ -49,12 +49,12 @@ static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *
 }
 
 static bool is_known(const tw_engine *engine, const struct twi_generation *generation, struct twi_cell *cell) {
-    int64_t asked = twi_load_relaxed(&twi_cell_cold(cell, twi_load_relaxed(&cell->meta))->asked);
-    return asked != 0 && twi_asked_ms(asked) >= settled_ms(engine, generation);
+    int64_t total_state = twi_load_relaxed(&twi_cell_cold(cell, twi_load_relaxed(&cell->meta))->total_state);
+    return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
 /* What is noted of a generation; where `asks`, totals that are not known yet are to be asked for. */
-static struct looked look_at_notes(tw_engine *engine, const struct twi_generation *generation, bool asks) {
+static struct looked look_at_notes(tw_engine *engine, const struct twi_generation *generation, bool requests) {
     struct looked looked = {0};
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
@@ -63,8 +63,8 @@ static struct looked look_at_notes(tw_engine *engine, const struct twi_generatio
         looked.notes++;
         if (is_known(engine, generation, cell_of(engine, of))) continue;
         looked.unknown++;
-        if (asks && engine->turn_mono_ms >= note->ask_again_ms) note->asks = true;
-        if (note->asks) (void)twi_swap_acqrel(&engine->any_near, true); /* Q3 */
+        if (requests && engine->turn_mono_ms >= note->request_again_ms) note->requests = true;
+        if (note->requests) (void)twi_swap_acqrel(&engine->any_near_limit, true); /* Q3 */
     }
     return looked;
 }
@@ -82,8 +82,8 @@ static void observe(struct tw_family *family, int64_t total, int64_t limit) {
 }
 
 static void let_go(struct twi_note *note) {
-    note->asks = false;
-    note->ask_again_ms = 0;
+    note->requests = false;
+    note->request_again_ms = 0;
     twi_store_release(&note->of, 0); /* O2 */
 }
 
@@ -114,21 +114,21 @@ bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation,
     return true;
 }
 
-size_t twi_overshoot_ask(tw_engine *engine, struct twi_item *items, size_t room) {
+size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t room) {
     size_t count = 0;
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
-        if (!note->asks) continue;
+        if (!note->requests) continue;
         if (count == room) {
-            (void)twi_swap_acqrel(&engine->any_near, true); /* Q3: the others next time */
+            (void)twi_swap_acqrel(&engine->any_near_limit, true); /* Q3: the others next time */
             break;
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
-        note->asks = false;
+        note->requests = false;
         if (of == 0 || of == BUSY) continue;
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
         if (twi_load_relaxed(&generation->phase) != TWI_DRAINED) continue; /* else its table may be gone (history.c) */
-        note->ask_again_ms = engine->turn_mono_ms + engine->options.sync_interval_ms + 1;
+        note->request_again_ms = engine->turn_mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,
                                            .cell = cell_of(engine, of),

@@ -21,7 +21,7 @@ TWI_INLINE bool twi_overshoot_is_measured(const struct tw_family *family) {
 /* A call was decided on that view. Inside its section. */
 void twi_overshoot_note(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                         int64_t limit);
-TWI_INLINE void twi_overshoot_watch(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+TWI_INLINE void twi_overshoot_check(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                                     int64_t n, int64_t view, int64_t limit) {
     if (n == 0 || limit <= 0 || !twi_overshoot_is_measured(family)) return;
     if (view >= limit || twi_limit_is_near(view, limit)) twi_overshoot_note(family, generation, cell, limit);
@@ -32,7 +32,7 @@ TWI_INLINE void twi_overshoot_watch(struct tw_family *family, struct twi_generat
 /* Of a drained generation; `ends`: now or never. True: it is done with, and no question about it is under way. */
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends);
 /* Questions that are to go to Redis: at most `room`. */
-size_t twi_overshoot_ask(tw_engine *engine, struct twi_item *items, size_t room);
+size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t room);
 /* Nobody can reach this generation any more. */
 void twi_overshoot_forget(tw_engine *engine, const struct twi_generation *generation);
 /* In a forked child: there are no counters. */

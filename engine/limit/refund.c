@@ -9,14 +9,14 @@
 #include "engine/limit/decision.h"
 #include "engine/limit/slice.h"
 
-#define LIFE_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */
+#define INCARNATION_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */
 
 /* How far down the view may go: without Redis, and once Redis has told the total, every unit that is there is seen. Not of a
  * strict limit, which is counted there first. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
     if (!family->synced) return 0;
     if (family->is_strict) return INT64_MIN;
-    return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked) != 0 ? 0 : INT64_MIN;
+    return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state) != 0 ? 0 : INT64_MIN;
 }
 
 /* TW_OK; TW_ERR_RANGE: there are not so many units; TWI_AGAIN: the window was sealed. */
@@ -52,19 +52,20 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
 /* Is the window that is open now the one that is meant? */
 static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
     const struct tw_family *family = call->family;
-    if (family->ages || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
+    if (family->evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
     if (family->from_first) {
         if (window_start_ms > call->now_ms) return refuse_early();
-        return call->now_ms - window_start_ms >= family->rule.window_ms + LIFE_SLACK_MS ? refuse_late() : TW_OK;
+        return call->now_ms - window_start_ms >= family->rule.window_ms + INCARNATION_SLACK_MS ? refuse_late() : TW_OK;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     return window_start_ms < span.start_ms ? refuse_late() : window_start_ms >= span.end_ms ? refuse_early() : TW_OK;
 }
 
-static bool is_another_life(const struct twi_call *call, const struct twi_place *place, int64_t window_start_ms) {
+static bool is_another_incarnation(const struct twi_call *call, const struct twi_place *place,
+                                   int64_t window_start_ms) {
     if (!call->family->from_first) return false;
     int64_t began_ms = twi_load_relaxed(&place->cell->end_ms) - call->family->rule.window_ms;
-    return began_ms > window_start_ms + (call->family->synced ? LIFE_SLACK_MS : 0);
+    return began_ms > window_start_ms + (call->family->synced ? INCARNATION_SLACK_MS : 0);
 }
 
 static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
@@ -77,7 +78,7 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
-    if (is_another_life(call, &place, window_start_ms)) return refuse_late();
+    if (is_another_incarnation(call, &place, window_start_ms)) return refuse_late();
     status = lower(call, &place, n);
     if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
     int64_t local; /* no memory for a lease: as it was */
@@ -93,7 +94,7 @@ tw_status twi_refund_to(tw_family *family, tw_key key, int64_t n, int64_t window
         if (status == TW_OK) status = put_back_once(&call, n, window_start_ms, keep);
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
-    if (status == TW_OK) twi_signal_raise(&family->engine->given_back);
+    if (status == TW_OK) twi_event_count_raise(&family->engine->given_back);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 

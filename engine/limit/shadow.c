@@ -9,18 +9,18 @@
 /* What is decided in a lease, in Redis or on a time; the others count where they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     if (verdict->decided_by == TW_BY_FULL) return false;
-    return family->is_paced || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
+    return family->is_gcra || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
 }
 
 static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
-    if (status == TW_DENIED) twi_limit_count(family, self, denied);
+    if (status == TW_DENIED) twi_limit_stats_count(family, self, denied);
     if (status != TW_OK) return;
-    if (verdict->decided_by == TW_BY_REDIS) twi_limit_count(family, self, admitted_there);
+    if (verdict->decided_by == TW_BY_REDIS) twi_limit_stats_count(family, self, admitted_there);
     int64_t all = verdict->used + verdict->remaining; /* of a bucket: the burst */
-    if (twi_limit_is_near(verdict->used, all)) twi_limit_count(family, self, near);
+    if (twi_limit_is_near(verdict->used, all)) twi_limit_stats_count(family, self, near);
 }
 
-tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
+tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
     tw_status status = family->limit_acquire(family, key, n, limit, verdict);
@@ -28,12 +28,12 @@ tw_status twi_acquire_watched(tw_family *family, tw_key key, int64_t n, int64_t 
     if (self == NULL || n == 0 || status < 0) return status;
     if (counts_here(family, verdict)) count(family, self, status, verdict);
     if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->shadow)) return status;
-    twi_limit_count(family, self, shadow_denied);
+    twi_limit_stats_count(family, self, shadow_denied);
     return TW_OK;
 }
 
-tw_status twi_acquire_some_watched(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
-                                   tw_verdict *verdict) {
+tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
+                                  tw_verdict *verdict) {
     tw_status status = family->limit->some(family, key, n_max, limit, taken, verdict);
     struct twi_thread *self = twi_thread_self;
     if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);

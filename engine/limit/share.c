@@ -11,7 +11,7 @@
 #define ARRIVAL 2 /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
 #define RETURN_MS \
     12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/wire/breaker.c, sync/wire/pace.c) */
-#define USED_UP_ASK_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
+#define USED_UP_RETRY_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
 
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
@@ -24,9 +24,9 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 void twi_share_open(tw_engine *engine) {
     twi_store_relaxed(&engine->live_engines, 0); /* alone still, as the rest here */
-    twi_store_relaxed(&engine->live_told, 0);
+    twi_store_relaxed(&engine->live_reported, 0);
     twi_store_relaxed(&engine->live_meeting_ms, TWI_MEETING_MS);
-    twi_store_relaxed(&engine->live_again_ms, 0);
+    twi_store_relaxed(&engine->live_repeated_ms, 0);
     twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
 }
 
@@ -43,20 +43,20 @@ static int64_t meeting_ms(int64_t our_start_ms) {
 }
 
 /* By the turn; callers take each word for a hint, and one that is old for what was true a moment ago. */
-void twi_port_live(tw_engine *engine, uint32_t count) {
+void twi_port_live_engines(tw_engine *engine, uint32_t count) {
     int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
-    uint32_t told = twi_load_relaxed(&engine->live_told);
+    uint32_t reported = twi_load_relaxed(&engine->live_reported);
     twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
     if (count == 0) {
         since_ms = INT64_MIN; /* it may not be known; and should it be later, this engine is no beginner any more */
-    } else if (told == 0 && since_ms != INT64_MIN) {
+    } else if (reported == 0 && since_ms != INT64_MIN) {
         twi_store_relaxed(&engine->live_meeting_ms, meeting_ms(now_ms - since_ms));
         since_ms = now_ms;
     }
-    if (count > told) engine->live_rose_ms = now_ms;
-    if (since_ms >= 0) twi_store_relaxed(&engine->live_again_ms, now_ms - since_ms);
+    if (count > reported) engine->live_rose_ms = now_ms;
+    if (since_ms >= 0) twi_store_relaxed(&engine->live_repeated_ms, now_ms - since_ms);
     twi_store_relaxed(&engine->live_since_ms, since_ms);
-    twi_store_relaxed(&engine->live_told, count);
+    twi_store_relaxed(&engine->live_reported, count);
     bool grown = twi_load_relaxed(&engine->live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
     twi_store_relaxed(&engine->live_engines, grown ? count : 0);
 }
@@ -65,15 +65,15 @@ void twi_port_live(tw_engine *engine, uint32_t count) {
 static bool is_met(const tw_engine *engine, int64_t age_ms) {
     tw_engine *own = (tw_engine *)engine;
     int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* hints, both */
-    bool is_told_again = twi_load_relaxed(&own->live_again_ms) >= meeting_ms / 2;
-    return age_ms >= (is_told_again ? meeting_ms : TWI_OPENED_MS);
+    bool is_reported_again = twi_load_relaxed(&own->live_repeated_ms) >= meeting_ms / 2;
+    return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
 }
 
 bool twi_share_is_settled(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
     int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
     if (since_ms < 0 || twi_load_relaxed(&own->live_engines) != 0) return true;
-    return twi_load_relaxed(&own->live_told) != 0 && is_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
+    return twi_load_relaxed(&own->live_reported) != 0 && is_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
 }
 
 bool twi_outage_is_on(const tw_family *family) {
@@ -126,20 +126,23 @@ static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t
 }
 
 /* When the first total came, of a key that is new (share.h); -1: it is not, or not any more. */
-static int64_t new_since_ms(const tw_engine *engine, int64_t asked, int64_t now_ms) {
-    int64_t told_ms = twi_asked_ms(asked), most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
-    if (twi_asked_seen(asked) != 0 || twi_asked_middle(asked) == 0) return -1;
-    int64_t first_ms = told_ms - ((told_ms - twi_asked_middle(asked)) & TWI_PACE_MAX); /* no later than the last */
+static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_t now_ms) {
+    int64_t reported_ms = twi_total_state_ms(total_state),
+            most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
+    if (twi_total_state_seen(total_state) != 0 || twi_total_state_middle(total_state) == 0) return -1;
+    int64_t first_ms =
+        reported_ms - ((reported_ms - twi_total_state_middle(total_state)) & TWI_PACE_MAX); /* no later than the last */
     return now_ms - first_ms < most_ms ? first_ms : -1;
 }
 
-int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
+int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64_t others) {
     int64_t now_ms = engine->turn_mono_ms, interval_ms = engine->options.sync_interval_ms;
-    if (asked == 0) return twi_live_engines(engine) != 1 ? twi_asked_begun(now_ms, now_ms) : twi_asked(now_ms, 0, 0);
-    int64_t first_ms = new_since_ms(engine, asked, now_ms);
-    if (first_ms >= 0) return twi_asked_begun(now_ms, first_ms);
-    int64_t passed_ms = larger(now_ms - twi_asked_ms(asked), 1);
-    uint32_t seen = twi_asked_seen(asked), pace = twi_asked_pace(asked);
+    if (total_state == 0)
+        return twi_live_engines(engine) != 1 ? twi_total_state_begun(now_ms, now_ms) : twi_total_state(now_ms, 0, 0);
+    int64_t first_ms = new_since_ms(engine, total_state, now_ms);
+    if (first_ms >= 0) return twi_total_state_begun(now_ms, first_ms);
+    int64_t passed_ms = larger(now_ms - twi_total_state_ms(total_state), 1);
+    uint32_t seen = twi_total_state_seen(total_state), pace = twi_total_state_pace(total_state);
     bool begins = pace == 0 && others > 0; /* of a pace that has just begun, one total tells too little */
     pace = pace_after(pace, seen, others, passed_ms, interval_ms);
     if (begins)
@@ -148,7 +151,7 @@ int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others) {
         seen = 1; /* what was before is too long ago to say how they count now */
     else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
         seen++;
-    return twi_asked(now_ms, pace, seen);
+    return twi_total_state(now_ms, pace, seen);
 }
 
 /* ---- what a decision rests on ---- */
@@ -157,10 +160,10 @@ struct share {
     uint32_t live;
     uint32_t policy; /* on_outage, while that decides */
     bool is_away;
-    bool is_told, is_known;  /* Redis has told the total; and, sliding, that of the window before */
-    bool is_new;             /* others may have spent of it what no total has told yet */
+    bool is_reported, is_known; /* Redis has told the total; and, sliding, that of the window before */
+    bool is_new;                /* others may have spent of it what no total has told yet */
     bool is_young, is_early; /* the first seconds (share.h): a share of the whole at most; and a little of it at most */
-    int64_t asked, total, left, base;
+    int64_t total_state, total, left, base;
 };
 
 /* For how long Redis has failed to answer; 0: it answers. */
@@ -181,10 +184,10 @@ static void note_age(const tw_engine *engine, struct share *share) {
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
     }
-    bool is_told = twi_load_relaxed(&own->live_told) != 0;
-    if (!is_told && age_ms >= TWI_OPENED_MS) return;
+    bool is_reported = twi_load_relaxed(&own->live_reported) != 0;
+    if (!is_reported && age_ms >= TWI_OPENED_MS) return;
     share->is_young = true;
-    share->is_early = !is_told || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
+    share->is_early = !is_reported || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
 }
 
 /* One answer that did not come, or did not yet: where there may be others, no reason to spend what is theirs. */
@@ -212,15 +215,15 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     const struct tw_family *family = call->family;
     struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
     struct share share = share_in(family);
-    share.asked = twi_load_relaxed(&cold->asked);
-    share.is_told = family->ages ? twi_cell_is_known(place->cell, place->meta) : share.asked != 0;
-    share.is_known = share.is_told && !decision->before_unknown;
+    share.total_state = twi_load_relaxed(&cold->total_state);
+    share.is_reported = family->evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
+    share.is_known = share.is_reported && !decision->before_unknown;
     /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
     int64_t base = twi_load_relaxed(&place->cell->base);
-    if (share.is_told) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
-    if (share.is_told) share.base = base;
-    share.is_new = share.is_told && share.live > 1 &&
-                   new_since_ms(family->engine, share.asked, twi_clock_mono_ms(&family->engine->clock)) >= 0;
+    if (share.is_reported) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
+    if (share.is_reported) share.base = base;
+    share.is_new = share.is_reported && share.live > 1 &&
+                   new_since_ms(family->engine, share.total_state, twi_clock_mono_ms(&family->engine->clock)) >= 0;
     share.is_early = share.is_early || (share.is_young && !share.is_known && away_ms(family->engine) < TWI_BRIEF_MS);
     share.left = larger(less(limit, share.total), 0);
     return share;
@@ -240,7 +243,7 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     if (share->live <= 1) return limit;
     if (!share->is_known) return larger(limit / share->live, 1);
     int64_t part = share->left / share->live;
-    if (twi_asked_seen(share->asked) < SETTLED) part = larger(part / 2, smaller(part, TWI_LITTLE_UNITS));
+    if (twi_total_state_seen(share->total_state) < SETTLED) part = larger(part / 2, smaller(part, TWI_LITTLE_UNITS));
     return larger(larger(part, n), 1);
 }
 
@@ -260,9 +263,9 @@ static double unevenness(int64_t others) {
 }
 
 /* B1; 0: nothing is known to come. */
-static int64_t pace_bound(const tw_engine *engine, int64_t asked, int64_t others) {
-    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(asked);
-    int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_asked_pace(asked);
+static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t others) {
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_total_state_ms(total_state);
+    int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_total_state_pace(total_state);
     if (pace == 0) return 0;
     double unheard_ms = (double)larger(age_ms, 0) + 1.25 * (double)interval_ms;
     return (int64_t)((double)pace * (1 + unevenness(others)) / TWI_PACE_ONE * unheard_ms) + 1;
@@ -274,9 +277,10 @@ static int64_t bound_of(const tw_engine *engine, const struct share *share, int6
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
     int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
     if (!share->is_known || share->is_young) return twi_saturated_sum(larger(less(limit, view), 0), whole);
-    int64_t by_pace = pace_bound(engine, share->asked, others);
+    int64_t by_pace = pace_bound(engine, share->total_state, others);
     if (others == 0) return by_pace;
-    if (twi_asked_seen(share->asked) < SETTLED) return twi_saturated_sum(larger(less(limit, view), 0), whole);
+    if (twi_total_state_seen(share->total_state) < SETTLED)
+        return twi_saturated_sum(larger(less(limit, view), 0), whole);
     if (by_pace == 0 && share->left == 0) return 0;
     int64_t by_share = times(others, larger(n, twi_saturated_sum(share->left, by_pace) / share->live + 1));
     return by_pace != 0 ? smaller(by_pace, by_share) : by_share;
@@ -284,21 +288,21 @@ static int64_t bound_of(const tw_engine *engine, const struct share *share, int6
 
 /* ---- near the limit ---- */
 
-void twi_share_hurry(const struct twi_call *call, const struct twi_place *place) {
+void twi_share_request_sync(const struct twi_call *call, const struct twi_place *place) {
     tw_engine *engine = call->engine;
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
-    _Atomic uint64_t *slot = &engine->near[line % TWI_NEAR_MAX];
+    _Atomic uint64_t *slot = &engine->near_limit[line % TWI_NEAR_LIMIT_MAX];
     if (twi_load_relaxed(slot) != 0) return;       /* it is there; or another is, and this one waits for its interval */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
     /* Q3, pairs with Q4: the slot is seen by whoever clears this. A swap: a store would hide what others have shown by theirs. */
-    (void)twi_swap_acqrel(&engine->any_near, true);
+    (void)twi_swap_acqrel(&engine->any_near_limit, true);
 }
 
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
     uint64_t line = twi_arena_line(&engine->arena, generation);
-    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++)
-        if (twi_load_relaxed(&engine->near[i]) >> 32 == line) twi_store_relaxed(&engine->near[i], 0);
+    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++)
+        if (twi_load_relaxed(&engine->near_limit[i]) >> 32 == line) twi_store_relaxed(&engine->near_limit[i], 0);
 }
 
 /* ---- deciding ---- */
@@ -319,24 +323,25 @@ static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
     return smaller(most, twi_saturated_sum(share->total, part_of(share, n, limit)));
 }
 
-bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
-                           int64_t n, int64_t limit, struct twi_share_quick *quick) {
+bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
+                              int64_t n, int64_t limit, struct twi_share_estimate *estimate) {
     const tw_engine *engine = family->engine;
     struct twi_cold *mine = (struct twi_cold *)cold;
-    struct share share = {.live = twi_live_engines(engine), .is_told = true, .is_known = true};
-    share.asked = twi_load_relaxed(&mine->asked);
-    if (share.live != 1 && twi_asked_seen(share.asked) < SETTLED) return false; /* the bound rests on the view then */
-    int64_t base = twi_load_relaxed(&cell->base);                               /* then acked, as share_of() */
+    struct share share = {.live = twi_live_engines(engine), .is_reported = true, .is_known = true};
+    share.total_state = twi_load_relaxed(&mine->total_state);
+    if (share.live != 1 && twi_total_state_seen(share.total_state) < SETTLED)
+        return false;                             /* the bound rests on the view then */
+    int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() */
     share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
     share.left = larger(less(limit, share.total), 0);
-    quick->most = limit;
-    quick->calm = twi_limit_near(limit);
+    estimate->most = limit;
+    estimate->no_check_below = twi_limit_near(limit);
     if (share.live != 1) { /* ceiling_of(), of a key that is neither new nor young */
         int64_t part = larger(share.left / share.live, 1);
-        quick->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
-        quick->calm = smaller(quick->calm, twi_saturated_sum(share.total, part / 4));
+        estimate->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
+        estimate->no_check_below = smaller(estimate->no_check_below, twi_saturated_sum(share.total, part / 4));
     }
-    quick->bound = bound_of(engine, &share, n, limit, 0);
+    estimate->bound = bound_of(engine, &share, n, limit, 0);
     return true;
 }
 
@@ -352,8 +357,8 @@ static int64_t retry_when_away_ms(const tw_engine *engine) {
 }
 
 static bool is_old(const tw_engine *engine, const struct share *share) {
-    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_asked_ms(share->asked);
-    return age_ms >= (share->left == 0 ? USED_UP_ASK_MS : (int64_t)engine->options.sync_interval_ms);
+    int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_total_state_ms(share->total_state);
+    return age_ms >= (share->left == 0 ? USED_UP_RETRY_MS : (int64_t)engine->options.sync_interval_ms);
 }
 
 void twi_share_decided(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
@@ -371,10 +376,10 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     /* Others are waited for, not the window's end. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
     bool shares = share.live > 1 || share.is_young;
-    bool asks = !share.is_told || (shares && denied && !is_over) ||
+    bool asks = !share.is_reported || (shares && denied && !is_over) ||
                 (denied && is_over && is_old(call->engine, &share)) ||
                 (shares && !denied && spent >= part_of(&share, 0, limit) / 4);
-    if (asks) twi_share_hurry(call, place);
+    if (asks) twi_share_request_sync(call, place);
 }
 
 int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision) {

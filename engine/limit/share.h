@@ -48,7 +48,7 @@ TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
     uint32_t live = twi_load_relaxed(&own->live_engines); /* hints, all three: as old as the last word */
     if (live != 0) return live;
-    live = twi_load_relaxed(&own->live_told);
+    live = twi_load_relaxed(&own->live_reported);
     if (live < own->options.engines_expected) live = own->options.engines_expected;
     return live != 0 ? live : 1;
 }
@@ -67,24 +67,25 @@ bool twi_outage_is_on(const tw_family *family);
 
 /* ---- the short way (acquire_fast.h): a known key, Redis is there ---- */
 
-struct twi_share_quick {
-    int64_t most;  /* up to where it may count, by the view */
-    int64_t calm;  /* an admission that stays below needs nothing further; else twi_share_decided() */
-    int64_t bound; /* then; more than one engine, or a pace of others: share.c */
+struct twi_share_estimate {
+    int64_t most;           /* up to where it may count, by the view */
+    int64_t no_check_below; /* an admission that stays below needs nothing further; else twi_share_decided() */
+    int64_t bound;          /* then; more than one engine, or a pace of others: share.c */
 };
 /* False: the long way must look. */
-bool twi_share_quick_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
-                           int64_t n, int64_t limit, struct twi_share_quick *quick);
-TWI_INLINE bool twi_share_quick(const struct tw_family *family, struct twi_cell *cell, int64_t n, int64_t limit,
-                                struct twi_share_quick *quick) {
+bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *cell, const struct twi_cold *cold,
+                              int64_t n, int64_t limit, struct twi_share_estimate *estimate);
+TWI_INLINE bool twi_share_estimate(const struct tw_family *family, struct twi_cell *cell, int64_t n, int64_t limit,
+                                   struct twi_share_estimate *estimate) {
     tw_engine *engine = family->engine;
     struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
-    int64_t asked = twi_load_relaxed(&cold->asked);
+    int64_t total_state = twi_load_relaxed(&cold->total_state);
     uint32_t live = twi_load_relaxed(&engine->live_engines);
-    if (twi_unlikely(asked == 0) || twi_unlikely(live == 0)) return false;
+    if (twi_unlikely(total_state == 0) || twi_unlikely(live == 0)) return false;
     if (twi_unlikely(twi_load_relaxed(&engine->leases.away_since_ms) != 0)) return false;
-    if (live != 1 || twi_asked_middle(asked) != 0) return twi_share_quick_among(family, cell, cold, n, limit, quick);
-    *quick = (struct twi_share_quick){.most = limit, .calm = twi_limit_near(limit)};
+    if (live != 1 || twi_total_state_middle(total_state) != 0)
+        return twi_share_estimate_among(family, cell, cold, n, limit, estimate);
+    *estimate = (struct twi_share_estimate){.most = limit, .no_check_below = twi_limit_near(limit)};
     return true;
 }
 
@@ -99,10 +100,10 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
 /* For a key that nobody has counted here: up to where it may count at the very most. */
 int64_t twi_share_unknown(const tw_family *family, int64_t n, int64_t limit, struct twi_decision *decision);
 /* The key's total is wanted before its interval. */
-void twi_share_hurry(const struct twi_call *call, const struct twi_place *place);
+void twi_share_request_sync(const struct twi_call *call, const struct twi_place *place);
 
 /* By the turn: a total has come. The word of twi_cold.asked that says so, with what it tells of the others' pace. */
-int64_t twi_share_told(const tw_engine *engine, int64_t asked, int64_t others);
+int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64_t others);
 /* Nobody can reach this generation any more. */
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation);
 

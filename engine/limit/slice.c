@@ -54,33 +54,33 @@ static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int6
     taken->bound = stripes->limit - shown > shown - least ? stripes->limit - shown : shown - least;
 }
 
-static bool are_true(const struct twi_stripes *stripes, uint64_t trunk, int64_t limit, int64_t base) {
+static bool are_true(const struct twi_stripes *stripes, uint64_t shared_stripe, int64_t limit, int64_t base) {
     return stripes->limit != TWI_NO_LIMIT && limit >= stripes->limit && base <= stripes->base &&
-           twi_word_value(trunk) <= 0;
+           twi_word_value(shared_stripe) <= 0;
 }
 
 /* Exactly: the stripes' sum is fixed, and the trunk changes by compare-and-swap alone. */
 static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
                               int64_t limit, struct twi_taken *taken) {
-    uint64_t word = twi_load_acquire(&stripes->trunk), after;
-    int64_t fixed = beside + twi_stripes_fold(stripes);
+    uint64_t word = twi_load_acquire(&stripes->shared_stripe), after;
+    int64_t fixed = beside + twi_stripes_collapse(stripes);
     do {
         if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
-        int64_t trunk = twi_word_value(word), value = fixed + trunk;
+        int64_t shared_stripe = twi_word_value(word), value = fixed + shared_stripe;
         taken->used = twi_saturated_sum(value, base);
         if (twi_saturated_sum(taken->used, n) > limit) return TW_DENIED;
-        if (value > TW_COUNT_MAX - n || trunk > TW_COUNT_MAX - n) return twi_sum_refuse();
-        after = (uint64_t)(trunk + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+        if (value > TW_COUNT_MAX - n || shared_stripe > TW_COUNT_MAX - n) return twi_sum_refuse();
+        after = (uint64_t)(shared_stripe + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->shared_stripe, &word, after)); /* D1 */
     taken->used += n;
     taken->unlisted = (word & TWI_DIRTY) != dirty;
     return TW_OK;
 }
 
-static tw_status look(struct twi_stripes *stripes, uint64_t trunk, int64_t beside, int64_t limit,
+static tw_status look(struct twi_stripes *stripes, uint64_t shared_stripe, int64_t beside, int64_t limit,
                       struct twi_taken *taken) {
-    if ((trunk & TWI_FROZEN) != 0) return TWI_AGAIN;
-    taken->used = twi_saturated_sum(beside, twi_word_value(trunk) + twi_stripes_sum(stripes));
+    if ((shared_stripe & TWI_FROZEN) != 0) return TWI_AGAIN;
+    taken->used = twi_saturated_sum(beside, twi_word_value(shared_stripe) + twi_stripes_sum(stripes));
     return taken->used > limit ? TW_DENIED : TW_OK;
 }
 
@@ -92,13 +92,13 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
     bool synced = (meta & TWI_META_COLD) != 0;
     int64_t base = synced ? twi_load_relaxed(&cell->base) : 0;
     int64_t final = twi_load_relaxed(twi_cell_final(cell, meta));
-    uint64_t trunk = twi_load_acquire(&stripes->trunk), dirty = synced ? TWI_DIRTY : 0;
-    if (n == 0) return look(stripes, trunk, twi_saturated_sum(final, base), limit, taken);
+    uint64_t shared_stripe = twi_load_acquire(&stripes->shared_stripe), dirty = synced ? TWI_DIRTY : 0;
+    if (n == 0) return look(stripes, shared_stripe, twi_saturated_sum(final, base), limit, taken);
     int64_t spent;
-    TWI_RACE_POINT(trunk_seen_slice_not_spent);
-    if (are_true(stripes, trunk, limit, base) && !twi_load_relaxed(&stripes->is_folded) &&
+    TWI_RACE_POINT(shared_seen_slice_not_spent);
+    if (are_true(stripes, shared_stripe, limit, base) && !twi_load_relaxed(&stripes->is_collapsed) &&
         take_of_any(stripes, twi_stripe_own(stripes, self), dirty, n, &spent, &taken->unlisted)) {
-        int64_t before_slices = final + base + twi_word_value(trunk);
+        int64_t before_slices = final + base + twi_word_value(shared_stripe);
         show(stripes, before_slices + spent, spent, n, before_slices, taken);
         return TW_OK;
     }
@@ -111,17 +111,17 @@ tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, i
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
     if (stripes == NULL) return TWI_AGAIN;
     bool synced = (meta & TWI_META_COLD) != 0;
-    uint64_t dirty = synced ? TWI_DIRTY : 0, word = twi_load_acquire(&stripes->trunk), after;
+    uint64_t dirty = synced ? TWI_DIRTY : 0, word = twi_load_acquire(&stripes->shared_stripe), after;
     int64_t beside = twi_load_relaxed(twi_cell_final(cell, meta)), base = synced ? twi_load_relaxed(&cell->base) : 0;
     do {
         if ((word & TWI_FROZEN) != 0) return TWI_AGAIN;
-        int64_t trunk = twi_word_value(word), floor = twi_saturated_sum(least, n);
-        if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + trunk, base) < floor &&
-            twi_saturated_sum(beside + twi_stripes_fold(stripes) + trunk, base) < floor)
+        int64_t shared_stripe = twi_word_value(word), floor = twi_saturated_sum(least, n);
+        if (twi_saturated_sum(beside + twi_stripes_sum(stripes) + shared_stripe, base) < floor &&
+            twi_saturated_sum(beside + twi_stripes_collapse(stripes) + shared_stripe, base) < floor)
             return twi_refund_refuse();
-        if (trunk < n - TWI_TRUNK_EDGE) return twi_refund_refuse();
-        after = (uint64_t)(trunk - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+        if (shared_stripe < n - TWI_SHARED_EDGE) return twi_refund_refuse();
+        after = (uint64_t)(shared_stripe - n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
+    } while (!twi_cas_weak_acqrel(&stripes->shared_stripe, &word, after)); /* D1 */
     *unlisted = (word & TWI_DIRTY) != dirty;
     return TW_OK;
 }

@@ -18,16 +18,16 @@
 #include "engine/core/window_map.h"
 
 /* Settled: Redis has told the total when all had sent what they had counted until the window's end. */
-static void ask_until_settled(const struct twi_call *call, const struct twi_place *place,
-                              struct twi_decision *decision) {
-    int64_t asked = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->asked);
+static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
+                                  struct twi_decision *decision) {
+    int64_t total_state = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state);
     int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the end */
     int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
-    bool settled = asked != 0 && twi_asked_ms(asked) >= twi_share_is_in_ms(call->engine, end_mono_ms);
-    decision->before_unknown = asked == 0;
+    bool settled = total_state != 0 && twi_total_state_ms(total_state) >= twi_share_is_in_ms(call->engine, end_mono_ms);
+    decision->before_unknown = total_state == 0;
     decision->carried_bound = settled ? 0 : TW_UNBOUNDED;
-    if (!settled) twi_place_ask(call, place);
-    if (asked == 0) twi_share_hurry(call, place);
+    if (!settled) twi_place_request_total(call, place);
+    if (total_state == 0) twi_share_request_sync(call, place);
 }
 
 static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks, struct twi_decision *decision) {
@@ -37,7 +37,7 @@ static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool 
         past.at = true;
         past.unix_ms = start_ms;
         if (twi_place_find(&past, &place) || (!looks && twi_place_make(&past, &place) == TW_OK)) {
-            ask_until_settled(&past, &place, decision);
+            request_until_settled(&past, &place, decision);
             return twi_cell_view(place.cell, place.meta);
         }
         decision->before_unknown = true;
@@ -55,7 +55,7 @@ void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decis
     decision->carried = twi_share_up(decision->before, span.end_ms - call->now_ms, span.end_ms - span.start_ms);
 }
 
-void twi_sliding_ask(tw_family *family, tw_key key) {
+void twi_sliding_request_total(tw_family *family, tw_key key) {
     struct twi_call call;
     struct twi_decision unused = {0};
     if (twi_call_begin(&call, family, key) != TW_OK) return;
@@ -81,8 +81,8 @@ static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t
     return left_ms + (stays_ms < next_ms ? next_ms - stays_ms : 0);
 }
 
-void twi_sliding_tell(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
-                      const struct twi_decision *decision, tw_verdict *verdict) {
+void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
+                              const struct twi_decision *decision, tw_verdict *verdict) {
     struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
     int64_t left_ms = decision->end_ms - decision->now_ms;
     verdict->used = twi_saturated_sum(decision->view, decision->carried);

@@ -12,9 +12,9 @@ struct twi_decision;
  * counter is made for it. */
 void twi_sliding_carry(const struct twi_call *call, bool looks, struct twi_decision *decision);
 /* Somebody else decides (strict limits), but what the window before counted is to be known here when he cannot. */
-void twi_sliding_ask(tw_family *family, tw_key key);
+void twi_sliding_request_total(tw_family *family, tw_key key);
 /* Puts it into a verdict that was filled from the decision. */
-void twi_sliding_tell(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
-                      const struct twi_decision *decision, tw_verdict *verdict);
+void twi_sliding_fill_verdict(const struct tw_family *family, tw_status status, int64_t n, int64_t limit,
+                              const struct twi_decision *decision, tw_verdict *verdict);
 
 #endif

@@ -33,7 +33,7 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     arena->bytes_max = bytes_max;
     arena->segments_max = segments < SEGMENTS_MAX ? (uint32_t)segments : SEGMENTS_MAX;
     uint64_t bytes = (uint64_t)(arena->segments_max + 1) * TWI_SEGMENT_BYTES;
-    arena->map_bytes = HUGE_BYTES + bytes + twi_room_bytes(arena->segments_max);
+    arena->map_bytes = HUGE_BYTES + bytes + twi_free_map_bytes(arena->segments_max);
     void *map =
         mmap(NULL, arena->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return false;
@@ -43,7 +43,7 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
      * page table's: huge pages where the system has them. A kernel without the advice changes nothing. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
-    twi_room_begin(&arena->room, arena->base + bytes, arena->segments_max);
+    twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
     return true;
 }
 
@@ -87,10 +87,10 @@ static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t
     uint32_t line = segment * TWI_SEGMENT_LINES, lines = twi_sizes[number], more = pieces_in_segment(number) - 1;
     uint32_t used = lines + more * lines;
     uint64_t none = 0;
-    if (used != TWI_SEGMENT_LINES) twi_room_give(&arena->room, line + used, TWI_SEGMENT_LINES - used);
+    if (used != TWI_SEGMENT_LINES) twi_free_map_give(&arena->free_map, line + used, TWI_SEGMENT_LINES - used);
     if (more != 0 && !twi_cas_acqrel(&arena->carves[number].word, &none, PAIR(line + lines, more))) /* A4 */
-        twi_room_give(&arena->room, line + lines, more * lines); /* another thread has brought one */
-    (void)twi_add_acqrel(&arena->room.moves, 1);                 /* A6 */
+        twi_free_map_give(&arena->free_map, line + lines, more * lines); /* another thread has brought one */
+    (void)twi_add_acqrel(&arena->free_map.moves, 1);                     /* A6 */
     return line;
 }
 
@@ -103,8 +103,8 @@ static bool gather(struct twi_arena *arena, uint32_t most) {
         if (found == 0 || LOW32(found) * twi_sizes[number] > most) continue;
         found = twi_swap_acqrel(word, 0); /* A5 */
         if (found == 0) continue;
-        twi_room_give(&arena->room, HIGH32(found), LOW32(found) * twi_sizes[number]);
-        (void)twi_add_acqrel(&arena->room.moves, 1); /* A6 */
+        twi_free_map_give(&arena->free_map, HIGH32(found), LOW32(found) * twi_sizes[number]);
+        (void)twi_add_acqrel(&arena->free_map.moves, 1); /* A6 */
         any = true;
     }
     return any;
@@ -112,9 +112,9 @@ static bool gather(struct twi_arena *arena, uint32_t most) {
 
 static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
     uint32_t line = carve(arena, number);
-    if (line == 0) line = twi_room_take(&arena->room, number);
+    if (line == 0) line = twi_free_map_take(&arena->free_map, number);
     if (line != 0) return line;
-    uint32_t segment = twi_room_take_segments(&arena->room, 1) / TWI_SEGMENT_LINES;
+    uint32_t segment = twi_free_map_take_segments(&arena->free_map, 1) / TWI_SEGMENT_LINES;
     if (segment == 0) segment = fresh_segments(arena, 1);
     return segment != 0 ? begin_segment(arena, number, segment) : 0;
 }
@@ -122,13 +122,14 @@ static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
 /* Untouched segments go together with the free ones just below them. */
 static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     for (;;) {
-        uint32_t line = twi_room_take_segments(&arena->room, count);
+        uint32_t line = twi_free_map_take_segments(&arena->free_map, count);
         if (line != 0) return line;
-        uint32_t below = twi_room_whole_below(&arena->room, twi_load_relaxed(&arena->segments_taken), count - 1);
+        uint32_t below =
+            twi_free_map_whole_below(&arena->free_map, twi_load_relaxed(&arena->segments_taken), count - 1);
         uint32_t fresh = fresh_segments(arena, count - below);
         if (fresh == 0) return 0;
         if (below == 0) return fresh * TWI_SEGMENT_LINES;
-        twi_room_give(&arena->room, fresh * TWI_SEGMENT_LINES, (count - below) * TWI_SEGMENT_LINES);
+        twi_free_map_give(&arena->free_map, fresh * TWI_SEGMENT_LINES, (count - below) * TWI_SEGMENT_LINES);
     }
 }
 
@@ -141,16 +142,16 @@ static uint32_t search(struct twi_arena *arena, uint32_t lines) {
     (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7: before anything is in hand */
     if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* what was kept may be what parts two large holes */
     for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
-        uint32_t moves = twi_load_acquire(&arena->room.moves); /* A7 */
+        uint32_t moves = twi_load_acquire(&arena->free_map.moves); /* A7 */
         line = lines <= TWI_SEGMENT_LINES ? take_small(arena, twi_size_number(lines))
                                           : take_large(arena, segments_of(lines));
         if (line != 0) break;
         if (gather(arena, TWI_SEGMENT_LINES)) continue;
         twi_fence_seqcst(); /* A7: who saw lines taken sees who has them in hand */
-        if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->room.moves) == moves) break;
+        if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->free_map.moves) == moves) break;
     }
     (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
-    if (line == 0 && lines <= TWI_ROOM_RUN) (void)twi_add_relaxed(&arena->refused, 1);
+    if (line == 0 && lines <= TWI_FREE_MAP_RUN) (void)twi_add_relaxed(&arena->refused, 1);
     return line;
 }
 
@@ -192,7 +193,7 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
             -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: what is counted never passes the bound */
-    if (!keep_for_next(arena, line, lines)) twi_room_give(&arena->room, line, lines);
+    if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
 }
 
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
@@ -208,11 +209,11 @@ void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work) {
     uint32_t number = twi_size_number(lines);
     uint32_t wanted = (pieces + pieces_in_segment(number) - 1) / pieces_in_segment(number);
-    while (twi_room_whole(&arena->room) < wanted && *work >= TWI_SEGMENT_LINES) {
+    while (twi_free_map_whole(&arena->free_map) < wanted && *work >= TWI_SEGMENT_LINES) {
         uint32_t segment = fresh_segments(arena, 1);
         if (segment == 0) return false;
         twi_arena_touch(arena, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
-        twi_room_give(&arena->room, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
+        twi_free_map_give(&arena->free_map, segment * TWI_SEGMENT_LINES, TWI_SEGMENT_LINES);
         *work -= TWI_SEGMENT_LINES;
     }
     return true;
@@ -239,11 +240,11 @@ static void populate_bytes(const void *first, size_t bytes) {
 /* With what says of them which of their lines are free. */
 static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
     populate_bytes(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES);
-    populate_bytes(&arena->room.bits[segment], count * sizeof arena->room.bits[0]);
-    populate_bytes((const void *)&arena->room.hints[segment], count);
+    populate_bytes(&arena->free_map.bits[segment], count * sizeof arena->free_map.bits[0]);
+    populate_bytes((const void *)&arena->free_map.hints[segment], count);
 }
 
-void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms) {
+void twi_arena_survey(struct twi_arena *arena, int64_t mono_ms) {
     uint32_t taken = twi_load_relaxed(&arena->segments_taken);
     arena->segments_lately += taken - arena->segments_seen;
     arena->segments_seen = taken;
@@ -320,21 +321,21 @@ static uint64_t lines_elsewhere(const struct twi_arena *arena) {
     return lines;
 }
 
-struct twi_arena_room twi_arena_room(const struct twi_arena *arena) {
-    struct twi_room_look look = twi_room_look(&arena->room);
+struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
+    struct twi_free_map_usage look = twi_free_map_usage(&arena->free_map);
     uint64_t elsewhere = lines_elsewhere(arena);
     uint64_t fresh = arena->segments_max - twi_load_relaxed(&arena->segments_taken);
     if (fresh * TWI_SEGMENT_LINES > look.longest) look.longest = fresh * TWI_SEGMENT_LINES;
-    return (struct twi_arena_room){.free_bytes = (int64_t)((look.free + elsewhere) * TWI_LINE_BYTES),
-                                   .usable_bytes = (int64_t)((look.usable + elsewhere) * TWI_LINE_BYTES),
-                                   .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
+    return (struct twi_arena_usage){.free_bytes = (int64_t)((look.free + elsewhere) * TWI_LINE_BYTES),
+                                    .usable_bytes = (int64_t)((look.usable + elsewhere) * TWI_LINE_BYTES),
+                                    .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
 #define ROUND_SEGMENTS 64u /* that one turn looks at: 4 MiB; a microsecond, or eight where all is in crumbs */
 
 int64_t twi_arena_usable(struct twi_arena *arena) {
-    twi_room_go_round(&arena->room, &arena->round, ROUND_SEGMENTS);
-    uint64_t whole = (uint64_t)twi_room_whole(&arena->room) * TWI_SEGMENT_LINES, usable = arena->round.usable;
+    twi_free_map_scan(&arena->free_map, &arena->round, ROUND_SEGMENTS);
+    uint64_t whole = (uint64_t)twi_free_map_whole(&arena->free_map) * TWI_SEGMENT_LINES, usable = arena->round.usable;
     return (int64_t)(((usable > whole ? usable : whole) + lines_elsewhere(arena)) * TWI_LINE_BYTES);
 }
 

@@ -31,20 +31,20 @@ struct twi_arena {
     uint64_t map_bytes;
     uint32_t segments_max;
     /* the turn's own */
-    uint32_t segments_touched;   /* faulted in up to here */
-    uint32_t segments_seen;      /* taken when it last looked */
-    uint32_t segments_left;      /* of the reserve, at its beginning: what it takes itself, it replaces */
-    uint32_t segments_lately;    /* taken by others since slice_began_ms */
-    uint32_t segments_rate;      /* the same in the busiest slice of late */
-    int64_t slice_began_ms;      /* monotonic */
-    struct twi_room_round round; /* its look at what is free */
+    uint32_t segments_touched;            /* faulted in up to here */
+    uint32_t segments_seen;               /* taken when it last looked */
+    uint32_t segments_left;               /* of the reserve, at its beginning: what it takes itself, it replaces */
+    uint32_t segments_lately;             /* taken by others since slice_began_ms */
+    uint32_t segments_rate;               /* the same in the busiest slice of late */
+    int64_t slice_began_ms;               /* monotonic */
+    struct twi_free_map_scan_state round; /* its look at what is free */
     alignas(TWI_LINE_BYTES) _Atomic uint32_t segments_taken; /* segments that were ever handed out */
     _Atomic int64_t bytes_used;                              /* in pieces that are out */
     _Atomic int64_t bytes_high;
     _Atomic uint32_t busy;                    /* threads that may have free lines in hand */
     _Atomic uint64_t refused;                 /* pieces asked for and not had */
     struct twi_arena_carve carves[TWI_SIZES]; /* of each size */
-    struct twi_room room;
+    struct twi_free_map free_map;
 };
 
 /* Reserves the range. False: the system gave no addresses. */
@@ -62,12 +62,12 @@ int64_t twi_arena_bytes_high(const struct twi_arena *arena);
 /* Bytes of the range that were ever handed out by segments: what the process has committed at most. */
 int64_t twi_arena_bytes_committed(const struct twi_arena *arena);
 /* What of the bound is free, and what of that can be had at once. */
-struct twi_arena_room {
+struct twi_arena_usage {
     int64_t free_bytes;
     int64_t usable_bytes;  /* in runs that are long enough for whatever counting needs at once */
     int64_t longest_bytes; /* the longest of them */
 };
-struct twi_arena_room twi_arena_room(const struct twi_arena *arena);
+struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena);
 /* usable_bytes, by the turn's own look at some segments after the other: of a large arena it may be some 100 ms old. */
 int64_t twi_arena_usable(struct twi_arena *arena);
 /* How many pieces were asked for and not had, of those that counting has no smaller way for. */
@@ -78,7 +78,7 @@ uint64_t twi_arena_refused(const struct twi_arena *arena);
 bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, uint32_t *work);
 
 /* The turn's look at how fast others take fresh segments: once at its beginning, before it takes any for itself. */
-void twi_arena_watch(struct twi_arena *arena, int64_t mono_ms);
+void twi_arena_survey(struct twi_arena *arena, int64_t mono_ms);
 /* Faults in what lies ahead of whoever takes fresh segments: what was taken in the busiest 50 ms of late, twice, and 2 MiB; never
  * more than 2 MiB and an eighth of what is taken. An arena that nobody takes of gets nothing more, a small one stays within its
  * first 2 MiB. *work bounds the lines touched. By the turn, at its end. */

@@ -19,8 +19,8 @@
 #define BLOCK_BYTES 65536u
 
 _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
-_Atomic uint64_t twi_reclaim_epoch = 1;
-bool twi_reclaim_asymmetric;
+_Atomic uint64_t twi_epoch_current = 1;
+bool twi_epoch_asymmetric;
 
 /* A word that the kernel wipes upon fork. */
 enum { NOT_BEGUN = 0, BEGINNING, BEGUN };
@@ -40,13 +40,13 @@ static _Atomic bool exit_key_made;
 static void (*on_fork)(void);
 static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
 
-void twi_reclaim_set_on_fork(void (*renew)(void)) {
+void twi_epoch_set_on_fork(void (*renew)(void)) {
     pthread_mutex_lock(&process_lock);
     on_fork = renew;
     pthread_mutex_unlock(&process_lock);
 }
 
-uint32_t twi_reclaim_process(void) {
+uint32_t twi_epoch_process(void) {
     return twi_load_acquire(&process_number);
 }
 
@@ -81,7 +81,7 @@ static bool begin_process(void) {
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        twi_reclaim_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);
     spares = NULL;
     twi_store_relaxed(&threads_made, 0);
@@ -158,15 +158,15 @@ struct twi_thread *twi_thread_register(void) {
     return self;
 }
 
-uint32_t twi_reclaim_shards(void) {
+uint32_t twi_epoch_shards(void) {
     return twi_load_relaxed(&shards_used);
 }
 
-uint64_t twi_reclaim_stamp(void) {
-    return twi_add_acqrel(&twi_reclaim_epoch, 1); /* R4, pairs with R3 */
+uint64_t twi_epoch_stamp(void) {
+    return twi_add_acqrel(&twi_epoch_current, 1); /* R4, pairs with R3 */
 }
 
-uint64_t twi_reclaim_oldest(void) {
+uint64_t twi_epoch_oldest(void) {
     uint64_t oldest = UINT64_MAX;
     for (struct twi_thread *each = twi_load_acquire(&threads); each != NULL; each = each->next) {
         uint64_t epoch = twi_load_seqcst(&each->epoch); /* R6, pairs with R5 */
@@ -177,14 +177,14 @@ uint64_t twi_reclaim_oldest(void) {
 
 static _Atomic int refusal;
 
-int twi_reclaim_refusal(void) {
+int twi_epoch_refusal(void) {
     return twi_load_relaxed(&refusal);
 }
 
 /* R2, pairs with R1. It worked when the process began; a sandbox that was entered since, or a kernel without memory, may
  * refuse it. Threads then may be inside without our seeing it, and cannot be told to say so at full price. */
 static bool barrier(void) {
-    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) {
+    if (!TWI_EPOCH_SEES_FENCES || !twi_epoch_asymmetric) {
         twi_fence_seqcst(); /* R2 at full price */
         return true;
     }
@@ -193,9 +193,9 @@ static bool barrier(void) {
     return status == 0;
 }
 
-uint64_t twi_reclaim_reached(void) {
-    uint64_t now = twi_load_seqcst(&twi_reclaim_epoch);
+uint64_t twi_epoch_reached(void) {
+    uint64_t now = twi_load_seqcst(&twi_epoch_current);
     if (!barrier()) return 0;
-    uint64_t oldest = twi_reclaim_oldest();
+    uint64_t oldest = twi_epoch_oldest();
     return oldest < now ? oldest : now;
 }

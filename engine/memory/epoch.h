@@ -10,7 +10,7 @@
  * exchange.
  *
  * Records live in memory that the kernel wipes upon fork: a forked child meets a record without its mark and
- * registers anew, and that is how the fork is noticed at all (twi_reclaim_process() changes).
+ * registers anew, and that is how the fork is noticed at all (twi_epoch_process() changes).
  * Always true: a record is written by its own thread alone; records are never freed, only used again.
  *
  *                  enter/leave   reach   advance        x = the caller must prevent it
@@ -29,15 +29,15 @@
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
     uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint32_t process;                                   /* twi_reclaim_process() of its registration; wiped with it */
+    uint32_t process;                                   /* twi_epoch_process() of its registration; wiped with it */
     uint32_t depth;                                     /* nested sections */
     uint32_t shard;                                     /* of statistics: its own, or TWI_SHARD_SHARED */
     bool inserts;       /* its last add away from home was of a new key: so may be the next (add_fast.h) */
     bool in_hook;       /* inside a user's hook: some calls answer TW_ERR_MODE */
     _Atomic bool taken; /* belongs to a living thread */
-    void *watched;      /* the cell that this thread watches for others (stripe.c), and what it has seen: */
-    int64_t watched_value, watched_since_ms;
-    uint32_t watched_adds, watched_others;
+    void *sampled;      /* the cell that this thread watches for others (stripe.c), and what it has seen: */
+    int64_t sampled_value, sampled_since_ms;
+    uint32_t sampled_adds, sampled_others;
     struct twi_thread *next; /* all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u
@@ -46,15 +46,15 @@ struct twi_thread {
 #define TWI_THREAD_MARK 0x7a11e5u
 
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
-extern _Atomic uint64_t twi_reclaim_epoch;
-extern bool twi_reclaim_asymmetric; /* membarrier works; set before the first section */
+extern _Atomic uint64_t twi_epoch_current;
+extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
 
 /* Registers the calling thread (and, in a forked child, begins a new process). NULL: no memory. */
 struct twi_thread *twi_thread_register(void);
 /* What a forked child does before its first call goes on: makes its engines anew. Set before the first section. */
-void twi_reclaim_set_on_fork(void (*renew)(void));
+void twi_epoch_set_on_fork(void (*renew)(void));
 /* How often this process has begun: 1, and one more in a child after each fork that it noticed. */
-uint32_t twi_reclaim_process(void);
+uint32_t twi_epoch_process(void);
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
     struct twi_thread *self = twi_thread_self;
@@ -63,21 +63,21 @@ TWI_INLINE struct twi_thread *twi_thread_here(void) {
 }
 
 #if defined(__SANITIZE_THREAD__)
-#define TWI_RECLAIM_SEES_FENCES 0
+#define TWI_EPOCH_SEES_FENCES 0
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define TWI_RECLAIM_SEES_FENCES 0
+#define TWI_EPOCH_SEES_FENCES 0
 #endif
 #endif
-#ifndef TWI_RECLAIM_SEES_FENCES
-#define TWI_RECLAIM_SEES_FENCES 1
+#ifndef TWI_EPOCH_SEES_FENCES
+#define TWI_EPOCH_SEES_FENCES 1
 #endif
 
 TWI_INLINE void twi_section_enter(struct twi_thread *self) {
     if (self->depth++ != 0) return;
     /* acquire R3, pairs with R4: what was unlinked before the epoch rose is not reachable for us any more */
-    uint64_t epoch = twi_load_acquire(&twi_reclaim_epoch);
-    if (TWI_RECLAIM_SEES_FENCES && twi_likely(twi_reclaim_asymmetric)) {
+    uint64_t epoch = twi_load_acquire(&twi_epoch_current);
+    if (TWI_EPOCH_SEES_FENCES && twi_likely(twi_epoch_asymmetric)) {
         twi_store_relaxed(&self->epoch, epoch);
         twi_fence_compiler(); /* R1, pairs with the membarrier R2: our store is seen before any of our loads counts */
     } else {
@@ -96,13 +96,13 @@ TWI_INLINE void twi_section_leave(struct twi_thread *self) {
 /* For a call that calls nothing in between: a section without counting its depth. May be used where
  * twi_section_may_be_short(). */
 TWI_INLINE bool twi_section_may_be_short(void) {
-    return !TWI_RECLAIM_SEES_FENCES || twi_reclaim_asymmetric;
+    return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
 }
 TWI_INLINE bool twi_section_enter_short(struct twi_thread *self) {
     bool outermost = self->depth == 0;
     if (twi_likely(outermost)) {
-        uint64_t epoch = twi_load_acquire(&twi_reclaim_epoch); /* R3 */
-        if (TWI_RECLAIM_SEES_FENCES) {
+        uint64_t epoch = twi_load_acquire(&twi_epoch_current); /* R3 */
+        if (TWI_EPOCH_SEES_FENCES) {
             twi_store_relaxed(&self->epoch, epoch);
             twi_fence_compiler(); /* R1 */
         } else {
@@ -119,16 +119,16 @@ TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost)
 /* ---- for the turn ---- */
 
 /* All threads have shards below that (those that share one apart). */
-uint32_t twi_reclaim_shards(void);
+uint32_t twi_epoch_shards(void);
 
 /* The stamp of what has just been unlinked; raises the epoch. */
-uint64_t twi_reclaim_stamp(void);
+uint64_t twi_epoch_stamp(void);
 /* Every stamp below the answer is free: no section that began at or before it is still open. Costs a membarrier; where the
  * kernel refuses that, nothing is free: 0. */
-uint64_t twi_reclaim_reached(void);
+uint64_t twi_epoch_reached(void);
 /* Why the last membarrier was refused (an errno); 0: it was not. Any thread. */
-int twi_reclaim_refusal(void);
+int twi_epoch_refusal(void);
 /* The oldest epoch that an open section shows; UINT64_MAX: none. No barrier: for the stall gauge. */
-uint64_t twi_reclaim_oldest(void);
+uint64_t twi_epoch_oldest(void);
 
 #endif

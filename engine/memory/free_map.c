@@ -14,17 +14,17 @@ uint32_t twi_size_number(uint32_t lines) {
     return 2 * log2 - (lines <= twi_sizes[2 * log2 - 2] ? 2 : 1);
 }
 
-size_t twi_room_bytes(uint32_t segments) {
-    return (size_t)(segments + 1) * sizeof(struct twi_room_bits) + segments + 1;
+size_t twi_free_map_bytes(uint32_t segments) {
+    return (size_t)(segments + 1) * sizeof(struct twi_free_map_bits) + segments + 1;
 }
 
-void twi_room_begin(struct twi_room *room, void *memory, uint32_t segments) {
-    memset((void *)room, 0, sizeof *room);
-    room->bits = memory;
-    room->hints = (_Atomic uint8_t *)(room->bits + segments + 1);
-    room->segments = segments;
-    twi_store_relaxed(&room->end, 1);
-    for (uint32_t hint = 0; hint <= TWI_SIZES; hint++) twi_store_relaxed(&room->from[hint], 1);
+void twi_free_map_begin(struct twi_free_map *map, void *memory, uint32_t segments) {
+    memset((void *)map, 0, sizeof *map);
+    map->bits = memory;
+    map->hints = (_Atomic uint8_t *)(map->bits + segments + 1);
+    map->segments = segments;
+    twi_store_relaxed(&map->end, 1);
+    for (uint32_t hint = 0; hint <= TWI_SIZES; hint++) twi_store_relaxed(&map->from[hint], 1);
 }
 
 /* ---- runs of bits ---- */
@@ -33,12 +33,12 @@ struct run {
     uint32_t at, lines;
 };
 
-static uint64_t word_at(const struct twi_room_bits *bits, uint32_t at) {
+static uint64_t word_at(const struct twi_free_map_bits *bits, uint32_t at) {
     return twi_load_relaxed(&bits->words[at / 64]) >> at % 64;
 }
 
 /* The next run of set bits that begins at or behind `at`, as far as one who looks word after word can tell. lines 0: none. */
-static struct run next_run(const struct twi_room_bits *bits, uint32_t at) {
+static struct run next_run(const struct twi_free_map_bits *bits, uint32_t at) {
     uint64_t left = 0;
     while (at < TWI_SEGMENT_LINES && (left = word_at(bits, at)) == 0) at = (at | 63) + 1;
     if (at >= TWI_SEGMENT_LINES) return (struct run){at, 0};
@@ -56,7 +56,7 @@ static struct run next_run(const struct twi_room_bits *bits, uint32_t at) {
 }
 
 /* The smallest run that holds `lines`. */
-static struct run best_run(const struct twi_room_bits *bits, uint32_t lines) {
+static struct run best_run(const struct twi_free_map_bits *bits, uint32_t lines) {
     struct run best = {0, 0};
     for (struct run run = next_run(bits, 0); run.lines != 0; run = next_run(bits, run.at + run.lines)) {
         if (run.lines < lines || (best.lines != 0 && run.lines >= best.lines)) continue;
@@ -73,7 +73,7 @@ static uint8_t hint_of(uint32_t longest) {
     return (uint8_t)(number + (twi_sizes[number] == longest));
 }
 
-static uint8_t hint_for(const struct twi_room_bits *bits) {
+static uint8_t hint_for(const struct twi_free_map_bits *bits) {
     uint32_t longest = 0;
     for (struct run run = next_run(bits, 0); run.lines != 0; run = next_run(bits, run.at + run.lines))
         if (run.lines > longest) longest = run.lines;
@@ -81,7 +81,7 @@ static uint8_t hint_for(const struct twi_room_bits *bits) {
 }
 
 /* How long the run is that lines `at` to `end`, which are free, belong to. */
-static uint32_t run_around(const struct twi_room_bits *bits, uint32_t at, uint32_t end) {
+static uint32_t run_around(const struct twi_free_map_bits *bits, uint32_t at, uint32_t end) {
     while (at > 0) {
         uint32_t below = (at - 1) % 64 + 1; /* bits of the word that lie below `at` */
         uint64_t gap = ~(twi_load_relaxed(&bits->words[(at - 1) / 64]) << (64 - below));
@@ -107,18 +107,18 @@ static uint64_t mask_of(uint32_t at, uint32_t end) {
 
 /* ---- hints ---- */
 
-static void search_from(struct twi_room *room, uint8_t hint, uint32_t segment) {
-    uint32_t from = twi_load_relaxed(&room->from[hint]);
-    while (segment < from && !twi_cas_relaxed(&room->from[hint], &from, segment)) continue;
+static void search_from(struct twi_free_map *map, uint8_t hint, uint32_t segment) {
+    uint32_t from = twi_load_relaxed(&map->from[hint]);
+    while (segment < from && !twi_cas_relaxed(&map->from[hint], &from, segment)) continue;
 }
 
 /* True: the hint was `was` and is `now`. A count is raised before a hint shows it, and lowered afterwards. */
-static bool change_hint(struct twi_room *room, uint32_t segment, uint8_t *was, uint8_t now) {
-    (void)twi_add_relaxed(&room->with[now], 1);
+static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was, uint8_t now) {
+    (void)twi_add_relaxed(&map->with[now], 1);
     uint8_t found = *was;
-    bool changed = twi_cas_relaxed(&room->hints[segment], &found, now);
-    (void)twi_sub_relaxed(&room->with[changed ? *was : now], 1);
-    if (changed) search_from(room, now, segment);
+    bool changed = twi_cas_relaxed(&map->hints[segment], &found, now);
+    (void)twi_sub_relaxed(&map->with[changed ? *was : now], 1);
+    if (changed) search_from(map, now, segment);
     *was = found;
     return changed;
 }
@@ -127,30 +127,30 @@ static bool change_hint(struct twi_room *room, uint32_t segment, uint8_t *was, u
  * once side by side, one sees both parts; and who lowers the hint behind our back looks at the bits once more: the fence
  * between the change of the bits and the look at neighbours and hint, here, against the fence between the change of the hint
  * and the look at the bits, there (A3, pairs with itself). */
-static void raise_hint(struct twi_room *room, uint32_t segment, uint32_t at, uint32_t end) {
+static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, uint32_t end) {
     twi_fence_seqcst(); /* A3 */
-    uint8_t was = twi_load_relaxed(&room->hints[segment]);
-    uint8_t now = hint_of(run_around(&room->bits[segment], at, end));
-    while (was < now && !change_hint(room, segment, &was, now)) continue;
+    uint8_t was = twi_load_relaxed(&map->hints[segment]);
+    uint8_t now = hint_of(run_around(&map->bits[segment], at, end));
+    while (was < now && !change_hint(map, segment, &was, now)) continue;
 }
 
 /* By whoever has looked in vain: the hint becomes what the bits say. */
-static void renew_hint(struct twi_room *room, uint32_t segment) {
+static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     for (;;) {
         twi_fence_seqcst(); /* A3 */
-        uint8_t was = twi_load_relaxed(&room->hints[segment]), now = hint_for(&room->bits[segment]);
+        uint8_t was = twi_load_relaxed(&map->hints[segment]), now = hint_for(&map->bits[segment]);
         if (was == now) return;
-        (void)change_hint(room, segment, &was, now);
+        (void)change_hint(map, segment, &was, now);
     }
 }
 
 /* A segment with that hint, from where the last one was found on. 0: none, or others were quicker. */
-static uint32_t find_hint(struct twi_room *room, uint8_t hint) {
-    uint32_t end = twi_load_acquire(&room->end), from = twi_load_relaxed(&room->from[hint]), at = from;
+static uint32_t find_hint(struct twi_free_map *map, uint8_t hint) {
+    uint32_t end = twi_load_acquire(&map->end), from = twi_load_relaxed(&map->from[hint]), at = from;
     for (uint32_t left = end; left != 0; left--, at++) {
         if (at >= end) at = 1;
-        if (twi_load_relaxed(&room->hints[at]) != hint) continue;
-        if (at != from) (void)twi_cas_relaxed(&room->from[hint], &from, at);
+        if (twi_load_relaxed(&map->hints[at]) != hint) continue;
+        if (at != from) (void)twi_cas_relaxed(&map->from[hint], &from, at);
         return at;
     }
     return 0;
@@ -158,95 +158,95 @@ static uint32_t find_hint(struct twi_room *room, uint8_t hint) {
 
 /* ---- taking and giving ---- */
 
-static void set_bits(struct twi_room *room, uint32_t segment, uint32_t at, uint32_t end) {
+static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, uint32_t end) {
     for (; at < end; at = (at | 63) + 1) {
         uint64_t mask = mask_of(at, end);
-        uint64_t before = twi_or_acqrel(&room->bits[segment].words[at / 64], mask); /* A2, pairs with A1 */
-        twi_check((before & mask) == 0);                                            /* given twice, or never taken */
+        uint64_t before = twi_or_acqrel(&map->bits[segment].words[at / 64], mask); /* A2, pairs with A1 */
+        twi_check((before & mask) == 0);                                           /* given twice, or never taken */
     }
 }
 
 /* False: some of the lines are no longer free; nothing is taken. */
-static bool clear_bits(struct twi_room *room, uint32_t segment, uint32_t first, uint32_t end) {
+static bool clear_bits(struct twi_free_map *map, uint32_t segment, uint32_t first, uint32_t end) {
     for (uint32_t at = first; at < end; at = (at | 63) + 1) {
-        _Atomic uint64_t *word = &room->bits[segment].words[at / 64];
+        _Atomic uint64_t *word = &map->bits[segment].words[at / 64];
         uint64_t mask = mask_of(at, end), found = twi_load_relaxed(word);
         while ((found & mask) == mask)
             if (twi_cas_weak_acqrel(word, &found, found & ~mask)) break; /* A1, pairs with A2: zeroes are seen */
         if ((found & mask) == mask) continue;
         if (at == first) return false;
-        set_bits(room, segment, first, at & ~63u);
-        raise_hint(room, segment, first, at & ~63u);
-        (void)twi_add_acqrel(&room->moves, 1); /* A6 */
+        set_bits(map, segment, first, at & ~63u);
+        raise_hint(map, segment, first, at & ~63u);
+        (void)twi_add_acqrel(&map->moves, 1); /* A6 */
         return false;
     }
     return true;
 }
 
-uint32_t twi_room_take(struct twi_room *room, uint32_t number) {
-    for (uint8_t hint = (uint8_t)(number + 1); hint < TWI_ROOM_WHOLE;) {
-        uint32_t segment = twi_load_relaxed(&room->with[hint]) > 0 ? find_hint(room, hint) : 0;
+uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number) {
+    for (uint8_t hint = (uint8_t)(number + 1); hint < TWI_FREE_MAP_WHOLE;) {
+        uint32_t segment = twi_load_relaxed(&map->with[hint]) > 0 ? find_hint(map, hint) : 0;
         if (segment == 0) {
             hint++;
             continue;
         }
-        struct run run = best_run(&room->bits[segment], twi_sizes[number]);
-        if (run.lines != 0 && clear_bits(room, segment, run.at, run.at + twi_sizes[number]))
+        struct run run = best_run(&map->bits[segment], twi_sizes[number]);
+        if (run.lines != 0 && clear_bits(map, segment, run.at, run.at + twi_sizes[number]))
             return segment * TWI_SEGMENT_LINES + run.at;
-        renew_hint(room, segment);
+        renew_hint(map, segment);
     }
     return 0;
 }
 
 /* The first of `count` segments that look wholly free. 0: none. */
-static uint32_t find_whole(struct twi_room *room, uint32_t count) {
-    if (twi_load_relaxed(&room->with[TWI_ROOM_WHOLE]) < (int32_t)count) return 0;
-    if (count == 1) return find_hint(room, TWI_ROOM_WHOLE);
-    uint32_t end = twi_load_acquire(&room->end), length = 0;
+static uint32_t find_whole(struct twi_free_map *map, uint32_t count) {
+    if (twi_load_relaxed(&map->with[TWI_FREE_MAP_WHOLE]) < (int32_t)count) return 0;
+    if (count == 1) return find_hint(map, TWI_FREE_MAP_WHOLE);
+    uint32_t end = twi_load_acquire(&map->end), length = 0;
     for (uint32_t at = 1; at < end; at++) {
-        length = twi_load_relaxed(&room->hints[at]) == TWI_ROOM_WHOLE ? length + 1 : 0;
+        length = twi_load_relaxed(&map->hints[at]) == TWI_FREE_MAP_WHOLE ? length + 1 : 0;
         if (length == count) return at + 1 - count;
     }
     return 0;
 }
 
-uint32_t twi_room_take_segments(struct twi_room *room, uint32_t count) {
+uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count) {
     uint32_t first;
-    while ((first = find_whole(room, count)) != 0) {
+    while ((first = find_whole(map, count)) != 0) {
         uint32_t taken = 0;
-        while (taken < count && clear_bits(room, first + taken, 0, TWI_SEGMENT_LINES))
-            renew_hint(room, first + taken++); /* the hint to a whole segment is not left to who looks in vain */
+        while (taken < count && clear_bits(map, first + taken, 0, TWI_SEGMENT_LINES))
+            renew_hint(map, first + taken++); /* the hint to a whole segment is not left to who looks in vain */
         if (taken == count) return first * TWI_SEGMENT_LINES;
-        renew_hint(room, first + taken);
-        if (taken != 0) twi_room_give(room, first * TWI_SEGMENT_LINES, taken * TWI_SEGMENT_LINES);
-        if (taken != 0) (void)twi_add_acqrel(&room->moves, 1); /* A6 */
+        renew_hint(map, first + taken);
+        if (taken != 0) twi_free_map_give(map, first * TWI_SEGMENT_LINES, taken * TWI_SEGMENT_LINES);
+        if (taken != 0) (void)twi_add_acqrel(&map->moves, 1); /* A6 */
     }
     return 0;
 }
 
-uint32_t twi_room_whole(const struct twi_room *room) {
-    int32_t whole = twi_load_relaxed(&room->with[TWI_ROOM_WHOLE]);
+uint32_t twi_free_map_whole(const struct twi_free_map *map) {
+    int32_t whole = twi_load_relaxed(&map->with[TWI_FREE_MAP_WHOLE]);
     return whole > 0 ? (uint32_t)whole : 0;
 }
 
-uint32_t twi_room_whole_below(const struct twi_room *room, uint32_t last, uint32_t most) {
+uint32_t twi_free_map_whole_below(const struct twi_free_map *map, uint32_t last, uint32_t most) {
     uint32_t count = 0;
-    while (count < most && last > count && twi_load_relaxed(&room->hints[last - count]) == TWI_ROOM_WHOLE) count++;
+    while (count < most && last > count && twi_load_relaxed(&map->hints[last - count]) == TWI_FREE_MAP_WHOLE) count++;
     return count;
 }
 
-static void reach(struct twi_room *room, uint32_t end) {
-    uint32_t known = twi_load_relaxed(&room->end);
-    while (known < end && !twi_cas_acqrel(&room->end, &known, end)) continue;
+static void reach(struct twi_free_map *map, uint32_t end) {
+    uint32_t known = twi_load_relaxed(&map->end);
+    while (known < end && !twi_cas_acqrel(&map->end, &known, end)) continue;
 }
 
-void twi_room_give(struct twi_room *room, uint32_t line, uint32_t lines) {
+void twi_free_map_give(struct twi_free_map *map, uint32_t line, uint32_t lines) {
     while (lines != 0) {
         uint32_t segment = line / TWI_SEGMENT_LINES, at = line % TWI_SEGMENT_LINES;
         uint32_t count = lines < TWI_SEGMENT_LINES - at ? lines : TWI_SEGMENT_LINES - at;
-        set_bits(room, segment, at, at + count);
-        reach(room, segment + 1);
-        raise_hint(room, segment, at, at + count);
+        set_bits(map, segment, at, at + count);
+        reach(map, segment + 1);
+        raise_hint(map, segment, at, at + count);
         line += count;
         lines -= count;
     }
@@ -254,33 +254,33 @@ void twi_room_give(struct twi_room *room, uint32_t line, uint32_t lines) {
 
 /* ---- looking ---- */
 
-static void look_at(const struct twi_room_bits *bits, struct twi_room_look *look) {
+static void look_at(const struct twi_free_map_bits *bits, struct twi_free_map_usage *look) {
     for (struct run run = next_run(bits, 0); run.lines != 0; run = next_run(bits, run.at + run.lines)) {
         look->free += run.lines;
-        if (run.lines >= TWI_ROOM_RUN) look->usable += run.lines;
+        if (run.lines >= TWI_FREE_MAP_RUN) look->usable += run.lines;
         if (run.lines > look->longest) look->longest = run.lines;
     }
 }
 
-struct twi_room_look twi_room_look(const struct twi_room *room) {
-    struct twi_room_look look = {0, 0, 0};
-    uint32_t end = twi_load_acquire(&room->end);
+struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map) {
+    struct twi_free_map_usage look = {0, 0, 0};
+    uint32_t end = twi_load_acquire(&map->end);
     uint64_t whole = 0; /* lines of wholly free segments in a row */
     for (uint32_t segment = 1; segment < end; segment++) {
-        uint8_t hint = twi_load_relaxed(&room->hints[segment]);
-        whole = hint == TWI_ROOM_WHOLE ? whole + TWI_SEGMENT_LINES : 0;
-        if (hint != 0) look_at(&room->bits[segment], &look);
+        uint8_t hint = twi_load_relaxed(&map->hints[segment]);
+        whole = hint == TWI_FREE_MAP_WHOLE ? whole + TWI_SEGMENT_LINES : 0;
+        if (hint != 0) look_at(&map->bits[segment], &look);
         if (whole > look.longest) look.longest = whole;
     }
     return look;
 }
 
-void twi_room_go_round(struct twi_room *room, struct twi_room_round *round, uint32_t count) {
-    uint32_t end = twi_load_acquire(&room->end);
-    struct twi_room_look look = {0, 0, 0};
+void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count) {
+    uint32_t end = twi_load_acquire(&map->end);
+    struct twi_free_map_usage look = {0, 0, 0};
     for (; count != 0 && round->at + 1 < end; count--) {
-        renew_hint(room, ++round->at);
-        look_at(&room->bits[round->at], &look);
+        renew_hint(map, ++round->at);
+        look_at(&map->bits[round->at], &look);
     }
     round->so_far += look.usable;
     if (round->at + 1 < end) return;

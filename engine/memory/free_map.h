@@ -34,14 +34,14 @@
 extern const uint16_t twi_sizes[TWI_SIZES];
 
 /* A hint: 0, no line is free; else 1 + the number of the largest size that may fit. */
-#define TWI_ROOM_WHOLE TWI_SIZES
+#define TWI_FREE_MAP_WHOLE TWI_SIZES
 
-struct twi_room_bits {
+struct twi_free_map_bits {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t words[TWI_SEGMENT_WORDS];
 };
 
-struct twi_room {
-    struct twi_room_bits *bits; /* by the number of the segment; this and the next two: set at making */
+struct twi_free_map {
+    struct twi_free_map_bits *bits; /* by the number of the segment; this and the next two: set at making */
     _Atomic uint8_t *hints;
     uint32_t segments;                                           /* numbers go from 1 to this */
     alignas(TWI_LINE_BYTES) _Atomic int32_t with[TWI_SIZES + 1]; /* segments with that hint, or more for a moment */
@@ -51,42 +51,42 @@ struct twi_room {
 };
 
 /* What `segments` segments need. */
-size_t twi_room_bytes(uint32_t segments);
+size_t twi_free_map_bytes(uint32_t segments);
 /* `memory`: so many zeroed bytes, on a line. Nothing is free in the beginning. */
-void twi_room_begin(struct twi_room *room, void *memory, uint32_t segments);
+void twi_free_map_begin(struct twi_free_map *map, void *memory, uint32_t segments);
 
 /* The number of the smallest size that holds so many lines, at most TWI_SEGMENT_LINES. */
 uint32_t twi_size_number(uint32_t lines);
 
 /* The first of `twi_sizes[number]` free lines, which are the caller's from then on: out of the smallest run that has them, in
  * segments that are not wholly free. 0: there are none. */
-uint32_t twi_room_take(struct twi_room *room, uint32_t number);
+uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number);
 /* The first line of `count` wholly free segments in a row. 0: there are none. */
-uint32_t twi_room_take_segments(struct twi_room *room, uint32_t count);
+uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count);
 /* How many segments are wholly free. */
-uint32_t twi_room_whole(const struct twi_room *room);
+uint32_t twi_free_map_whole(const struct twi_free_map *map);
 /* How many of those down from `last` are, one below the other; at most `most`. */
-uint32_t twi_room_whole_below(const struct twi_room *room, uint32_t last, uint32_t most);
+uint32_t twi_free_map_whole_below(const struct twi_free_map *map, uint32_t last, uint32_t most);
 /* Makes lines free: zeroed, the caller's, and nobody can reach them. They may span segments. */
-void twi_room_give(struct twi_room *room, uint32_t line, uint32_t lines);
+void twi_free_map_give(struct twi_free_map *map, uint32_t line, uint32_t lines);
 
 /* What is free, in lines. */
-struct twi_room_look {
+struct twi_free_map_usage {
     uint64_t free;   /* all */
-    uint64_t usable; /* in runs of at least TWI_ROOM_RUN lines */
+    uint64_t usable; /* in runs of at least TWI_FREE_MAP_RUN lines */
     uint64_t longest;
 };
 /* No piece that counting needs at once is larger: a leaf of the index (table.h). What is larger has a way to do with less. */
-#define TWI_ROOM_RUN 64u
+#define TWI_FREE_MAP_RUN 64u
 /* Goes through all segments that are neither full nor empty. Others may take and give meanwhile. */
-struct twi_room_look twi_room_look(const struct twi_room *room);
+struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
 
 /* The turn's look, which goes round in bounded steps. */
-struct twi_room_round {
+struct twi_free_map_scan_state {
     uint32_t at;
     uint64_t so_far, usable; /* lines: of this round, and of the last one */
 };
 /* Looks at up to `count` segments, and mends hints that a thread left behind. */
-void twi_room_go_round(struct twi_room *room, struct twi_room_round *round, uint32_t count);
+void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count);
 
 #endif

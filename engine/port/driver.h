@@ -38,41 +38,41 @@ struct twi_audit {
 
 enum twi_script {
     TWI_SCRIPT_STRICT,
-    TWI_SCRIPT_PACED,
+    TWI_SCRIPT_GCRA,
     TWI_SCRIPT_ONCE,
     TWI_SCRIPT_LOCK,
-    TWI_SCRIPT_STOCK,
+    TWI_SCRIPT_RESERVE,
     TWI_SCRIPT_HOLD,
     TWI_SCRIPT_RECLAIM,
     TWI_SCRIPTS
 };
 
-enum twi_asked {
-    TWI_ASKED_DONE,    /* `said` is Redis's answer */
-    TWI_ASKED_REFUSED, /* Redis would not have it: surely not executed */
-    TWI_ASKED_UNKNOWN, /* perhaps executed */
-    TWI_ASKED_AWAY     /* Redis could not be asked: surely not executed */
+enum twi_request_outcome {
+    TWI_REQUEST_DONE,    /* `said` is Redis's answer */
+    TWI_REQUEST_REFUSED, /* Redis would not have it: surely not executed */
+    TWI_REQUEST_UNKNOWN, /* perhaps executed */
+    TWI_REQUEST_UNSENT   /* Redis could not be asked: surely not executed */
 };
 
 /* One element of an answer. */
-struct twi_said {
+struct twi_script_value {
     bool is_number, is_nil;
     int64_t number; /* also of a text that spells one */
     size_t size;
     char text[80]; /* with a NUL */
 };
-#define TWI_SAID_MAX 8u
+#define TWI_SCRIPT_VALUES_MAX 8u
 
-struct twi_ask {
+struct twi_request {
     enum twi_script script;
     const tw_key *keys, *args; /* args: from the script's ARGV[4] on; redis_call.h has the first three */
     size_t key_count, arg_count;
     int64_t deadline_ms; /* monotonic */
-    /* Upon TWI_ASKED_UNKNOWN the script is told "never mind" before anything else goes over the same connection: whatever it
+    /* Upon TWI_REQUEST_UNKNOWN the script is told "never mind" before anything else goes over the same connection: whatever it
      * has charged for this call is taken back, once, and a copy of it that comes late does nothing. */
     bool numbered;
-    struct twi_said said[TWI_SAID_MAX]; /* behind the number of the call */
-    size_t said_count;
+    struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* behind the number of the call */
+    size_t value_count;
     /* Asked for: the last text of the answer, which may be longer than `said` has room; the caller frees it, whatever came of it. */
     bool wants_long;
     char *long_text; /* not terminated */
@@ -100,8 +100,8 @@ struct twi_driver {
     void (*abandon)(struct twi_sync *sync);
     void (*own)(const struct twi_sync *sync, struct twi_audit_own *own); /* by the owner of the turn */
     tw_status (*audit)(const struct twi_audit *audit);                   /* without an engine; any thread; waits */
-    enum twi_asked (*ask)(struct twi_sync *sync, struct twi_ask *ask);   /* any thread; waits */
-    void (*ask_stop)(struct twi_sync *sync); /* whoever waits is answered at once, from now on. Any thread */
+    enum twi_request_outcome (*request)(struct twi_sync *sync, struct twi_request *request); /* any thread; waits */
+    void (*request_stop)(struct twi_sync *sync); /* whoever waits is answered at once, from now on. Any thread */
 };
 /* NULL: built without Redis. */
 const struct twi_driver *twi_driver_find(void);

@@ -17,7 +17,7 @@ enum {
     TWI_ITEM_FIRST = 1,
     TWI_ITEM_FROM_FIRST = 2, /* the key's life: expiry_ms is where we think it ends; Redis's answer decides (adopted) */
     TWI_ITEM_OVERFLOW = 4,
-    TWI_ITEM_PART = 8 /* of a gauge (gauge.c): not for a batch. `units` is all that this engine counts */
+    TWI_ITEM_GAUGE = 8 /* of a gauge (gauge.c): not for a batch. `units` is all that this engine counts */
 };
 
 /* One counter's share of a batch. Plain data: copied freely, frozen by whoever holds it. */
@@ -28,7 +28,7 @@ struct twi_item {
     int64_t delta;     /* 0: only the total is asked for */
     int64_t expiry_ms; /* absolute Unix ms by Redis's clock at which the key dies in Redis; 0: never */
     uint32_t flags;    /* TWI_ITEM_* */
-    /* TWI_ITEM_PART: all that this engine counts. Else: the part of `delta` that an earlier store has, and this one
+    /* TWI_ITEM_GAUGE: all that this engine counts. Else: the part of `delta` that an earlier store has, and this one
      * has yet to be told (restore.h) */
     int64_t units;
 };
@@ -40,10 +40,10 @@ struct twi_item {
  * into its item (`handed` advances). Closed windows first, a quarter kept for open ones. Returns how many; fewer than
  * count_max means that a full collection has been completed. */
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max);
-/* Counters near their limit, which are not to wait for the interval (share.h): at most TWI_NEAR_MAX. */
-#define TWI_NEAR_MAX 64u
-size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items);
-bool twi_port_is_near(tw_engine *engine); /* there may be such */
+/* Counters near their limit, which are not to wait for the interval (share.h): at most TWI_NEAR_LIMIT_MAX. */
+#define TWI_NEAR_LIMIT_MAX 64u
+size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items);
+bool twi_port_is_near_limit(tw_engine *engine); /* there may be such */
 /* The ticket of tw_flush: begins a full collection of every delta whose add had returned before this call. An adder may
  * be between its add and its mark, so a grace period must pass first (trap E10): go on collecting turn by turn until
  * twi_port_collect_is_done() says true; then all of them are in items that have been returned by twi_port_collect(). */
@@ -62,13 +62,13 @@ tw_key twi_port_key(const struct twi_item *item);
 int64_t twi_port_start_ms(const struct twi_item *item);
 
 /* What Redis answered for one item. */
-struct twi_answer {
+struct twi_reply {
     int64_t total;  /* the key's value after the batch was applied */
     bool has_total; /* false: no total came with it, or it must not be taken (a replay is under way) */
     int64_t end_ms; /* from-first: when the key dies, by our clock; 0: not told */
 };
 /* Redis has applied the item's delta: acked += delta, base = total - acked. */
-void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer);
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *answer);
 /* Redis has certainly not applied it: the delta goes back (handed -= delta) and will be collected again, not before
  * `after_ms` have passed (0: at the next collection). */
 void twi_port_return(const struct twi_item *item, uint32_t after_ms);

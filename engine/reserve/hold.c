@@ -9,7 +9,7 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
     if (options->window != TW_WINDOW_FOREVER) why = "window: tw_hold() is for TW_WINDOW_FOREVER families";
-    if (family->ages) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (family->evicts_idle) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
     if (options->shadow) why = "shadow: tw_hold() is not for families in the shadow";
@@ -20,12 +20,12 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     tw_verdict unasked;
     twi_check(family != NULL);
     if (verdict == NULL) verdict = &unasked;
-    twi_stock_verdict(verdict, family, limit);
+    twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_hold(family, key);
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
     if (status != TW_OK) return status;
-    if (family->synced) return twi_hold_take(family, key, limit, verdict);
+    if (family->synced) return twi_hold_redis_take(family, key, limit, verdict);
     status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
@@ -55,7 +55,7 @@ static tw_status release_locally(tw_family *family, tw_key key) {
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
-    call.blind = true;
+    call.without_sum = true;
     do {
         struct twi_place place;
         status = twi_call_now(&call);
@@ -71,6 +71,6 @@ tw_status tw_hold_release(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;
-    if (family->synced) return twi_hold_give(family, key);
+    if (family->synced) return twi_hold_redis_give(family, key);
     return release_locally(family, key);
 }

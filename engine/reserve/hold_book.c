@@ -13,7 +13,7 @@
 struct entry {
     tw_family *family;
     uint64_t statement;    /* the last that said it; 0: none */
-    int64_t said_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */
+    int64_t sent_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */
     uint32_t older, newer; /* the list */
     uint32_t next;         /* its chain */
     uint32_t lines;
@@ -50,41 +50,40 @@ static void link_chain(tw_engine *engine, struct entry *entry) {
 
 /* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
 static bool make_index(tw_engine *engine) {
-    struct twi_holds *holds = engine->holds;
-    if (holds->index != 0 && holds->entries < UINT64_C(1) << holds->index_log2) return true;
-    uint32_t old = holds->index, old_log2 = holds->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
+    struct twi_hold_book *book = engine->holds;
+    if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
+    uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
     uint32_t line = twi_arena_take(&engine->arena, index_lines(log2));
     if (line == 0) return old != 0;
-    holds->index = line;
-    holds->index_log2 = log2;
-    for (uint32_t at = holds->first; at != 0; at = entry_at(engine, at)->newer)
-        link_chain(engine, entry_at(engine, at));
+    book->index = line;
+    book->index_log2 = log2;
+    for (uint32_t at = book->first; at != 0; at = entry_at(engine, at)->newer) link_chain(engine, entry_at(engine, at));
     if (old != 0) twi_arena_give(&engine->arena, old, index_lines(old_log2));
     return true;
 }
 
 static void unlink_list(tw_engine *engine, const struct entry *entry) {
-    struct twi_holds *holds = engine->holds;
-    *(entry->older != 0 ? &entry_at(engine, entry->older)->newer : &holds->first) = entry->newer;
-    *(entry->newer != 0 ? &entry_at(engine, entry->newer)->older : &holds->last) = entry->older;
+    struct twi_hold_book *book = engine->holds;
+    *(entry->older != 0 ? &entry_at(engine, entry->older)->newer : &book->first) = entry->newer;
+    *(entry->newer != 0 ? &entry_at(engine, entry->newer)->older : &book->last) = entry->older;
 }
 
 static void link_last(tw_engine *engine, struct entry *entry) {
-    struct twi_holds *holds = engine->holds;
+    struct twi_hold_book *book = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
-    entry->older = holds->last;
+    entry->older = book->last;
     entry->newer = 0;
-    *(holds->last != 0 ? &entry_at(engine, holds->last)->newer : &holds->first) = line;
-    holds->last = line;
+    *(book->last != 0 ? &entry_at(engine, book->last)->newer : &book->first) = line;
+    book->last = line;
 }
 
 static void link_first(tw_engine *engine, struct entry *entry) {
-    struct twi_holds *holds = engine->holds;
+    struct twi_hold_book *book = engine->holds;
     uint32_t line = twi_arena_line(&engine->arena, entry);
     entry->older = 0;
-    entry->newer = holds->first;
-    *(holds->first != 0 ? &entry_at(engine, holds->first)->older : &holds->last) = line;
-    holds->first = line;
+    entry->newer = book->first;
+    *(book->first != 0 ? &entry_at(engine, book->first)->older : &book->last) = line;
+    book->first = line;
 }
 
 static void free_entry(tw_engine *engine, struct entry *entry) {
@@ -106,19 +105,20 @@ static uint64_t hash_of(const tw_engine *engine, tw_key key) {
 
 /* ---- the calls ---- */
 
-size_t twi_holds_set(const tw_family *family, tw_key key, char *out) {
+size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
     char name[TWI_REDIS_KEY_MAX];
-    return twi_template_own(&family->template, "hold", name, twi_template_render(&family->template, key, 0, name), out);
+    return twi_key_template_own(&family->template, "hold", name,
+                                twi_key_template_render(&family->template, key, 0, name), out);
 }
 
-void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
-    struct twi_holds *holds = engine->holds;
-    pthread_mutex_lock(&holds->lock);
-    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->id, ++holds->number);
-    pthread_mutex_unlock(&holds->lock);
+void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
+    struct twi_hold_book *book = engine->holds;
+    pthread_mutex_lock(&book->lock);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->id, ++book->number);
+    pthread_mutex_unlock(&book->lock);
 }
 
-bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool said) {
+bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known) {
     tw_engine *engine = family->engine;
     uint32_t lines = (uint32_t)((sizeof(struct entry) + key.size + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
     pthread_mutex_lock(&engine->holds->lock);
@@ -129,11 +129,11 @@ bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool sai
         entry->lines = lines;
         entry->hash = hash_of(engine, key);
         entry->key_size = (uint16_t)key.size;
-        entry->said_ms = said ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
+        entry->sent_ms = is_known ? twi_clock_mono_ms(&engine->clock) : INT64_MIN;
         (void)snprintf(entry->member, sizeof entry->member, "%s", member);
         memcpy(entry->key, key.data, key.size);
         link_chain(engine, entry);
-        if (said)
+        if (is_known)
             link_last(engine, entry);
         else
             link_first(engine, entry);
@@ -143,7 +143,7 @@ bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool sai
     return line != 0;
 }
 
-bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
+bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement) {
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->holds->lock);
     uint32_t at = engine->holds->index != 0 ? *chain_of(engine, hash_of(engine, key)) : 0;
@@ -157,14 +157,14 @@ bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_
     return at != 0;
 }
 
-bool twi_holds_were_told(tw_engine *engine, uint64_t statement) {
+bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement) {
     pthread_mutex_lock(&engine->holds->lock);
-    bool told = engine->holds->told >= statement;
+    bool answered = engine->holds->answered >= statement;
     pthread_mutex_unlock(&engine->holds->lock);
-    return told;
+    return answered;
 }
 
-int64_t twi_holds_count(tw_family *family, tw_key key) {
+int64_t twi_hold_book_count(tw_family *family, tw_key key) {
     tw_engine *engine = family->engine;
     int64_t count = 0;
     pthread_mutex_lock(&engine->holds->lock);
@@ -174,7 +174,7 @@ int64_t twi_holds_count(tw_family *family, tw_key key) {
     return count;
 }
 
-void twi_holds_forget(tw_engine *engine, const tw_family *family) {
+void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
     pthread_mutex_lock(&engine->holds->lock);
     for (uint32_t at = engine->holds->first, next; at != 0; at = next) {
         next = entry_at(engine, at)->newer;
@@ -185,22 +185,22 @@ void twi_holds_forget(tw_engine *engine, const tw_family *family) {
 
 /* ---- saying it again (port.h) ---- */
 
-bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
-    struct twi_holds *holds = engine->holds;
+bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
+    struct twi_hold_book *book = engine->holds;
     int64_t now_ms = twi_clock_mono_ms(&engine->clock);
-    pthread_mutex_lock(&holds->lock);
-    struct entry *entry = holds->first != 0 ? entry_at(engine, holds->first) : NULL;
+    pthread_mutex_lock(&book->lock);
+    struct entry *entry = book->first != 0 ? entry_at(engine, book->first) : NULL;
     bool due =
-        entry != NULL && (entry->said_ms < holds->again_from_ms || entry->said_ms <= now_ms - twi_part_again_ms());
+        entry != NULL && (entry->sent_ms < book->resend_from_ms || entry->sent_ms <= now_ms - twi_presence_resend_ms());
     if (due) {
         unlink_list(engine, entry);
-        entry->said_ms = now_ms;
-        entry->statement = holds->sent + 1;
+        entry->sent_ms = now_ms;
+        entry->statement = book->sent + 1;
         link_last(engine, entry);
-        (void)snprintf(part->member, sizeof part->member, "%s", entry->member);
-        part->name_size = twi_holds_set(entry->family, tw_bytes(entry->key, entry->key_size), part->name);
+        (void)snprintf(out->member, sizeof out->member, "%s", entry->member);
+        out->name_size = twi_hold_book_set(entry->family, tw_bytes(entry->key, entry->key_size), out->name);
     }
-    pthread_mutex_unlock(&holds->lock);
+    pthread_mutex_unlock(&book->lock);
     return due;
 }
 
@@ -210,26 +210,26 @@ void twi_port_holds_sent(tw_engine *engine) {
     pthread_mutex_unlock(&engine->holds->lock);
 }
 
-void twi_port_holds_told(tw_engine *engine) {
+void twi_port_holds_answered(tw_engine *engine) {
     pthread_mutex_lock(&engine->holds->lock);
-    engine->holds->told++;
+    engine->holds->answered++;
     pthread_mutex_unlock(&engine->holds->lock);
 }
 
-void twi_holds_again(tw_engine *engine) {
+void twi_hold_book_resend(tw_engine *engine) {
     pthread_mutex_lock(&engine->holds->lock);
-    engine->holds->again_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
+    engine->holds->resend_from_ms = twi_clock_mono_ms(&engine->clock) + 1;
     pthread_mutex_unlock(&engine->holds->lock);
 }
 
 /* ---- the engine's side ---- */
 
-void twi_holds_make(tw_engine *engine) {
-    struct twi_holds *holds = engine->holds;
-    *holds = (struct twi_holds){.again_from_ms = INT64_MIN};
-    pthread_mutex_init(&holds->lock, NULL);
+void twi_hold_book_make(tw_engine *engine) {
+    struct twi_hold_book *book = engine->holds;
+    *book = (struct twi_hold_book){.resend_from_ms = INT64_MIN};
+    pthread_mutex_init(&book->lock, NULL);
 }
 
-void twi_holds_unmake(tw_engine *engine) {
+void twi_hold_book_unmake(tw_engine *engine) {
     pthread_mutex_destroy(&engine->holds->lock);
 }

@@ -17,33 +17,33 @@
 
 #define TWI_HOLD_MEMBER_MAX 56u /* 32 digits, a colon, 20 digits, a NUL */
 
-struct twi_holds {
+struct twi_hold_book {
     pthread_mutex_t lock;
     uint64_t number;      /* of the newest hold */
     uint32_t first, last; /* lines: said longest ago, said last; 0: none */
     uint32_t index;       /* chains by key; 0: none yet */
     uint32_t index_log2;
     uint64_t entries;
-    int64_t again_from_ms; /* monotonic: what was said before that is to be said again */
-    uint64_t sent, told;   /* statements: put on their way, and answered or lost */
+    int64_t resend_from_ms;  /* monotonic: what was said before that is to be said again */
+    uint64_t sent, answered; /* statements: put on their way, and answered or lost */
 };
 
-void twi_holds_make(tw_engine *engine);
-void twi_holds_unmake(tw_engine *engine);
+void twi_hold_book_make(tw_engine *engine);
+void twi_hold_book_unmake(tw_engine *engine);
 /* A name for one more hold. */
-void twi_holds_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
+void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
 /* It was admitted. `said`: Redis knows it. False: no memory. */
-bool twi_holds_enter(tw_family *family, tw_key key, const char *member, bool said);
+bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known);
 /* Takes the newest hold of the key out. False: there is none. *statement: the last one that said it; it must have been told before
  * the hold is released in Redis, or it would bring it back. */
-bool twi_holds_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement);
-bool twi_holds_were_told(tw_engine *engine, uint64_t statement);
-int64_t twi_holds_count(tw_family *family, tw_key key);
+bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement);
+bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement);
+int64_t twi_hold_book_count(tw_family *family, tw_key key);
 /* The name of a key's set in Redis; `out` has room for TWI_OWN_NAME_MAX bytes. */
-size_t twi_holds_set(const tw_family *family, tw_key key, char *out);
+size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
 /* All of them are to be said again. */
-void twi_holds_again(tw_engine *engine);
+void twi_hold_book_resend(tw_engine *engine);
 /* The family is being closed. */
-void twi_holds_forget(tw_engine *engine, const tw_family *family);
+void twi_hold_book_forget(tw_engine *engine, const tw_family *family);
 
 #endif

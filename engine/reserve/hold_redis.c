@@ -11,32 +11,33 @@
 #include "engine/reserve/hold_book.h"
 #include "engine/limit/share.h"
 
-static void ask_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
-                      struct twi_asking *asking) {
-    twi_asking_begin(asking, family->engine, TWI_SCRIPT_HOLD, 0);
-    twi_asking_key(asking, family, "hold", key, 0);
-    twi_asking_text(asking, what);
-    twi_asking_number(asking, twi_load_relaxed(&twi_part_life_ms));
-    twi_asking_number(asking, limit);
-    twi_asking_text(asking, member);
+static void request_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
+                          struct twi_redis_call *redis_call) {
+    twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_HOLD, 0);
+    twi_redis_call_key(redis_call, family, "hold", key, 0);
+    twi_redis_call_text(redis_call, what);
+    twi_redis_call_number(redis_call, twi_load_relaxed(&twi_presence_life_ms));
+    twi_redis_call_number(redis_call, limit);
+    twi_redis_call_text(redis_call, member);
 }
 
-static void tell(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, bool admitted) {
+static void fill_verdict(tw_verdict *verdict, int64_t limit, int64_t used, uint32_t by, bool admitted) {
     verdict->used = used;
     verdict->remaining = used < limit ? limit - used : 0;
     verdict->decided_by = by;
     verdict->error_bound = by == TW_BY_REDIS ? 0 : TW_UNBOUNDED;
     verdict->allowed = admitted;
-    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_part_life_ms);
+    verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_presence_life_ms);
 }
 
 /* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name,
  * or, denied here, never again. */
-static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_asked asked, int64_t *held) {
+static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
+                           int64_t *held) {
     uint32_t live = twi_live_engines(family->engine);
     int64_t share = live > 1 ? limit / live : limit;
-    *held = twi_holds_count(family, key);
-    switch (twi_asking_policy(family, asked)) {
+    *held = twi_hold_book_count(family, key);
+    switch (twi_redis_call_policy(family, outcome)) {
     case TW_OUTAGE_FAIL_OPEN: return true;
     case TW_OUTAGE_FAIL_CLOSED: return false;
     case TW_OUTAGE_SHARE: return *held < (share < 1 && limit > 0 ? 1 : share);
@@ -48,39 +49,40 @@ static tw_status refuse_full(void) {
     return twi_refuse(TW_ERR_FULL, "memory: there is no room to remember another hold");
 }
 
-static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member, enum twi_asked asked,
-                              tw_verdict *verdict) {
+static tw_status hold_without(tw_family *family, tw_key key, int64_t limit, const char *member,
+                              enum twi_request_outcome outcome, tw_verdict *verdict) {
     int64_t held;
-    bool admitted = admits_without(family, key, limit, asked, &held);
-    if (admitted && !twi_holds_enter(family, key, member, false)) return refuse_full();
-    tell(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
+    bool admitted = admits_without(family, key, limit, outcome, &held);
+    if (admitted && !twi_hold_book_enter(family, key, member, false)) return refuse_full();
+    fill_verdict(verdict, limit, held + admitted, TW_BY_OUTAGE, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
 
-tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
+tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict) {
     tw_engine *engine = family->engine;
-    struct twi_asking asking;
+    struct twi_redis_call redis_call;
     char member[TWI_HOLD_MEMBER_MAX];
-    tw_status status = twi_ask_may(engine);
+    tw_status status = twi_redis_call_may(engine);
     if (status != TW_OK) return status;
-    twi_holds_name(engine, member);
-    ask_about(family, key, "hold", limit, member, &asking);
-    enum twi_asked asked;
+    twi_hold_book_name(engine, member);
+    request_about(family, key, "hold", limit, member, &redis_call);
+    enum twi_request_outcome outcome;
     do { /* those that were in flight were dead: the next question finds nobody */
-        asked = twi_asking_do(&asking, engine);
-    } while (asked == TWI_ASKED_DONE && twi_asking_said(&asking, "MORE") &&
-             twi_clock_mono_ms(&engine->clock) < asking.ask.deadline_ms);
-    if (twi_load_acquire(&engine->stopped) || asked == TWI_ASKED_REFUSED) return twi_asking_refuse(engine, asked);
-    if (asked != TWI_ASKED_DONE) return hold_without(family, key, limit, member, asked, verdict);
-    bool admitted = twi_asking_said(&asking, "OK");
-    twi_asking_answered(family);
-    if (!admitted && !twi_asking_said(&asking, "DENIED")) return twi_asking_refuse(engine, asked);
-    if (admitted && !twi_holds_enter(family, key, member, true)) {
-        ask_about(family, key, "release", 0, member, &asking);
-        (void)twi_asking_do(&asking, engine);
+        outcome = twi_redis_call_run(&redis_call, engine);
+    } while (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "MORE") &&
+             twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
+    if (twi_load_acquire(&engine->stopped) || outcome == TWI_REQUEST_REFUSED)
+        return twi_redis_call_refuse(engine, outcome);
+    if (outcome != TWI_REQUEST_DONE) return hold_without(family, key, limit, member, outcome, verdict);
+    bool admitted = twi_redis_call_is(&redis_call, "OK");
+    twi_redis_call_answered(family);
+    if (!admitted && !twi_redis_call_is(&redis_call, "DENIED")) return twi_redis_call_refuse(engine, outcome);
+    if (admitted && !twi_hold_book_enter(family, key, member, true)) {
+        request_about(family, key, "release", 0, member, &redis_call);
+        (void)twi_redis_call_run(&redis_call, engine);
         return refuse_full();
     }
-    tell(verdict, limit, twi_asking_told(&asking, 1), TW_BY_REDIS, admitted);
+    fill_verdict(verdict, limit, twi_redis_call_number_at(&redis_call, 1), TW_BY_REDIS, admitted);
     return admitted ? TW_OK : TW_DENIED;
 }
 
@@ -89,21 +91,21 @@ tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict
 static void await_statement(tw_engine *engine, uint64_t statement) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + engine->options.redis_timeout_ms;
     for (;;) {
-        uint32_t seen = twi_signal_value(&engine->turned);
-        if (twi_holds_were_told(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
-        twi_signal_wait(&engine->turned, seen, TWI_TICK_MS);
+        uint32_t seen = twi_event_count_value(&engine->turned);
+        if (twi_hold_book_is_answered(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
+        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
     }
 }
 
-tw_status twi_hold_give(tw_family *family, tw_key key) {
-    struct twi_asking asking;
+tw_status twi_hold_redis_give(tw_family *family, tw_key key) {
+    struct twi_redis_call redis_call;
     char member[TWI_HOLD_MEMBER_MAX];
-    tw_status status = twi_ask_may(family->engine);
+    tw_status status = twi_redis_call_may(family->engine);
     if (status != TW_OK) return status;
     uint64_t statement;
-    if (!twi_holds_leave(family, key, member, &statement)) return twi_hold_refuse();
+    if (!twi_hold_book_leave(family, key, member, &statement)) return twi_hold_refuse();
     await_statement(family->engine, statement);
-    ask_about(family, key, "release", 0, member, &asking);
-    (void)twi_asking_do(&asking, family->engine);
+    request_about(family, key, "release", 0, member, &redis_call);
+    (void)twi_redis_call_run(&redis_call, family->engine);
     return TW_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "tallywheel.h"
 
-tw_status twi_hold_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
-tw_status twi_hold_give(tw_family *family, tw_key key);
+tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_verdict *verdict);
+tw_status twi_hold_redis_give(tw_family *family, tw_key key);
 
 #endif

@@ -11,7 +11,7 @@ static tw_status check_family(const tw_family *family) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
     if (family->from_first) why = "window: tw_reserve() is not for TW_WINDOW_FROM_FIRST families";
-    if (family->ages) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (family->evicts_idle) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->kind != TW_KIND_COUNTER) why = "kind: tw_reserve() is for TW_KIND_COUNTER families";
     if (options->limit_mode == TW_LIMIT_HARD)
         why =
@@ -21,7 +21,7 @@ static tw_status check_family(const tw_family *family) {
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 
-void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
+void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit) {
     *verdict = (tw_verdict){.limit = limit, .remaining = limit > 0 ? limit : 0};
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock);
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
@@ -30,30 +30,31 @@ void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t lim
     verdict->error_bound = TW_UNBOUNDED;
 }
 
-static tw_status check_order(const struct twi_order *order) {
-    tw_status status = check_family(order->family);
+static tw_status check_request(const struct twi_reserve_request *request) {
+    tw_status status = check_family(request->family);
     if (status != TW_OK) return status;
-    if (order->n <= 0 || order->n > TW_DELTA_MAX) return twi_refuse(TW_ERR_RANGE, "n: not within 1..TW_DELTA_MAX");
-    if (order->limit < 0 || order->limit > TW_DELTA_MAX)
+    if (request->n <= 0 || request->n > TW_DELTA_MAX) return twi_refuse(TW_ERR_RANGE, "n: not within 1..TW_DELTA_MAX");
+    if (request->limit < 0 || request->limit > TW_DELTA_MAX)
         return twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
-    if (order->ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
-    if (order->buyer.size > TW_KEY_SIZE_MAX || (order->buyer.size != 0 && order->buyer.data == NULL))
+    if (request->ttl_ms == 0) return twi_refuse(TW_ERR_RANGE, "ttl_ms: 0");
+    if (request->buyer.size > TW_KEY_SIZE_MAX || (request->buyer.size != 0 && request->buyer.data == NULL))
         return twi_refuse(TW_ERR_KEY, "buyer: longer than 1024 bytes, or its data is NULL");
-    return twi_call_check_key(order->family, order->key);
+    return twi_call_check_key(request->family, request->key);
 }
 
 tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t ttl_ms, tw_key buyer,
                      char token[TW_TOKEN_SIZE], tw_verdict *verdict) {
     twi_check(family != NULL && token != NULL);
-    struct twi_order order = {family, key, buyer, n, limit, ttl_ms};
+    struct twi_reserve_request request = {family, key, buyer, n, limit, ttl_ms};
     struct twi_token made;
     tw_verdict unasked;
     token[0] = '\0';
     if (verdict == NULL) verdict = &unasked;
-    twi_stock_verdict(verdict, family, limit);
-    tw_status status = check_order(&order);
+    twi_reserve_verdict(verdict, family, limit);
+    tw_status status = check_request(&request);
     if (status != TW_OK) return status;
-    status = family->synced ? twi_stock_reserve(&order, &made, verdict) : twi_book_reserve(&order, &made, verdict);
+    status = family->synced ? twi_reserve_redis_take(&request, &made, verdict)
+                            : twi_reserve_local_take(&request, &made, verdict);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
     return status;
 }
@@ -62,12 +63,12 @@ tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
-    return read.local ? twi_book_confirm(engine, &read) : twi_stock_confirm(engine, &read);
+    return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
 }
 
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
     if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
-    return read.local ? twi_book_cancel(engine, &read) : twi_stock_cancel(engine, &read);
+    return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }

@@ -8,6 +8,6 @@
 #include "engine/reserve/reserve_local.h"
 
 /* A verdict that says nothing but what was asked for. */
-void twi_stock_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
+void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
 
 #endif

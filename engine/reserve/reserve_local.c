@@ -61,19 +61,20 @@ static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
 }
 
 static void note_next(struct tw_engine *engine) {
-    struct twi_book *book = engine->book;
-    twi_store_relaxed(&book->next_ms, book->due != 0 ? entry_at(engine, book->due)->wake_ms : INT64_MAX); /* a hint */
+    struct twi_reserve_local *reservations = engine->reservations;
+    twi_store_relaxed(&reservations->next_ms,
+                      reservations->due != 0 ? entry_at(engine, reservations->due)->wake_ms : INT64_MAX); /* a hint */
 }
 
 static void push(tw_engine *engine, struct entry *entry) {
     entry->child = entry->sibling = 0;
-    engine->book->due = meld(engine, engine->book->due, twi_arena_line(&engine->arena, entry));
+    engine->reservations->due = meld(engine, engine->reservations->due, twi_arena_line(&engine->arena, entry));
     note_next(engine);
 }
 
 /* The children of the old root are melded two and two, and then all of them from the last on. */
 static struct entry *pop(tw_engine *engine) {
-    struct entry *root = entry_at(engine, engine->book->due);
+    struct entry *root = entry_at(engine, engine->reservations->due);
     uint32_t pairs = 0;
     for (uint32_t a = root->child; a != 0;) {
         uint32_t b = entry_at(engine, a)->sibling, rest = b != 0 ? entry_at(engine, b)->sibling : 0;
@@ -91,7 +92,7 @@ static struct entry *pop(tw_engine *engine) {
         whole = meld(engine, whole, pairs);
         pairs = next;
     }
-    engine->book->due = whole;
+    engine->reservations->due = whole;
     note_next(engine);
     return root;
 }
@@ -104,8 +105,8 @@ static uint32_t index_lines(uint32_t log2) {
 }
 
 static uint32_t *chain_of(tw_engine *engine, uint64_t number, bool by_buyer) {
-    struct index *index = twi_arena_at(&engine->arena, engine->book->index);
-    uint32_t log2 = engine->book->index_log2;
+    struct index *index = twi_arena_at(&engine->arena, engine->reservations->index);
+    uint32_t log2 = engine->reservations->index_log2;
     return &index->chains[(number & ((UINT64_C(1) << log2) - 1)) + (by_buyer ? UINT64_C(1) << log2 : 0)];
 }
 
@@ -136,28 +137,29 @@ static void unlink_buyer(tw_engine *engine, struct entry *entry) {
 
 /* Reservations take at most half of the memory, chains included: a flood of them leaves counters the other half. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
-    struct twi_book *book = engine->book;
+    struct twi_reserve_local *reservations = engine->reservations;
     uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
-    if (book->bytes + bytes > engine->arena.bytes_max / 2) return 0;
+    if (reservations->bytes + bytes > engine->arena.bytes_max / 2) return 0;
     uint32_t line = twi_arena_take(&engine->arena, lines);
-    if (line != 0) book->bytes += bytes;
+    if (line != 0) reservations->bytes += bytes;
     return line;
 }
 
 static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
-    engine->book->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
+    engine->reservations->bytes -= (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
     twi_arena_give(&engine->arena, line, lines);
 }
 
 /* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
 static bool make_index(tw_engine *engine) {
-    struct twi_book *book = engine->book;
-    if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
-    uint32_t old = book->index, old_log2 = book->index_log2, log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
+    struct twi_reserve_local *reservations = engine->reservations;
+    if (reservations->index != 0 && reservations->entries < UINT64_C(1) << reservations->index_log2) return true;
+    uint32_t old = reservations->index, old_log2 = reservations->index_log2,
+             log2 = old != 0 ? old_log2 + 1 : INDEX_LOG2_FIRST;
     uint32_t line = take_piece(engine, index_lines(log2));
     if (line == 0) return old != 0;
-    book->index = line;
-    book->index_log2 = log2;
+    reservations->index = line;
+    reservations->index_log2 = log2;
     if (old == 0) return true;
     const struct index *before = twi_arena_at(&engine->arena, old);
     for (uint32_t chain = 0; chain < UINT32_C(1) << old_log2; chain++)
@@ -170,7 +172,7 @@ static bool make_index(tw_engine *engine) {
 }
 
 static struct entry *find_serial(tw_engine *engine, uint64_t serial) {
-    if (engine->book->index == 0) return NULL;
+    if (engine->reservations->index == 0) return NULL;
     uint32_t at = *chain_of(engine, serial, false);
     while (at != 0 && entry_at(engine, at)->serial != serial) at = entry_at(engine, at)->next_by_serial;
     return at != 0 ? entry_at(engine, at) : NULL;
@@ -180,19 +182,20 @@ static bool same_bytes(tw_key a, tw_key b) {
     return a.size == b.size && memcmp(a.data, b.data, a.size) == 0;
 }
 
-static uint64_t hash_buyer(const struct twi_order *order) {
-    const tw_engine *engine = order->family->engine;
-    return engine->hash(&engine->secret, order->buyer.data, order->buyer.size) +
-           engine->hash(&engine->secret, order->key.data, order->key.size);
+static uint64_t hash_buyer(const struct twi_reserve_request *request) {
+    const tw_engine *engine = request->family->engine;
+    return engine->hash(&engine->secret, request->buyer.data, request->buyer.size) +
+           engine->hash(&engine->secret, request->key.data, request->key.size);
 }
 
-static struct entry *find_buyer(const struct twi_order *order, int64_t start_ms) {
-    tw_engine *engine = order->family->engine;
-    if (order->buyer.size == 0 || engine->book->index == 0) return NULL;
-    for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
+static struct entry *find_buyer(const struct twi_reserve_request *request, int64_t start_ms) {
+    tw_engine *engine = request->family->engine;
+    if (request->buyer.size == 0 || engine->reservations->index == 0) return NULL;
+    for (uint32_t at = *chain_of(engine, hash_buyer(request), true); at != 0;
+         at = entry_at(engine, at)->next_by_buyer) {
         struct entry *entry = entry_at(engine, at);
-        if (entry->family == order->family && entry->start_ms == start_ms && same_bytes(key_of(entry), order->key) &&
-            same_bytes(buyer_of(entry), order->buyer))
+        if (entry->family == request->family && entry->start_ms == start_ms &&
+            same_bytes(key_of(entry), request->key) && same_bytes(buyer_of(entry), request->buyer))
             return entry;
     }
     return NULL;
@@ -201,7 +204,7 @@ static struct entry *find_buyer(const struct twi_order *order, int64_t start_ms)
 static void forget(tw_engine *engine, struct entry *entry) {
     unlink_buyer(engine, entry);
     unlink_serial(engine, entry);
-    engine->book->entries--;
+    engine->reservations->entries--;
     give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
 }
 
@@ -245,9 +248,9 @@ static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
 
 /* True: there may be more. */
 static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
-    struct twi_book *book = engine->book;
+    struct twi_reserve_local *reservations = engine->reservations;
     for (uint32_t count = 0; count < count_max; count++) {
-        if (book->due == 0 || entry_at(engine, book->due)->wake_ms > mono_ms) return false;
+        if (reservations->due == 0 || entry_at(engine, reservations->due)->wake_ms > mono_ms) return false;
         wake(engine, pop(engine), mono_ms);
     }
     return true;
@@ -255,34 +258,34 @@ static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max
 
 /* ---- reserving ---- */
 
-static struct entry *make_entry(const struct twi_order *order) {
-    tw_engine *engine = order->family->engine;
-    size_t bytes = sizeof(struct entry) + order->key.size + order->buyer.size;
+static struct entry *make_entry(const struct twi_reserve_request *request) {
+    tw_engine *engine = request->family->engine;
+    size_t bytes = sizeof(struct entry) + request->key.size + request->buyer.size;
     uint32_t lines = (uint32_t)((bytes + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES);
     uint32_t line = make_index(engine) ? take_piece(engine, lines) : 0;
     if (line == 0) return NULL;
     struct entry *entry = entry_at(engine, line);
     entry->lines = lines;
-    entry->family = order->family;
-    entry->n = order->n;
-    entry->key_size = (uint16_t)order->key.size;
-    entry->buyer_size = (uint16_t)order->buyer.size;
-    memcpy(entry->bytes, order->key.data, order->key.size);
-    if (order->buyer.size == 0) return entry;
-    memcpy(entry->bytes + order->key.size, order->buyer.data, order->buyer.size);
-    entry->buyer_hash = hash_buyer(order);
+    entry->family = request->family;
+    entry->n = request->n;
+    entry->key_size = (uint16_t)request->key.size;
+    entry->buyer_size = (uint16_t)request->buyer.size;
+    memcpy(entry->bytes, request->key.data, request->key.size);
+    if (request->buyer.size == 0) return entry;
+    memcpy(entry->bytes + request->key.size, request->buyer.data, request->buyer.size);
+    entry->buyer_hash = hash_buyer(request);
     return entry;
 }
 
-static void tell_buyer(const struct entry *has, int64_t mono_ms, tw_verdict *verdict) {
+static void fill_held(const struct entry *has, int64_t mono_ms, tw_verdict *verdict) {
     verdict->decided_by = TW_BY_BUYER;
     verdict->allowed = 0;
     verdict->retry_after_ms = has->state == SOLD ? -1 : has->due_ms - mono_ms;
 }
 
 /* The stock is out. Something may come back when the next hold ends, of whichever key. */
-static void tell_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
-    uint32_t due = engine->book->due;
+static void fill_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
+    uint32_t due = engine->reservations->due;
     if (due == 0 || verdict->retry_after_ms < 0) return;
     int64_t left_ms = entry_at(engine, due)->wake_ms - mono_ms;
     if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
@@ -290,53 +293,56 @@ static void tell_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *ve
 
 /* Takes the units, in the window that is open, of which the buyer must have none yet. If the clock goes on into the next window
  * between the two looks, nobody has any of that one: it has only begun, and we have the lock. */
-static tw_status take_units(const struct twi_order *order, int64_t mono_ms, tw_verdict *verdict) {
-    tw_status status = tw_acquire(order->family, order->key, 0, order->limit, verdict); /* which window is it? */
+static tw_status take_units(const struct twi_reserve_request *request, int64_t mono_ms, tw_verdict *verdict) {
+    tw_status status = tw_acquire(request->family, request->key, 0, request->limit, verdict); /* which window is it? */
     if (status < 0) return status;
-    const struct entry *has = find_buyer(order, verdict->window_start_ms);
+    const struct entry *has = find_buyer(request, verdict->window_start_ms);
     if (has != NULL) {
-        tell_buyer(has, mono_ms, verdict);
+        fill_held(has, mono_ms, verdict);
         return TW_DENIED;
     }
-    status = tw_acquire(order->family, order->key, order->n, order->limit, verdict);
-    if (status == TW_DENIED) tell_denied(order->family->engine, mono_ms, verdict);
+    status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
+    if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* nothing was counted: that may be admitted, but not sold */
     return twi_full_refuse();
 }
 
-static tw_status reserve_locked(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
-    tw_engine *engine = order->family->engine;
-    struct twi_book *book = engine->book;
+static tw_status reserve_locked(const struct twi_reserve_request *request, struct twi_token *token,
+                                tw_verdict *verdict) {
+    tw_engine *engine = request->family->engine;
+    struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
     while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
-    struct entry *entry = make_entry(order);
+    struct entry *entry = make_entry(request);
     if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
-    tw_status status = take_units(order, mono_ms, verdict);
+    tw_status status = take_units(request, mono_ms, verdict);
     if (status != TW_OK) {
         give_piece(engine, twi_arena_line(&engine->arena, entry), entry->lines);
         return status;
     }
     entry->start_ms = verdict->window_start_ms;
     entry->end_ms = twi_time_add(twi_clock_now_ms(&engine->clock), verdict->reset_after_ms);
-    entry->due_ms = entry->wake_ms = mono_ms + order->ttl_ms;
-    entry->serial = ++book->serial;
-    book->entries++;
+    entry->due_ms = entry->wake_ms = mono_ms + request->ttl_ms;
+    entry->serial = ++reservations->serial;
+    reservations->entries++;
     link_entry(engine, entry);
     push(engine, entry);
     twi_stat_add(engine, offsetof(tw_stats, reservations_held), 1);
-    *token = (struct twi_token){.local = true, .tag = book->tag, .serial = entry->serial, .due_ms = entry->due_ms};
+    *token =
+        (struct twi_token){.local = true, .tag = reservations->tag, .serial = entry->serial, .due_ms = entry->due_ms};
     return TW_OK;
 }
 
-tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict) {
-    tw_engine *engine = order->family->engine;
+tw_status twi_reserve_local_take(const struct twi_reserve_request *request, struct twi_token *token,
+                                 tw_verdict *verdict) {
+    tw_engine *engine = request->family->engine;
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    pthread_mutex_lock(&engine->book->lock);
-    tw_status status = reserve_locked(order, token, verdict);
-    pthread_mutex_unlock(&engine->book->lock);
+    pthread_mutex_lock(&engine->reservations->lock);
+    tw_status status = reserve_locked(request, token, verdict);
+    pthread_mutex_unlock(&engine->reservations->lock);
     return status;
 }
 
@@ -347,17 +353,17 @@ static tw_status begin_with_token(tw_engine *engine, const struct twi_token *tok
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    pthread_mutex_lock(&engine->book->lock);
+    pthread_mutex_lock(&engine->reservations->lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
-    bool known = token->tag == engine->book->tag && token->serial - 1 < engine->book->serial &&
+    bool known = token->tag == engine->reservations->tag && token->serial - 1 < engine->reservations->serial &&
                  *mono_ms - token->due_ms < TWI_TOKEN_KEEP_MS;
-    if (!known) pthread_mutex_unlock(&engine->book->lock);
+    if (!known) pthread_mutex_unlock(&engine->reservations->lock);
     if (known) return TW_OK;
     return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
                       "token: of another life of this engine, or its time was over more than a day ago");
 }
 
-tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
+tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *token) {
     int64_t mono_ms;
     tw_status status = begin_with_token(engine, token, &mono_ms);
     if (status != TW_OK) return status;
@@ -372,11 +378,11 @@ tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token) {
     status = entry != NULL && entry->state == SOLD
                  ? TW_OK
                  : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
-    pthread_mutex_unlock(&engine->book->lock);
+    pthread_mutex_unlock(&engine->reservations->lock);
     return status;
 }
 
-tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
+tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *token) {
     int64_t mono_ms;
     tw_status status = begin_with_token(engine, token, &mono_ms);
     if (status != TW_OK) return status;
@@ -385,66 +391,67 @@ tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token) {
     status = entry != NULL && entry->state == SOLD
                  ? twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta")
                  : TW_OK;
-    pthread_mutex_unlock(&engine->book->lock);
+    pthread_mutex_unlock(&engine->reservations->lock);
     return status;
 }
 
 /* ---- with Redis: when to look at which key ---- */
 
-static bool is_awaited(const struct twi_order *order, int64_t start_ms, int64_t due_ms) {
-    tw_engine *engine = order->family->engine;
-    if (engine->book->index == 0) return false;
-    for (uint32_t at = *chain_of(engine, hash_buyer(order), true); at != 0; at = entry_at(engine, at)->next_by_buyer) {
+static bool is_awaited(const struct twi_reserve_request *request, int64_t start_ms, int64_t due_ms) {
+    tw_engine *engine = request->family->engine;
+    if (engine->reservations->index == 0) return false;
+    for (uint32_t at = *chain_of(engine, hash_buyer(request), true); at != 0;
+         at = entry_at(engine, at)->next_by_buyer) {
         struct entry *entry = entry_at(engine, at);
-        if (entry->family == order->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
-            same_bytes(key_of(entry), order->key))
+        if (entry->family == request->family && entry->start_ms == start_ms && entry->wake_ms <= due_ms &&
+            same_bytes(key_of(entry), request->key))
             return true;
     }
     return false;
 }
 
-void twi_book_await(const struct twi_order *order, int64_t start_ms) {
-    tw_engine *engine = order->family->engine;
-    struct twi_order look = *order;
+void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t start_ms) {
+    tw_engine *engine = request->family->engine;
+    struct twi_reserve_request look = *request;
     look.buyer = look.key; /* one entry for a key, found by it */
-    pthread_mutex_lock(&engine->book->lock);
-    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + order->ttl_ms;
+    pthread_mutex_lock(&engine->reservations->lock);
+    int64_t due_ms = twi_clock_mono_ms(&engine->clock) + request->ttl_ms;
     struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
     if (entry != NULL) { /* without memory somebody else's call finds what is over */
         entry->state = SWEEP;
         entry->start_ms = start_ms;
         entry->wake_ms = due_ms;
-        entry->serial = ++engine->book->serial;
-        engine->book->entries++;
+        entry->serial = ++engine->reservations->serial;
+        engine->reservations->entries++;
         link_entry(engine, entry);
         push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->book->lock);
+    pthread_mutex_unlock(&engine->reservations->lock);
 }
 
 bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
-    struct twi_book *book = engine->book;
+    struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
-    if (twi_load_relaxed(&book->next_ms) > mono_ms) return false;
-    pthread_mutex_lock(&book->lock);
-    bool due = book->due != 0 && entry_at(engine, book->due)->wake_ms <= mono_ms;
+    if (twi_load_relaxed(&reservations->next_ms) > mono_ms) return false;
+    pthread_mutex_lock(&reservations->lock);
+    bool due = reservations->due != 0 && entry_at(engine, reservations->due)->wake_ms <= mono_ms;
     if (due) {
         struct entry *entry = pop(engine);
-        const struct twi_template *template = &entry->family->template;
+        const struct twi_key_template *template = &entry->family->template;
         entry->wake_ms = INT64_MAX;
         sweep->serial = entry->serial;
-        sweep->sizes[0] = twi_template_render(template, key_of(entry), entry->start_ms, sweep->names[0]);
-        sweep->sizes[1] = twi_template_own(template, "stock", sweep->names[0], sweep->sizes[0], sweep->names[1]);
-        sweep->sizes[2] = twi_template_own(template, "due", sweep->names[0], sweep->sizes[0], sweep->names[2]);
+        sweep->sizes[0] = twi_key_template_render(template, key_of(entry), entry->start_ms, sweep->names[0]);
+        sweep->sizes[1] = twi_key_template_own(template, "stock", sweep->names[0], sweep->sizes[0], sweep->names[1]);
+        sweep->sizes[2] = twi_key_template_own(template, "due", sweep->names[0], sweep->sizes[0], sweep->names[2]);
     }
-    pthread_mutex_unlock(&book->lock);
+    pthread_mutex_unlock(&reservations->lock);
     return due;
 }
 
 #define SWEEP_MS_MIN 20
 
-void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
-    pthread_mutex_lock(&engine->book->lock);
+void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+    pthread_mutex_lock(&engine->reservations->lock);
     struct entry *entry = find_serial(engine, serial);
     if (entry != NULL && wait_ms < 0) {
         forget(engine, entry);
@@ -453,47 +460,49 @@ void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
             twi_time_add(twi_clock_mono_ms(&engine->clock), wait_ms > SWEEP_MS_MIN ? wait_ms : SWEEP_MS_MIN);
         push(engine, entry);
     }
-    pthread_mutex_unlock(&engine->book->lock);
+    pthread_mutex_unlock(&engine->reservations->lock);
 }
 
 /* ---- the engine's side ---- */
 
 static void begin_anew(tw_engine *engine) {
-    struct twi_book *book = engine->book;
-    *book = (struct twi_book){0};
-    pthread_mutex_init(&book->lock, NULL);
-    twi_port_random(engine, &book->tag, sizeof book->tag);
-    twi_store_relaxed(&book->next_ms, INT64_MAX);
+    struct twi_reserve_local *reservations = engine->reservations;
+    *reservations = (struct twi_reserve_local){0};
+    pthread_mutex_init(&reservations->lock, NULL);
+    twi_port_random(engine, &reservations->tag, sizeof reservations->tag);
+    twi_store_relaxed(&reservations->next_ms, INT64_MAX);
 }
 
-void twi_book_make(tw_engine *engine) {
+void twi_reserve_local_make(tw_engine *engine) {
     begin_anew(engine);
 }
 
-void twi_book_renew(tw_engine *engine) {
+void twi_reserve_local_renew(tw_engine *engine) {
     begin_anew(engine);
 }
 
-void twi_book_unmake(tw_engine *engine) {
-    pthread_mutex_destroy(&engine->book->lock);
+void twi_reserve_local_unmake(tw_engine *engine) {
+    pthread_mutex_destroy(&engine->reservations->lock);
 }
 
-void twi_book_turn(tw_engine *engine) {
-    struct twi_book *book = engine->book;
+void twi_reserve_local_turn(tw_engine *engine) {
+    struct twi_reserve_local *reservations = engine->reservations;
     if (engine->has_redis) return; /* sync asks for what is due */
-    if (twi_load_relaxed(&book->next_ms) > engine->turn_mono_ms || pthread_mutex_trylock(&book->lock) != 0) return;
+    if (twi_load_relaxed(&reservations->next_ms) > engine->turn_mono_ms ||
+        pthread_mutex_trylock(&reservations->lock) != 0)
+        return;
     (void)take_back_due(engine, engine->turn_mono_ms, TURN_MAX);
-    pthread_mutex_unlock(&book->lock);
+    pthread_mutex_unlock(&reservations->lock);
 }
 
 /* Void: not given back, for there will be nobody to ask. What is in the heap goes by itself when its turn comes, so the heap is
  * made anew of those that stay. */
-void twi_book_forget(tw_engine *engine, const tw_family *family) {
-    struct twi_book *book = engine->book;
-    pthread_mutex_lock(&book->lock);
-    book->due = 0;
-    for (uint32_t chain = 0; book->index != 0 && chain < UINT32_C(1) << book->index_log2; chain++) {
-        const struct index *index = twi_arena_at(&engine->arena, book->index);
+void twi_reserve_local_forget(tw_engine *engine, const tw_family *family) {
+    struct twi_reserve_local *reservations = engine->reservations;
+    pthread_mutex_lock(&reservations->lock);
+    reservations->due = 0;
+    for (uint32_t chain = 0; reservations->index != 0 && chain < UINT32_C(1) << reservations->index_log2; chain++) {
+        const struct index *index = twi_arena_at(&engine->arena, reservations->index);
         for (uint32_t at = index->chains[chain], next; at != 0; at = next) {
             struct entry *entry = entry_at(engine, at);
             next = entry->next_by_serial;
@@ -505,5 +514,5 @@ void twi_book_forget(tw_engine *engine, const tw_family *family) {
         }
     }
     note_next(engine);
-    pthread_mutex_unlock(&book->lock);
+    pthread_mutex_unlock(&reservations->lock);
 }

@@ -4,7 +4,7 @@
  *     └──cancel, or its time is over──▶ returned: its units go back, its buyer may come again
  *
  * The units themselves are in the family's counters, taken by tw_acquire(); the book says which of them are only held. Under a
- * lock of its own, which calls that count never take: they go on beside it. With Redis all of this is in stock.lua.
+ * lock of its own, which calls that count never take: they go on beside it. With Redis all of this is in reserve.lua.
  * Always true: under the lock, a reservation that is held has its units taken, in the window it names; one compare with the
  * monotonic clock decides between confirm and the end of the hold (trap L12). Entries lie in the arena, at most half of it, so memory stays
  * bounded (P6) and counters have the other half; and a forked child, whose arena is empty, begins with an empty book.
@@ -21,7 +21,7 @@
 /* How long after the end of its hold a token is known: confirming it again answers the same. */
 #define TWI_TOKEN_KEEP_MS TW_DAY
 
-struct twi_book {
+struct twi_reserve_local {
     pthread_mutex_t lock;
     uint64_t tag;    /* in its tokens: of this life of this engine */
     uint64_t serial; /* of the newest reservation */
@@ -33,17 +33,17 @@ struct twi_book {
     _Atomic int64_t next_ms; /* monotonic: when the turn has something to do; any thread */
 };
 
-void twi_book_make(tw_engine *engine);
+void twi_reserve_local_make(tw_engine *engine);
 /* In a forked child: the arena has been made anew. */
-void twi_book_renew(tw_engine *engine);
-void twi_book_unmake(tw_engine *engine);
+void twi_reserve_local_renew(tw_engine *engine);
+void twi_reserve_local_unmake(tw_engine *engine);
 /* Takes back what is due, some of it. By the turn. */
-void twi_book_turn(tw_engine *engine);
+void twi_reserve_local_turn(tw_engine *engine);
 /* The family is being closed: its reservations are void. */
-void twi_book_forget(tw_engine *engine, const tw_family *family);
+void twi_reserve_local_forget(tw_engine *engine, const tw_family *family);
 
 /* What is asked of tw_reserve(), checked. */
-struct twi_order {
+struct twi_reserve_request {
     tw_family *family;
     tw_key key, buyer; /* buyer.size 0: anybody */
     int64_t n, limit;
@@ -51,10 +51,11 @@ struct twi_order {
 };
 
 /* With Redis: something was reserved there; when its hold is over, sync sees to it that it returns (twi_port_sweep_due). */
-void twi_book_await(const struct twi_order *order, int64_t start_ms);
+void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t start_ms);
 /* Without: as tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(). */
-tw_status twi_book_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict);
-tw_status twi_book_confirm(tw_engine *engine, const struct twi_token *token);
-tw_status twi_book_cancel(tw_engine *engine, const struct twi_token *token);
+tw_status twi_reserve_local_take(const struct twi_reserve_request *request, struct twi_token *token,
+                                 tw_verdict *verdict);
+tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *token);
+tw_status twi_reserve_local_cancel(tw_engine *engine, const struct twi_token *token);
 
 #endif

@@ -4,11 +4,12 @@
 
 #include "tallywheel.h"
 
-struct twi_order;
+struct twi_reserve_request;
 struct twi_token;
 
-tw_status twi_stock_reserve(const struct twi_order *order, struct twi_token *token, tw_verdict *verdict);
-tw_status twi_stock_confirm(tw_engine *engine, const struct twi_token *token);
-tw_status twi_stock_cancel(tw_engine *engine, const struct twi_token *token);
+tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, struct twi_token *token,
+                                 tw_verdict *verdict);
+tw_status twi_reserve_redis_confirm(tw_engine *engine, const struct twi_token *token);
+tw_status twi_reserve_redis_cancel(tw_engine *engine, const struct twi_token *token);
 
 #endif

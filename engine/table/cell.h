@@ -41,14 +41,14 @@
 
 /* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
-#define TWI_META_PUBLISHED (UINT64_C(1) << 16) /* it is in the index: walkers see it. Set by whoever finds it first */
-#define TWI_META_EDGE (UINT64_C(1) << 17)      /* |value| >= 2^59 was seen: adds go the careful way */
-#define TWI_META_OVERFLOW (UINT64_C(1) << 18)  /* the window's overflow counter: no key, no chunk */
-#define TWI_META_COLD (UINT64_C(1) << 19)      /* has a cold part */
-#define TWI_META_LIFE (UINT64_C(1) << 20)      /* the later of two lives of its key in one generation (table.h) */
-#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
-#define TWI_META_USED (UINT64_C(1) << 22)      /* ageing families: used since its generation is the previous one */
-#define TWI_META_HEIR (UINT64_C(1) << 23)      /* ageing families: took over from a frozen cell (idle_eviction.c) */
+#define TWI_META_PUBLISHED (UINT64_C(1) << 16)   /* it is in the index: walkers see it. Set by whoever finds it first */
+#define TWI_META_EDGE (UINT64_C(1) << 17)        /* |value| >= 2^59 was seen: adds go the careful way */
+#define TWI_META_OVERFLOW (UINT64_C(1) << 18)    /* the window's overflow counter: no key, no chunk */
+#define TWI_META_COLD (UINT64_C(1) << 19)        /* has a cold part */
+#define TWI_META_INCARNATION (UINT64_C(1) << 20) /* the later of two lives of its key in one generation (table.h) */
+#define TWI_META_STRIPED (UINT64_C(1) << 21)     /* it has stripes (stripe.h); never taken back */
+#define TWI_META_USED (UINT64_C(1) << 22)        /* ageing families: used since its generation is the previous one */
+#define TWI_META_SUCCESSOR (UINT64_C(1) << 23)   /* ageing families: took over from a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_UNTOLD \
     (UINT64_C(1) << 31) /* the store that is there has yet to be told what an earlier one has (restore.h) */
@@ -67,10 +67,10 @@ struct twi_cell {
 static_assert(sizeof(struct twi_cell) == TWI_LINE_BYTES, "an add touches one line");
 
 struct twi_cold {
-    _Atomic int64_t final;  /* valid once FROZEN is set */
-    _Atomic int64_t handed; /* how much of local is in batches; written by the turn */
-    _Atomic int64_t acked;  /* how much of local Redis has acknowledged; written by the turn */
-    _Atomic int64_t asked;  /* when the last total came, and what it told of others; 0: none has come */
+    _Atomic int64_t final;       /* valid once FROZEN is set */
+    _Atomic int64_t handed;      /* how much of local is in batches; written by the turn */
+    _Atomic int64_t acked;       /* how much of local Redis has acknowledged; written by the turn */
+    _Atomic int64_t total_state; /* when the last total came, and what it told of others; 0: none has come */
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
@@ -78,27 +78,27 @@ static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
  * at most 3 (share.h). Where none is seen there is no pace, and its bits tell when the first total came, by their size; 0: not told. */
 #define TWI_PACE_ONE 256
 #define TWI_PACE_MAX ((1u << 21) - 1)
-TWI_INLINE int64_t twi_asked(int64_t mono_ms, uint32_t pace, uint32_t seen) {
+TWI_INLINE int64_t twi_total_state(int64_t mono_ms, uint32_t pace, uint32_t seen) {
     uint64_t ms = (uint64_t)mono_ms & ((UINT64_C(1) << 40) - 1);
     return (int64_t)(1 | ms << 1 | (uint64_t)pace << 41 | (uint64_t)seen << 62);
 }
-TWI_INLINE int64_t twi_asked_ms(int64_t asked) {
-    return (int64_t)((uint64_t)asked >> 1 & ((UINT64_C(1) << 40) - 1));
+TWI_INLINE int64_t twi_total_state_ms(int64_t total_state) {
+    return (int64_t)((uint64_t)total_state >> 1 & ((UINT64_C(1) << 40) - 1));
 }
-TWI_INLINE uint32_t twi_asked_seen(int64_t asked) {
-    return (uint32_t)((uint64_t)asked >> 62);
+TWI_INLINE uint32_t twi_total_state_seen(int64_t total_state) {
+    return (uint32_t)((uint64_t)total_state >> 62);
 }
 /* The pace; where none is seen, when the first total came. */
-TWI_INLINE uint32_t twi_asked_middle(int64_t asked) {
-    return (uint32_t)((uint64_t)asked >> 41) & TWI_PACE_MAX;
+TWI_INLINE uint32_t twi_total_state_middle(int64_t total_state) {
+    return (uint32_t)((uint64_t)total_state >> 41) & TWI_PACE_MAX;
 }
-TWI_INLINE uint32_t twi_asked_pace(int64_t asked) {
-    return twi_asked_seen(asked) != 0 ? twi_asked_middle(asked) : 0;
+TWI_INLINE uint32_t twi_total_state_pace(int64_t total_state) {
+    return twi_total_state_seen(total_state) != 0 ? twi_total_state_middle(total_state) : 0;
 }
 /* The first total has come, at first_ms, and no interval is seen. */
-TWI_INLINE int64_t twi_asked_begun(int64_t mono_ms, int64_t first_ms) {
+TWI_INLINE int64_t twi_total_state_begun(int64_t mono_ms, int64_t first_ms) {
     uint32_t first = (uint32_t)first_ms & TWI_PACE_MAX;
-    return twi_asked(mono_ms, first != 0 ? first : 1, 0);
+    return twi_total_state(mono_ms, first != 0 ? first : 1, 0);
 }
 
 /* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. A record of kind 0
@@ -130,7 +130,7 @@ TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) 
 }
 /* Has Redis ever told its total? Until then a limit is decided on what is known here (trap E26). */
 TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
-    return twi_load_relaxed(&twi_cell_cold(cell, meta)->asked) != 0;
+    return twi_load_relaxed(&twi_cell_cold(cell, meta)->total_state) != 0;
 }
 TWI_INLINE bool twi_cell_is_frozen(struct twi_cell *cell) {
     return (twi_load_acquire(&cell->local) & TWI_FROZEN) != 0; /* C2 */
@@ -210,7 +210,7 @@ TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
 }
 
 /* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway: of each two loads, which may overlap. */
-TWI_INLINE bool twi_key_equal_handy(const unsigned char *a, const unsigned char *b, size_t size) {
+TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char *b, size_t size) {
     if (twi_likely(size > 16)) {
 #if defined(__SSE2__)
         const __m128i *x = (const __m128i *)(const void *)a, *y = (const __m128i *)(const void *)b;
@@ -245,7 +245,7 @@ TWI_INLINE bool twi_key_equal_handy(const unsigned char *a, const unsigned char 
 }
 
 TWI_INLINE bool twi_key_equal(const unsigned char *a, const unsigned char *b, size_t size) {
-    return size - 4 <= TWI_KEY_INLINE - 4 ? twi_key_equal_handy(a, b, size) : memcmp(a, b, size) == 0;
+    return size - 4 <= TWI_KEY_INLINE - 4 ? twi_key_equal_short(a, b, size) : memcmp(a, b, size) == 0;
 }
 
 #endif

@@ -102,7 +102,7 @@ void twi_leaf_close(struct twi_leaf *leaf) {
 }
 
 static void place_slot(struct twi_leaf *leaf, uint32_t slots, uint64_t slot) {
-    uint32_t i = twi_leaf_home((uint32_t)(slot >> 32), slots);
+    uint32_t i = twi_leaf_start((uint32_t)(slot >> 32), slots);
     while (twi_load_relaxed(&leaf->slots[i]) != TWI_SLOT_EMPTY)
         if (++i == slots) i = 0;
     twi_store_relaxed(&leaf->slots[i], slot); /* published with the leaf, T8 */
@@ -129,14 +129,14 @@ static void fill_copy(struct twi_arena *arena, struct twi_leaf *leaf, const stru
     if (splits) twi_store_relaxed(&target[1]->used, (uint16_t)used_right);
 }
 
-enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
+enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint64_t next = twi_load_acquire(&leaf->next);
-    if (next != 0) return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_GROW_SEALED : TWI_GREW;
+    if (next != 0) return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
     struct copy copy;
     if (!take_copy(arena, generation, leaf, &copy)) {
         give_copy(arena, generation, &copy);
-        return twi_load_acquire(&leaf->next) != 0 ? TWI_GREW : TWI_GROW_NO_MEMORY;
+        return twi_load_acquire(&leaf->next) != 0 ? TWI_INDEX_GREW : TWI_INDEX_NO_MEMORY;
     }
     twi_leaf_close(leaf);
     TWI_RACE_POINT(closed_not_copied);
@@ -145,14 +145,14 @@ enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *gen
     TWI_RACE_POINT(copied_not_published);
     if (!twi_cas_acqrel(&leaf->next, &next, published)) { /* T8, pairs with T7 */
         give_copy(arena, generation, &copy);
-        return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_GROW_SEALED : TWI_GREW;
+        return TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED ? TWI_INDEX_SEALED : TWI_INDEX_GREW;
     }
     twi_piece_own(arena, generation, copy.leaves[0]);
     if (copy.node != 0) {
         twi_piece_own(arena, generation, copy.leaves[1]);
         twi_piece_own(arena, generation, copy.node);
     }
-    return TWI_GREW;
+    return TWI_INDEX_GREW;
 }
 
 /* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf: to the leaf
@@ -247,12 +247,12 @@ bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, 
 }
 
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
-                                        const struct twi_wanted *wanted) {
+                                        const struct twi_lookup_key *lookup) {
     for (;;) {
-        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        uint64_t entry = twi_index_leaf(arena, generation, lookup->tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
         if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
         /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the
          * copy. */

@@ -8,15 +8,15 @@ TWI_INLINE uint32_t twi_leaf_slots(uint32_t log2) {
     return (1u << log2) - TWI_LEAF_HEAD_WORDS;
 }
 /* Where the walk of a tag begins: by its low bits, as the high ones have led to the leaf. */
-TWI_INLINE uint32_t twi_leaf_home(uint32_t tag, uint32_t slots) {
+TWI_INLINE uint32_t twi_leaf_start(uint32_t tag, uint32_t slots) {
     return (uint32_t)((uint64_t)(uint32_t)(tag * 0x9E3779B1u) * slots >> 32);
 }
 
 /* Looks for `key` in the leaf of `entry`. The cell, or NULL; *stop is the slot word that ended the walk then (EMPTY, or
  * CLOSED also when all slots are full) and *at the slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct twi_leaf *leaf, uint32_t log2,
-                                          const struct twi_wanted *wanted, uint64_t *stop, uint32_t *at) {
-    uint32_t slots = twi_leaf_slots(log2), tag = wanted->tag, i = twi_leaf_home(tag, slots);
+                                          const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
+    uint32_t slots = twi_leaf_slots(log2), tag = lookup->tag, i = twi_leaf_start(tag, slots);
     *stop = TWI_SLOT_CLOSED;
     *at = slots;
     for (uint32_t left = slots; left != 0; left--) {
@@ -28,7 +28,7 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct 
         }
         if ((uint32_t)(slot >> 32) == tag) {
             struct twi_cell *cell = twi_arena_at(arena, (uint32_t)slot);
-            if (twi_likely(twi_cell_matches(cell, wanted))) return cell;
+            if (twi_likely(twi_cell_matches(cell, lookup))) return cell;
         }
         if (++i == slots) i = 0;
     }
@@ -56,29 +56,29 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
 
 /* What a walk that ended at CLOSED does next. */
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
-                                        const struct twi_wanted *wanted);
+                                        const struct twi_lookup_key *lookup);
 
 /* The cell of `key` by the index, or NULL. Takes no lock, writes nothing; two or three loads to the leaf. Inside a section. */
 TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_generation *generation,
-                                           const struct twi_wanted *wanted) {
+                                           const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
     uint32_t bits, at;
     uint64_t stop;
-    uint64_t entry = twi_index_descend(arena, &generation->root, wanted->tag, &where, &bits);
+    uint64_t entry = twi_index_descend(arena, &generation->root, lookup->tag, &where, &bits);
     if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
-    if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_index_find_further(arena, generation, wanted);
+    struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
+    if (twi_unlikely(cell == NULL && stop == TWI_SLOT_CLOSED)) return twi_index_find_further(arena, generation, lookup);
     return cell;
 }
 
-enum twi_grown { TWI_GREW, TWI_GROW_NO_MEMORY, TWI_GROW_SEALED };
+enum twi_index_growth { TWI_INDEX_GREW, TWI_INDEX_NO_MEMORY, TWI_INDEX_SEALED };
 
 /* Turns every EMPTY slot into CLOSED: what is in the leaf then is all that ever will be. Any thread, any number of
  * times. */
 void twi_leaf_close(struct twi_leaf *leaf);
 /* Closes the leaf of `entry` and publishes a larger copy of it, unless somebody has. Lock-free. */
-enum twi_grown twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
+enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
 /* The leaf that takes inserts of a tag now: found through `next` words; repairs the entry it came by. */
 uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generation, uint32_t tag);
 /* Enters a published index piece into the generation's list. */

@@ -84,7 +84,7 @@ struct twi_quota {
 };
 
 /* Where a generation's home is; `directory`: bytes from the arena's base, 0: it has none. */
-struct twi_home_at {
+struct twi_tag_groups_at {
     uint64_t directory;
     uint32_t chunks, groups; /* groups in each chunk */
 };
@@ -107,15 +107,15 @@ struct twi_generation {
     int64_t start_ms, end_ms;
     int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
-    struct twi_home_at home; /* the short way to its cells (tag_groups.h); set before sharing */
+    struct twi_tag_groups_at tag_groups; /* the short way to its cells (tag_groups.h); set before sharing */
     struct twi_quota *quota;
     _Atomic uint32_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
     _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
-    _Atomic uint32_t spares; /* records that lost a race to be published, by their `end_ms`: for inserts to come */
-    _Atomic uint64_t pieces; /* entry of the newest index piece */
-    _Atomic uint64_t heirs;  /* ageing families: keys that went on in the next generation */
+    _Atomic uint32_t spares;     /* records that lost a race to be published, by their `end_ms`: for inserts to come */
+    _Atomic uint64_t pieces;     /* entry of the newest index piece */
+    _Atomic uint64_t successors; /* ageing families: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
     _Atomic uint64_t long_keys;                    /* those of them that no home takes (tag_groups.h) */
     _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
@@ -141,8 +141,8 @@ struct twi_generation {
     uint32_t striped_cells;
     bool pending, hook_done;
     _Atomic bool
-        asks_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
-    bool to_pack;    /* history.c has it in hand */
+        wants_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
+    bool to_pack;     /* history.c has it in hand */
     bool
         is_adopted; /* counted elsewhere and told before its time: it is closed here, whether anything comes or not (closing.h) */
     bool unpacking;        /* what was built of a packed form is being given back */
@@ -167,24 +167,26 @@ static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of 
 
 /* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early:
  * the later life has LIFE set, and a place of its own. */
-struct twi_wanted {
+struct twi_lookup_key {
     tw_key key;
     uint32_t tag;
     uint32_t meta;  /* what meta must hold: the size, and LIFE or not */
     uint32_t place; /* the other half of the hash: where the key is at home */
 };
-#define TWI_LIFE_TAG UINT32_C(0x5bd1e995)
+#define TWI_INCARNATION_TAG UINT32_C(0x5bd1e995)
 
-TWI_INLINE struct twi_wanted twi_wanted(uint64_t hash, tw_key key) {
-    return (struct twi_wanted){key, (uint32_t)(hash >> 32), (uint32_t)key.size, (uint32_t)hash};
+TWI_INLINE struct twi_lookup_key twi_lookup_key(uint64_t hash, tw_key key) {
+    return (struct twi_lookup_key){key, (uint32_t)(hash >> 32), (uint32_t)key.size, (uint32_t)hash};
 }
-TWI_INLINE struct twi_wanted twi_wanted_again(struct twi_wanted first) {
-    return (struct twi_wanted){first.key, first.tag ^ TWI_LIFE_TAG, first.meta | (uint32_t)TWI_META_LIFE, first.place};
+TWI_INLINE struct twi_lookup_key twi_lookup_key_next(struct twi_lookup_key first) {
+    return (struct twi_lookup_key){first.key, first.tag ^ TWI_INCARNATION_TAG,
+                                   first.meta | (uint32_t)TWI_META_INCARNATION, first.place};
 }
 
-TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_wanted *wanted) {
-    return ((uint32_t)twi_load_relaxed(&cell->meta) & (uint32_t)(TWI_META_SIZE | TWI_META_LIFE)) == wanted->meta &&
-           twi_key_equal(cell->key, wanted->key.data, wanted->key.size);
+TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_lookup_key *lookup) {
+    return ((uint32_t)twi_load_relaxed(&cell->meta) & (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION)) ==
+               lookup->meta &&
+           twi_key_equal(cell->key, lookup->key.data, lookup->key.size);
 }
 
 /* Publishes a found cell for walkers and answers its meta: call before using a cell (see T9 in table.c). */

@@ -52,12 +52,12 @@ static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generatio
                                    uint32_t older) {
     bool synced = generation->synced;
     uint64_t keys = twi_load_relaxed(&generation->keys);
-    uint32_t wanted = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
+    uint32_t lookup = keys < 1 ? 1 : keys > 1024 ? 1024 : (uint32_t)keys;
     uint32_t most = synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES, lines, line;
-    for (;; wanted /= 2) {
-        if (wanted == 0) return NULL;
-        lines = 1 + record_lines(kind, synced, wanted);
-        if (lines > most && wanted > 1 && 1 + record_lines(kind, synced, wanted / 2) >= most) continue;
+    for (;; lookup /= 2) {
+        if (lookup == 0) return NULL;
+        lines = 1 + record_lines(kind, synced, lookup);
+        if (lines > most && lookup > 1 && 1 + record_lines(kind, synced, lookup / 2) >= most) continue;
         lines = twi_arena_round(lines > most ? most : lines);
         line = twi_piece_take(arena, generation, lines);
         if (line != 0) break;

@@ -8,7 +8,7 @@
 /* ---- reading ---- */
 
 int64_t twi_stripes_sum(struct twi_stripes *stripes) {
-    if (twi_load_acquire(&stripes->is_folded)) return twi_load_relaxed(&stripes->folded); /* S4, pairs with S3 */
+    if (twi_load_acquire(&stripes->is_collapsed)) return twi_load_relaxed(&stripes->collapsed); /* S4, pairs with S3 */
     int64_t sum = 0;
     for (uint32_t i = 0; i <= stripes->mask; i++) sum += twi_word_value(twi_load_acquire(&stripes->each[i].word));
     return sum;
@@ -17,7 +17,7 @@ int64_t twi_stripes_sum(struct twi_stripes *stripes) {
 int64_t twi_stripes_count(struct twi_cell *cell) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     if (stripes == NULL) return 0;
-    return twi_word_value(twi_load_acquire(&stripes->trunk)) + twi_stripes_sum(stripes);
+    return twi_word_value(twi_load_acquire(&stripes->shared_stripe)) + twi_stripes_sum(stripes);
 }
 
 /* ---- folding and freezing ---- */
@@ -28,40 +28,40 @@ static int64_t freeze_word(_Atomic uint64_t *word) {
     return twi_word_value(found);
 }
 
-int64_t twi_stripes_fold(struct twi_stripes *stripes) {
-    if (twi_load_acquire(&stripes->is_folded)) return twi_load_relaxed(&stripes->folded); /* S4 */
+int64_t twi_stripes_collapse(struct twi_stripes *stripes) {
+    if (twi_load_acquire(&stripes->is_collapsed)) return twi_load_relaxed(&stripes->collapsed); /* S4 */
     int64_t sum = 0;
     for (uint32_t i = 0; i <= stripes->mask; i++) {
         sum += freeze_word(&stripes->each[i].word);
-        TWI_RACE_POINT(stripe_frozen_not_folded);
+        TWI_RACE_POINT(stripe_frozen_not_collapsed);
     }
-    twi_store_relaxed(&stripes->folded, sum);     /* the same, whoever stores it */
-    twi_store_release(&stripes->is_folded, true); /* S3, pairs with S4 */
+    twi_store_relaxed(&stripes->collapsed, sum);     /* the same, whoever stores it */
+    twi_store_release(&stripes->is_collapsed, true); /* S3, pairs with S4 */
     return sum;
 }
 
 int64_t twi_stripes_freeze(struct twi_cell *cell) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     if (stripes == NULL) return 0;
-    int64_t sum = twi_stripes_fold(stripes);
-    TWI_RACE_POINT(stripes_folded_trunk_open);
-    return sum + freeze_word(&stripes->trunk);
+    int64_t sum = twi_stripes_collapse(stripes);
+    TWI_RACE_POINT(stripes_collapsed_shared_open);
+    return sum + freeze_word(&stripes->shared_stripe);
 }
 
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     int64_t sum = 0;
-    uint64_t word = twi_and_acqrel(&stripes->trunk, ~TWI_DIRTY); /* D2, word by word: each add's own */
+    uint64_t word = twi_and_acqrel(&stripes->shared_stripe, ~TWI_DIRTY); /* D2, word by word: each add's own */
     *sealed = (word & TWI_FROZEN) != 0;
     for (uint32_t i = 0; i <= stripes->mask; i++)
         sum += twi_word_value(twi_and_acqrel(&stripes->each[i].word, ~TWI_DIRTY)); /* D2 */
     return sum + twi_word_value(word);
 }
 
-bool twi_stripes_mark_asked(struct twi_cell *cell) {
+bool twi_stripes_mark_requested(struct twi_cell *cell) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
-    if (stripes == NULL || (twi_load_relaxed(&stripes->trunk) & (TWI_DIRTY | TWI_FROZEN)) != 0) return false;
-    return (twi_or_acqrel(&stripes->trunk, TWI_DIRTY) & (TWI_DIRTY | TWI_FROZEN)) == 0; /* D1 */
+    if (stripes == NULL || (twi_load_relaxed(&stripes->shared_stripe) & (TWI_DIRTY | TWI_FROZEN)) != 0) return false;
+    return (twi_or_acqrel(&stripes->shared_stripe, TWI_DIRTY) & (TWI_DIRTY | TWI_FROZEN)) == 0; /* D1 */
 }
 
 /* ---- adding ---- */
@@ -82,20 +82,20 @@ static bool is_out_of_range(int64_t value) {
     return value > TW_COUNT_MAX || value < -TW_COUNT_MAX;
 }
 
-static enum twi_added add_to_trunk(struct twi_stripes *stripes, int64_t final, uint64_t dirty, int64_t delta,
-                                   bool wants_sum, struct twi_counted *counted) {
-    uint64_t word = twi_load_acquire(&stripes->trunk), after;
+static enum twi_added add_to_shared(struct twi_stripes *stripes, int64_t final, uint64_t dirty, int64_t delta,
+                                    bool wants_sum, struct twi_counted *counted) {
+    uint64_t word = twi_load_acquire(&stripes->shared_stripe), after;
     int64_t sum;
     do {
         if ((word & TWI_FROZEN) != 0) return TWI_ADD_FROZEN;
         sum = twi_saturated_sum(twi_word_value(word), delta);
-        if (twi_unlikely(sum >= TWI_TRUNK_EDGE || sum <= -TWI_TRUNK_EDGE)) {
+        if (twi_unlikely(sum >= TWI_SHARED_EDGE || sum <= -TWI_SHARED_EDGE)) {
             /* the whole must be known to the unit before it may grow further (trap E4) */
-            int64_t total = twi_saturated_sum(sum, final + twi_stripes_fold(stripes));
+            int64_t total = twi_saturated_sum(sum, final + twi_stripes_collapse(stripes));
             if (is_out_of_range(total) || is_out_of_range(sum)) return TWI_ADD_RANGE;
         }
         after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-    } while (!twi_cas_weak_acqrel(&stripes->trunk, &word, after)); /* D1 */
+    } while (!twi_cas_weak_acqrel(&stripes->shared_stripe, &word, after)); /* D1 */
     counted->unlisted = (word & TWI_DIRTY) != dirty;
     if (wants_sum) counted->local = sum + final + twi_stripes_sum(stripes);
     return TWI_ADDED;
@@ -110,9 +110,9 @@ static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t 
     if (!wants_sum && stripes->limit == TWI_NO_LIMIT) {
         struct twi_stripe *stripe = &stripes->each[twi_stripe_own(stripes, self)];
         if (twi_likely(add_to_stripe(stripe, dirty, delta, &counted->unlisted))) return TWI_ADDED;
-        (void)twi_stripes_fold(stripes); /* it was frozen, or is at its edge: from now on the trunk takes all */
+        (void)twi_stripes_collapse(stripes); /* it was frozen, or is at its edge: from now on the trunk takes all */
     }
-    return add_to_trunk(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
+    return add_to_shared(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
 }
 
 enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,

@@ -18,7 +18,7 @@
  * call no allocator.
  * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once; stripes live as long as their
  * generation; final + the ceilings of its slices + a trunk that is not above 0 stay within the limit they were cut for;
- * |stripe| < TWI_STRIPE_EDGE, and |trunk| < TWI_TRUNK_EDGE until the stripes are folded. */
+ * |stripe| < TWI_STRIPE_EDGE, and |trunk| < TWI_SHARED_EDGE until the stripes are folded. */
 #ifndef TWI_TABLE_STRIPE_H
 #define TWI_TABLE_STRIPE_H
 
@@ -32,7 +32,7 @@ struct twi_generation;
 /* 64 stripes below 2^50, a trunk and a final below 2^58: together below 2^60, so nothing need be checked before that. */
 #define TWI_STRIPES_LOG2_MAX 6u
 #define TWI_STRIPE_EDGE (INT64_C(1) << 50)
-#define TWI_TRUNK_EDGE (INT64_C(1) << 58)
+#define TWI_SHARED_EDGE (INT64_C(1) << 58)
 #define TWI_NO_LIMIT INT64_C(-1)
 
 struct twi_stripe {
@@ -41,9 +41,9 @@ struct twi_stripe {
 };
 
 struct twi_stripes {
-    alignas(TWI_LINE_BYTES) _Atomic uint64_t trunk;
-    _Atomic int64_t folded; /* sum of the stripes; valid once is_folded */
-    _Atomic bool is_folded;
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t shared_stripe;
+    _Atomic int64_t collapsed; /* sum of the stripes; valid once is_collapsed */
+    _Atomic bool is_collapsed;
     uint32_t mask;  /* number of stripes, less 1 */
     uint32_t older; /* line of the generation's next set */
     uint32_t lines; /* of the piece */
@@ -90,7 +90,7 @@ TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, 
 }
 
 /* Fixes the sum of the stripes, and answers it. Any thread, any number of times. */
-int64_t twi_stripes_fold(struct twi_stripes *stripes);
+int64_t twi_stripes_collapse(struct twi_stripes *stripes);
 /* Their sum as it is, the trunk apart. */
 int64_t twi_stripes_sum(struct twi_stripes *stripes);
 

@@ -12,6 +12,6 @@ struct twi_cell;
 int64_t twi_stripes_count(struct twi_cell *cell);
 int64_t twi_stripes_freeze(struct twi_cell *cell);
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);
-bool twi_stripes_mark_asked(struct twi_cell *cell);
+bool twi_stripes_mark_requested(struct twi_cell *cell);
 
 #endif

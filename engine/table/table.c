@@ -28,7 +28,7 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
         keys_expected = 0;
     uint64_t root = twi_index_begin(arena, generation, keys_expected);
     uint32_t next = 0, work = UINT32_MAX;
-    struct twi_home_plan plan;
+    struct twi_tag_groups_plan plan;
     if (root == 0 || !twi_index_fill(arena, generation, root, &next, &work)) {
         work = UINT32_MAX;
         (void)twi_table_unmake(arena, generation, &work);
@@ -36,8 +36,8 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     }
     twi_store_relaxed(&generation->root, root);
     work = UINT32_MAX;
-    if (twi_home_begin(arena, generation, keys_expected, INT64_MAX, &plan))
-        (void)twi_home_fill(arena, generation, &plan, &work);
+    if (twi_tag_groups_begin(arena, generation, keys_expected, INT64_MAX, &plan))
+        (void)twi_tag_groups_fill(arena, generation, &plan, &work);
     return generation;
 }
 
@@ -64,9 +64,9 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
     twi_store_relaxed(&cell->base, from->base);
     twi_store_relaxed(&cold->handed, from->local);
     twi_store_relaxed(&cold->acked, from->local);
-    twi_store_relaxed(&cold->asked, from->asked);
+    twi_store_relaxed(&cold->total_state, from->total_state);
     bool at_edge = from->local >= TWI_VALUE_EDGE || from->local <= -TWI_VALUE_EDGE;
-    return (at_edge ? TWI_META_EDGE : 0) | (from->is_heir ? TWI_META_HEIR : 0);
+    return (at_edge ? TWI_META_EDGE : 0) | (from->is_successor ? TWI_META_SUCCESSOR : 0);
 }
 
 /* ---- records that lost a race to be published: the generation keeps them for inserts to come ---- */
@@ -98,28 +98,29 @@ static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kin
 }
 
 static void keep_spare(const struct twi_insert *insert, struct twi_cell *cell) {
-    if (!twi_home_give(insert->arena, insert->generation, &insert->wanted, cell)) keep_chain(insert, cell, cell);
+    if (!twi_tag_groups_give(insert->arena, insert->generation, &insert->lookup, cell)) keep_chain(insert, cell, cell);
 }
 
 /* A complete record for the key, not yet published. NULL: no memory. */
 static struct twi_cell *prepare_record(const struct twi_insert *insert) {
-    uint32_t kind = twi_kind_for(insert->wanted.key.size, insert->generation->synced);
+    uint32_t kind = twi_kind_for(insert->lookup.key.size, insert->generation->synced);
     struct twi_cell *cell;
     uint64_t meta;
-    bool at_home = kind == 0 && (insert->wanted.meta & TWI_META_LIFE) == 0;
-    if (at_home && (cell = twi_home_take(insert->arena, insert->generation, &insert->wanted, &meta)) != NULL) {
+    bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
+    if (in_group && (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
         /* most keys of a window whose size was forecast */
     } else if (twi_unlikely(twi_load_relaxed(&insert->generation->spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {
-        meta = twi_load_relaxed(&cell->meta) & ~(TWI_META_SIZE | TWI_META_LIFE | TWI_META_EDGE | TWI_META_HEIR);
+        meta = twi_load_relaxed(&cell->meta) &
+               ~(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_EDGE | TWI_META_SUCCESSOR);
     } else {
         cell = twi_record_take(insert->arena, insert->generation, kind, &meta);
         if (cell == NULL) return NULL;
     }
-    memcpy(cell->key, insert->wanted.key.data, insert->wanted.key.size);
+    memcpy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
     twi_store_relaxed(&cell->end_ms, insert->end_ms);
     if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
-    twi_store_relaxed(&cell->meta, meta | insert->wanted.meta); /* seen with the slot, T6 */
+    twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* seen with the slot, T6 */
     return cell;
 }
 
@@ -141,7 +142,7 @@ static bool count_key(struct twi_generation *generation) {
 
 /* Takes the slot `at`, which was EMPTY, for the record. False: it is no longer empty. */
 static bool claim_slot(const struct twi_insert *insert, struct twi_leaf *leaf, uint32_t at, struct twi_cell *record) {
-    uint64_t slot = (uint64_t)insert->wanted.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
+    uint64_t slot = (uint64_t)insert->lookup.tag << 32 | twi_arena_line(insert->arena, record), found = TWI_SLOT_EMPTY;
     TWI_RACE_POINT(record_ready_not_claimed);
     if (!twi_cas_acqrel(&leaf->slots[at], &found, slot)) return false; /* T6, pairs with T5 */
     TWI_RACE_POINT(claimed_not_published);
@@ -155,14 +156,14 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
     struct twi_arena *arena = insert->arena;
     struct twi_generation *generation = insert->generation;
     struct twi_cell *record = NULL;
-    uint32_t tag = insert->wanted.tag;
+    uint32_t tag = insert->lookup.tag;
     bool may_grow = true;
     enum twi_found answer;
     for (;;) {
         uint64_t entry = twi_index_leaf(arena, generation, tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), &insert->wanted, &stop, &at);
+        *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), &insert->lookup, &stop, &at);
         answer = TWI_FOUND;
         if (*cell != NULL) break;
         bool all_full = at == twi_leaf_slots(TWI_ENTRY_LOG2(entry));
@@ -171,12 +172,12 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             if (!still_current(ctx)) break;
         }
         if (stop == TWI_SLOT_CLOSED || (may_grow && leaf_is_filled(leaf))) {
-            enum twi_grown grown = twi_leaf_grow(arena, generation, entry);
+            enum twi_index_growth grown = twi_leaf_grow(arena, generation, entry);
             answer = TWI_GONE_SEALED;
-            if (grown == TWI_GROW_SEALED) break;
+            if (grown == TWI_INDEX_SEALED) break;
             answer = TWI_NO_ROOM;
-            if (grown == TWI_GROW_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
-            may_grow = grown == TWI_GREW; /* no memory for a copy: fill what is left of this leaf */
+            if (grown == TWI_INDEX_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
+            may_grow = grown == TWI_INDEX_GREW; /* no memory for a copy: fill what is left of this leaf */
             continue;
         }
         if (record == NULL) {
@@ -189,7 +190,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             }
         }
         if (claim_slot(insert, leaf, at, record)) {
-            if (twi_kind_for(insert->wanted.key.size, generation->synced) != 0)
+            if (twi_kind_for(insert->lookup.key.size, generation->synced) != 0)
                 (void)twi_add_relaxed(&generation->long_keys, 1);
             *cell = record;
             return TWI_INSERTED;
@@ -203,12 +204,12 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
 }
 
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
-                                       const struct twi_wanted *wanted) {
+                                       const struct twi_lookup_key *lookup) {
     for (;;) {
-        uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), stop;
+        uint64_t entry = twi_index_leaf(arena, generation, lookup->tag), stop;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t at;
-        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), wanted, &stop, &at);
+        struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
@@ -328,7 +329,7 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
 
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
-    if (!twi_home_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
+    if (!twi_tag_groups_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
     if (!twi_stripes_give(arena, generation, work)) return false;
     return give_chunks(arena, generation, work) && give_index(arena, generation, work);
 }
@@ -367,10 +368,10 @@ static bool check_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct valid *valid = ctx;
     tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
     uint64_t hash = valid->hash(valid->secret, key.data, key.size);
-    struct twi_wanted wanted = twi_wanted(hash, key);
-    if ((meta & TWI_META_LIFE) != 0) wanted = twi_wanted_again(wanted);
+    struct twi_lookup_key lookup = twi_lookup_key(hash, key);
+    if ((meta & TWI_META_INCARNATION) != 0) lookup = twi_lookup_key_next(lookup);
     valid->cells++;
-    valid->ok = valid->ok && twi_table_find(valid->arena, valid->generation, &wanted) == cell;
+    valid->ok = valid->ok && twi_table_find(valid->arena, valid->generation, &lookup) == cell;
     return valid->ok;
 }
 

@@ -29,18 +29,18 @@ enum twi_found { TWI_FOUND, TWI_ABSENT, TWI_INSERTED, TWI_NO_ROOM, TWI_GONE_SEAL
 
 /* The cell of `key`, or NULL. Inside a section. */
 TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_generation *generation,
-                                           const struct twi_wanted *wanted) {
-    if (generation->home.directory != 0 && wanted->key.size <= TWI_KEY_INLINE) {
-        struct twi_cell *cell = twi_home_find(arena, generation, wanted);
+                                           const struct twi_lookup_key *lookup) {
+    if (generation->tag_groups.directory != 0 && lookup->key.size <= TWI_KEY_INLINE) {
+        struct twi_cell *cell = twi_tag_groups_find(arena, generation, lookup);
         if (twi_likely(cell != NULL)) return cell;
     }
-    return twi_index_find(arena, generation, wanted);
+    return twi_index_find(arena, generation, lookup);
 }
 
 /* What a key's cell begins with, in families that age: nothing, or what the frozen one that it takes over from held. */
 struct twi_inherited {
-    int64_t local, base, asked;
-    bool is_heir;
+    int64_t local, base, total_state;
+    bool is_successor;
 };
 
 struct twi_thread;
@@ -48,7 +48,7 @@ struct twi_insert {
     struct twi_arena *arena;
     struct twi_generation *generation;
     struct twi_thread *self;
-    struct twi_wanted wanted;
+    struct twi_lookup_key lookup;
     int64_t end_ms;                        /* stored in a new cell */
     const struct twi_inherited *inherited; /* in families that age; else NULL */
 };
@@ -61,7 +61,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
 /* From-first families: makes sure that `key`, if it is not in this generation, never will be (trap E22). The cell if
  * it is. */
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
-                                       const struct twi_wanted *wanted);
+                                       const struct twi_lookup_key *lookup);
 
 /* A generation with one small leaf; or with an index for `keys_expected`, and a home, where so many keys find room. NULL: no memory.
  * Not yet reachable by anyone. */

@@ -14,23 +14,24 @@ static uint32_t line_of(uint64_t bytes) {
     return (uint32_t)(bytes / TWI_LINE_BYTES);
 }
 static uint32_t group_lines(bool synced) {
-    return synced ? TWI_HOME_GROUP / 2 * 3 : TWI_HOME_GROUP;
+    return synced ? TWI_TAG_GROUP_SIZE / 2 * 3 : TWI_TAG_GROUP_SIZE;
 }
 static uint32_t chunk_lines_max(bool synced) {
     return synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES;
 }
 static uint32_t tag_lines(uint32_t groups) {
-    return (groups * TWI_HOME_GROUP + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
+    return (groups * TWI_TAG_GROUP_SIZE + TWI_LINE_BYTES - 1) / TWI_LINE_BYTES;
 }
 static uint32_t chunks_in_tags_piece(uint32_t groups) {
     return TWI_SEGMENT_LINES / tag_lines(groups);
 }
-static uint32_t tags_piece_lines(const struct twi_home *home, uint32_t groups) {
+static uint32_t tags_piece_lines(const struct twi_tag_groups *directory, uint32_t groups) {
     uint32_t chunks = chunks_in_tags_piece(groups);
-    return (home->planned < chunks ? home->planned : chunks) * tag_lines(groups);
+    return (directory->planned < chunks ? directory->planned : chunks) * tag_lines(groups);
 }
 static uint32_t directory_lines(uint32_t chunks) {
-    return (uint32_t)((sizeof(struct twi_home) + (size_t)chunks * sizeof(struct twi_home_entry) + TWI_LINE_BYTES - 1) /
+    return (uint32_t)((sizeof(struct twi_tag_groups) + (size_t)chunks * sizeof(struct twi_tag_groups_entry) +
+                       TWI_LINE_BYTES - 1) /
                       TWI_LINE_BYTES);
 }
 
@@ -40,71 +41,72 @@ static uint64_t meta_of(const struct twi_generation *generation, uint32_t index)
     return (uint64_t)index << TWI_META_INDEX_SHIFT | (generation->synced ? TWI_META_COLD : 0);
 }
 
-/* A free record of the group, its tag set. TWI_HOME_GROUP: none. */
+/* A free record of the group, its tag set. TWI_TAG_GROUP_SIZE: none. */
 static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
-    uint32_t free = twi_home_match(tags, 0);
+    uint32_t free = twi_tag_group_match(tags, 0);
     while (free != 0) {
-        uint32_t at = twi_home_choose(free, tag);
+        uint32_t at = twi_tag_group_choose(free, tag);
         uint8_t found = 0;
         if (twi_cas_acqrel(&tags[at], &found, tag)) return at; /* H4, pairs with H5: the record is ours, and clean */
         free &= ~(1u << at);
     }
-    return TWI_HOME_GROUP;
+    return TWI_TAG_GROUP_SIZE;
 }
 
 /* At home, else next door. The record's index in the chunk, or UINT32_MAX. Groups that the last line of tags has no records
  * for look full. */
-static uint32_t claim_near(struct twi_home_group home, uint8_t tag) {
-    uint32_t record = claim(home.tags, tag);
-    struct twi_home_group group = record == TWI_HOME_GROUP ? twi_home_neighbours(home) : home;
-    for (uint32_t left = TWI_HOME_LINE_GROUPS; record == TWI_HOME_GROUP && left != 0; left--) {
+static uint32_t claim_adjacent(struct twi_tag_group primary, uint8_t tag) {
+    uint32_t record = claim(primary.tags, tag);
+    struct twi_tag_group group = record == TWI_TAG_GROUP_SIZE ? twi_tag_group_adjacent(primary) : primary;
+    for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; record == TWI_TAG_GROUP_SIZE && left != 0; left--) {
         record = claim(group.tags, tag);
-        if (record == TWI_HOME_GROUP) group = twi_home_next(group);
+        if (record == TWI_TAG_GROUP_SIZE) group = twi_tag_group_next(group);
     }
-    return record == TWI_HOME_GROUP ? UINT32_MAX : group.first + record;
+    return record == TWI_TAG_GROUP_SIZE ? UINT32_MAX : group.first + record;
 }
 
 /* Records behind the last group, then free ones of other groups, from the key's own on. */
-static uint32_t claim_abroad(const struct twi_home_group *group, uint32_t groups) {
+static uint32_t claim_overflow(const struct twi_tag_group *group, uint32_t groups) {
     struct twi_chunk *chunk = group->chunk;
     if (twi_load_relaxed(&chunk->used) < chunk->capacity) {
         uint32_t index = twi_add_relaxed(&chunk->used, 1);
         if (index < chunk->capacity) return index;
     }
     _Atomic uint8_t *tags = group->tags - group->first;
-    uint32_t at = group->first / TWI_HOME_GROUP;
+    uint32_t at = group->first / TWI_TAG_GROUP_SIZE;
     for (uint32_t left = groups - 1; left != 0; left--) {
         if (++at == groups) at = 0;
-        uint32_t record = claim(tags + at * TWI_HOME_GROUP, TWI_HOME_FOREIGN);
-        if (record != TWI_HOME_GROUP) return at * TWI_HOME_GROUP + record;
+        uint32_t record = claim(tags + at * TWI_TAG_GROUP_SIZE, TWI_TAG_OVERFLOW);
+        if (record != TWI_TAG_GROUP_SIZE) return at * TWI_TAG_GROUP_SIZE + record;
     }
     return UINT32_MAX;
 }
 
-struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *generation,
-                               const struct twi_wanted *wanted, uint64_t *meta) {
-    if (generation->home.directory == 0 || wanted->key.size > TWI_KEY_INLINE) return NULL;
-    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
-    uint32_t index = claim_near(group, twi_home_tag(wanted->tag));
+struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generation *generation,
+                                     const struct twi_lookup_key *lookup, uint64_t *meta) {
+    if (generation->tag_groups.directory == 0 || lookup->key.size > TWI_KEY_INLINE) return NULL;
+    struct twi_tag_group group = twi_tag_group_of(arena, generation->tag_groups, lookup->place);
+    uint32_t index = claim_adjacent(group, twi_tag_group_tag(lookup->tag));
     if (index == UINT32_MAX) {
         if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
-        index = claim_abroad(&group, generation->home.groups);
+        index = claim_overflow(&group, generation->tag_groups.groups);
         if (index == UINT32_MAX) {
             (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* nobody searches it again */
             return NULL;
         }
     }
     *meta = meta_of(generation, index);
-    return twi_home_cell(group.chunk, index, generation->synced);
+    return twi_tag_group_cell(group.chunk, index, generation->synced);
 }
 
-bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
-                   struct twi_cell *cell) {
+bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generation,
+                         const struct twi_lookup_key *lookup, struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     uint32_t index = twi_cell_index(meta);
-    if (generation->home.directory == 0 || twi_cell_kind(meta) != 0) return false;
-    struct twi_home_group group = twi_home_of(arena, generation->home, wanted->place);
-    if (twi_cell_chunk(cell, meta) != group.chunk || index >= generation->home.groups * TWI_HOME_GROUP) return false;
+    if (generation->tag_groups.directory == 0 || twi_cell_kind(meta) != 0) return false;
+    struct twi_tag_group group = twi_tag_group_of(arena, generation->tag_groups, lookup->place);
+    if (twi_cell_chunk(cell, meta) != group.chunk || index >= generation->tag_groups.groups * TWI_TAG_GROUP_SIZE)
+        return false;
     twi_store_relaxed(&cell->meta, 0);
     twi_store_release(&group.tags[(int64_t)index - group.first], 0); /* H5 */
     return true;
@@ -112,15 +114,15 @@ bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, c
 
 /* ---- building ---- */
 
-bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected, int64_t spare,
-                    struct twi_home_plan *plan) {
+bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
+                          int64_t spare, struct twi_tag_groups_plan *plan) {
     bool synced = generation->synced;
-    *plan = (struct twi_home_plan){0};
-    if (keys_expected < TWI_HOME_KEYS_MIN) return false;
+    *plan = (struct twi_tag_groups_plan){0};
+    if (keys_expected < TWI_TAG_GROUPS_KEYS_MIN) return false;
     uint64_t cells = keys_expected + keys_expected / (keys_expected <= ROOMY_KEYS ? 4 : 400);
-    uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_HOME_GROUP;
+    uint64_t per_chunk = (uint64_t)(chunk_lines_max(synced) - 1) / group_lines(synced) * TWI_TAG_GROUP_SIZE;
     uint64_t chunks = (cells + per_chunk - 1) / per_chunk, records = (cells + chunks - 1) / chunks;
-    uint32_t lines = 1 + (uint32_t)(records + TWI_HOME_GROUP - 1) / TWI_HOME_GROUP * group_lines(synced);
+    uint32_t lines = 1 + (uint32_t)(records + TWI_TAG_GROUP_SIZE - 1) / TWI_TAG_GROUP_SIZE * group_lines(synced);
     lines = twi_arena_round(lines);
     uint32_t groups = (lines - 1) / group_lines(synced);
     /* A forecast may be wrong: what is left for other windows, and for the index, is at least as much again. */
@@ -128,22 +130,22 @@ bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, 
     if (chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
     uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
     if (line == 0) return false;
-    struct twi_home *home = twi_arena_at(arena, line);
-    home->planned = (uint32_t)chunks;
-    plan->at = (struct twi_home_at){bytes_of(line), (uint32_t)chunks, groups};
+    struct twi_tag_groups *directory = twi_arena_at(arena, line);
+    directory->planned = (uint32_t)chunks;
+    plan->at = (struct twi_tag_groups_at){bytes_of(line), (uint32_t)chunks, groups};
     return true;
 }
 
-static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan) {
-    struct twi_home *home = twi_home_directory(arena, plan->at);
+static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan) {
+    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, plan->at);
     uint32_t groups = plan->at.groups, number = plan->next % chunks_in_tags_piece(groups);
     uint32_t lines = twi_arena_round(1 + groups * group_lines(generation->synced)), tags;
     uint32_t line = twi_piece_take(arena, generation, lines);
     if (line == 0) return false;
     if (number == 0)
-        tags = twi_piece_take(arena, generation, tags_piece_lines(home, groups));
+        tags = twi_piece_take(arena, generation, tags_piece_lines(directory, groups));
     else
-        tags = line_of(home->entries[plan->next - 1].tags) + tag_lines(groups);
+        tags = line_of(directory->entries[plan->next - 1].tags) + tag_lines(groups);
     if (tags == 0) {
         twi_piece_give(arena, generation, line, lines);
         return false;
@@ -152,11 +154,11 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
     if (plan->ahead) twi_arena_touch(arena, tags, tag_lines(groups));
     struct twi_chunk *chunk = twi_arena_at(arena, line);
     twi_chunk_begin(arena, generation, chunk, 0, lines);
-    twi_store_relaxed(&chunk->used, groups * TWI_HOME_GROUP); /* those of the groups are taken by their tags */
-    home->entries[plan->next++] = (struct twi_home_entry){bytes_of(line), bytes_of(tags)};
+    twi_store_relaxed(&chunk->used, groups * TWI_TAG_GROUP_SIZE); /* those of the groups are taken by their tags */
+    directory->entries[plan->next++] = (struct twi_tag_groups_entry){bytes_of(line), bytes_of(tags)};
     _Atomic uint8_t *tag = twi_arena_at(arena, tags);
-    for (uint32_t at = groups * TWI_HOME_GROUP; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
-        twi_store_relaxed(&tag[at], TWI_HOME_FOREIGN); /* no records there; seen with the generation */
+    for (uint32_t at = groups * TWI_TAG_GROUP_SIZE; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
+        twi_store_relaxed(&tag[at], TWI_TAG_OVERFLOW); /* no records there; seen with the generation */
     uint32_t older = twi_load_relaxed(&generation->chunks[0]);
     do {
         chunk->older = older;
@@ -164,12 +166,12 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
     return true;
 }
 
-bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
-                   uint32_t *work) {
+bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan,
+                         uint32_t *work) {
     if (plan->at.directory == 0) return true;
-    struct twi_home *home = twi_home_directory(arena, plan->at);
+    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, plan->at);
     uint32_t lines = 1 + plan->at.groups * group_lines(generation->synced);
-    while (plan->next < home->planned) {
+    while (plan->next < directory->planned) {
         if (*work < lines) return false;
         *work -= lines;
         if (!add_chunk(arena, generation, plan)) break;
@@ -177,29 +179,29 @@ bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, s
     /* Where memory ended, fewer chunks serve all keys: nobody has looked for a home yet. */
     plan->at.chunks = plan->next;
     if (plan->next == 0) {
-        twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(home->planned));
+        twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(directory->planned));
         plan->at.directory = 0;
     }
-    generation->home = plan->at;
+    generation->tag_groups = plan->at;
     return true;
 }
 
-void twi_home_abandon(struct twi_generation *generation, const struct twi_home_plan *plan) {
-    generation->home = plan->at;
-    generation->home.chunks = plan->next;
+void twi_tag_groups_abandon(struct twi_generation *generation, const struct twi_tag_groups_plan *plan) {
+    generation->tag_groups = plan->at;
+    generation->tag_groups.chunks = plan->next;
 }
 
-bool twi_home_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    if (generation->home.directory == 0) return true;
-    struct twi_home *home = twi_home_directory(arena, generation->home);
-    uint32_t groups = generation->home.groups, lines = tags_piece_lines(home, groups);
-    while (home->given < generation->home.chunks) {
+bool twi_tag_groups_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
+    if (generation->tag_groups.directory == 0) return true;
+    struct twi_tag_groups *directory = twi_tag_groups_directory(arena, generation->tag_groups);
+    uint32_t groups = generation->tag_groups.groups, lines = tags_piece_lines(directory, groups);
+    while (directory->given < generation->tag_groups.chunks) {
         if (*work < lines) return false;
         *work -= lines;
-        twi_piece_give(arena, generation, line_of(home->entries[home->given].tags), lines);
-        home->given += chunks_in_tags_piece(groups);
+        twi_piece_give(arena, generation, line_of(directory->entries[directory->given].tags), lines);
+        directory->given += chunks_in_tags_piece(groups);
     }
-    twi_piece_give(arena, generation, line_of(generation->home.directory), directory_lines(home->planned));
-    generation->home.directory = 0;
+    twi_piece_give(arena, generation, line_of(generation->tag_groups.directory), directory_lines(directory->planned));
+    generation->tag_groups.directory = 0;
     return true;
 }

@@ -24,141 +24,143 @@
 #include "engine/table/layout.h"
 #include "engine/memory/epoch.h"
 
-#define TWI_HOME_GROUP 16u
-#define TWI_HOME_LINE_GROUPS (TWI_LINE_BYTES / TWI_HOME_GROUP) /* neighbours: their tags share a line */
-#define TWI_HOME_FOREIGN 255u
-#define TWI_HOME_KEYS_MIN 128u /* below, all is in the first cache anyway */
+#define TWI_TAG_GROUP_SIZE 16u
+#define TWI_TAG_GROUPS_PER_LINE (TWI_LINE_BYTES / TWI_TAG_GROUP_SIZE) /* neighbours: their tags share a line */
+#define TWI_TAG_OVERFLOW 255u
+#define TWI_TAG_GROUPS_KEYS_MIN 128u /* below, all is in the first cache anyway */
 
-struct twi_home_entry {
+struct twi_tag_groups_entry {
     uint64_t chunk, tags; /* bytes from the arena's base */
 };
-struct twi_home {
+struct twi_tag_groups {
     uint32_t planned; /* chunks that the directory has room for */
     uint32_t given;   /* chunks whose tags were given back */
-    struct twi_home_entry entries[];
+    struct twi_tag_groups_entry entries[];
 };
 
 /* Where a key is at home. */
-struct twi_home_group {
+struct twi_tag_group {
     _Atomic uint8_t *tags; /* of the group */
     struct twi_chunk *chunk;
     uint32_t first; /* index of the group's first record in the chunk */
 };
 
 /* 1 to 254. The other half of the hash says where the key is at home. */
-TWI_INLINE uint8_t twi_home_tag(uint32_t tag) {
-    return (uint8_t)(1 + ((uint64_t)tag * (TWI_HOME_FOREIGN - 1) >> 32));
+TWI_INLINE uint8_t twi_tag_group_tag(uint32_t tag) {
+    return (uint8_t)(1 + ((uint64_t)tag * (TWI_TAG_OVERFLOW - 1) >> 32));
 }
 
-TWI_INLINE struct twi_home *twi_home_directory(const struct twi_arena *arena, struct twi_home_at at) {
-    return (struct twi_home *)(arena->base + at.directory);
+TWI_INLINE struct twi_tag_groups *twi_tag_groups_directory(const struct twi_arena *arena, struct twi_tag_groups_at at) {
+    return (struct twi_tag_groups *)(arena->base + at.directory);
 }
 
-TWI_INLINE struct twi_home_group twi_home_of(const struct twi_arena *arena, struct twi_home_at at, uint32_t place) {
+TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_arena *arena, struct twi_tag_groups_at at,
+                                                 uint32_t place) {
     uint64_t position = (uint64_t)place * at.chunks;
-    struct twi_home_entry entry = twi_home_directory(arena, at)->entries[position >> 32];
+    struct twi_tag_groups_entry entry = twi_tag_groups_directory(arena, at)->entries[position >> 32];
     uint64_t group = (uint64_t)(uint32_t)position * at.groups >> 32;
-    return (struct twi_home_group){(_Atomic uint8_t *)(arena->base + entry.tags) + group * TWI_HOME_GROUP,
-                                   (struct twi_chunk *)(arena->base + entry.chunk), (uint32_t)group * TWI_HOME_GROUP};
+    return (struct twi_tag_group){(_Atomic uint8_t *)(arena->base + entry.tags) + group * TWI_TAG_GROUP_SIZE,
+                                  (struct twi_chunk *)(arena->base + entry.chunk),
+                                  (uint32_t)group * TWI_TAG_GROUP_SIZE};
 }
 
 /* The records of a group whose tag is `tag`, a bit each. Reads hints: a tag that changes meanwhile may be seen or not. */
-#if defined(__SSE2__) && TWI_RECLAIM_SEES_FENCES
+#if defined(__SSE2__) && TWI_EPOCH_SEES_FENCES
 #include <emmintrin.h>
-TWI_INLINE uint32_t twi_home_match(const _Atomic uint8_t *tags, uint8_t tag) {
+TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag) {
     __m128i group = _mm_load_si128((const __m128i *)(const void *)(uintptr_t)tags);
     return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(group, _mm_set1_epi8((char)tag)));
 }
 #else
 /* The bytes of a word that are zero, a bit each. A byte above a zero byte may be named wrongly; none is left out. */
-TWI_INLINE uint32_t twi_home_zero_bytes(uint64_t word) {
+TWI_INLINE uint32_t twi_tag_group_zero_bytes(uint64_t word) {
     const uint64_t low = UINT64_C(0x0101010101010101);
     uint64_t zero = (word - low) & ~word & low << 7;
     return (uint32_t)((zero >> 7) * UINT64_C(0x0102040810204080) >> 56);
 }
-TWI_INLINE uint32_t twi_home_match(const _Atomic uint8_t *tags, uint8_t tag) {
+TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag) {
     const _Atomic uint64_t *words = (const _Atomic uint64_t *)(const void *)(uintptr_t)tags;
-    uint64_t wanted = UINT64_C(0x0101010101010101) * tag;
-    uint64_t low = twi_load_relaxed(&words[0]) ^ wanted, high = twi_load_relaxed(&words[1]) ^ wanted;
+    uint64_t lookup = UINT64_C(0x0101010101010101) * tag;
+    uint64_t low = twi_load_relaxed(&words[0]) ^ lookup, high = twi_load_relaxed(&words[1]) ^ lookup;
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     low = __builtin_bswap64(low);
     high = __builtin_bswap64(high);
 #endif
-    return twi_home_zero_bytes(low) | twi_home_zero_bytes(high) << 8;
+    return twi_tag_group_zero_bytes(low) | twi_tag_group_zero_bytes(high) << 8;
 }
 #endif
 
 /* Which of the free records to try first: by the tag, from there on round the group. Taking always the first would leave a sparse
  * table with all its cells in a few of the cache's sets. */
-TWI_INLINE uint32_t twi_home_choose(uint32_t free, uint8_t tag) {
-    uint32_t begin = tag % TWI_HOME_GROUP, mask = (1u << TWI_HOME_GROUP) - 1;
-    uint32_t turned = (free >> begin | free << (TWI_HOME_GROUP - begin)) & mask;
-    return ((uint32_t)__builtin_ctz(turned) + begin) % TWI_HOME_GROUP;
+TWI_INLINE uint32_t twi_tag_group_choose(uint32_t free, uint8_t tag) {
+    uint32_t begin = tag % TWI_TAG_GROUP_SIZE, mask = (1u << TWI_TAG_GROUP_SIZE) - 1;
+    uint32_t turned = (free >> begin | free << (TWI_TAG_GROUP_SIZE - begin)) & mask;
+    return ((uint32_t)__builtin_ctz(turned) + begin) % TWI_TAG_GROUP_SIZE;
 }
 
 /* The record at `index` of a home chunk: all are of the smallest kind. */
-TWI_INLINE struct twi_cell *twi_home_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
+TWI_INLINE struct twi_cell *twi_tag_group_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
     uint32_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
     return (struct twi_cell *)((unsigned char *)(chunk + 1) + (size_t)lines * TWI_LINE_BYTES);
 }
 
 /* The first group of those whose tags share a line with this one's. */
-TWI_INLINE struct twi_home_group twi_home_neighbours(struct twi_home_group group) {
-    uint32_t number = group.first / TWI_HOME_GROUP % TWI_HOME_LINE_GROUPS;
-    group.tags -= number * TWI_HOME_GROUP;
-    group.first -= number * TWI_HOME_GROUP;
+TWI_INLINE struct twi_tag_group twi_tag_group_adjacent(struct twi_tag_group group) {
+    uint32_t number = group.first / TWI_TAG_GROUP_SIZE % TWI_TAG_GROUPS_PER_LINE;
+    group.tags -= number * TWI_TAG_GROUP_SIZE;
+    group.first -= number * TWI_TAG_GROUP_SIZE;
     return group;
 }
 
-TWI_INLINE struct twi_home_group twi_home_next(struct twi_home_group group) {
-    group.tags += TWI_HOME_GROUP;
-    group.first += TWI_HOME_GROUP;
+TWI_INLINE struct twi_tag_group twi_tag_group_next(struct twi_tag_group group) {
+    group.tags += TWI_TAG_GROUP_SIZE;
+    group.first += TWI_TAG_GROUP_SIZE;
     return group;
 }
 
 /* The key's PUBLISHED cell if its home tells, else NULL: then the index is asked. */
-TWI_INLINE struct twi_cell *twi_home_find(const struct twi_arena *arena, const struct twi_generation *generation,
-                                          const struct twi_wanted *wanted) {
-    const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_LIFE | TWI_META_PUBLISHED);
-    uint8_t tag = twi_home_tag(wanted->tag);
-    struct twi_home_group home = twi_home_of(arena, generation->home, wanted->place), group = home;
-    for (uint32_t left = TWI_HOME_LINE_GROUPS + 1; left != 0; left--) {
-        for (uint32_t match = twi_home_match(group.tags, tag); match != 0; match &= match - 1) {
+TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_arena *arena, const struct twi_generation *generation,
+                                                const struct twi_lookup_key *lookup) {
+    const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED);
+    uint8_t tag = twi_tag_group_tag(lookup->tag);
+    struct twi_tag_group primary = twi_tag_group_of(arena, generation->tag_groups, lookup->place), group = primary;
+    for (uint32_t left = TWI_TAG_GROUPS_PER_LINE + 1; left != 0; left--) {
+        for (uint32_t match = twi_tag_group_match(group.tags, tag); match != 0; match &= match - 1) {
             struct twi_cell *cell =
-                twi_home_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), generation->synced);
+                twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), generation->synced);
             uint32_t meta = (uint32_t)twi_load_acquire(&cell->meta); /* H3, pairs with T9: the record is complete */
-            if (twi_likely((meta & mask) == (wanted->meta | TWI_META_PUBLISHED)) &&
-                twi_likely(twi_key_equal(cell->key, wanted->key.data, wanted->key.size)))
+            if (twi_likely((meta & mask) == (lookup->meta | TWI_META_PUBLISHED)) &&
+                twi_likely(twi_key_equal(cell->key, lookup->key.data, lookup->key.size)))
                 return cell;
         }
-        group = left > TWI_HOME_LINE_GROUPS ? twi_home_neighbours(home) : twi_home_next(group);
+        group = left > TWI_TAG_GROUPS_PER_LINE ? twi_tag_group_adjacent(primary) : twi_tag_group_next(group);
     }
     return NULL;
 }
 
 /* Takes a free record for a key, at its home or near it. NULL: the chunk is full. *meta: its index. */
-struct twi_cell *twi_home_take(struct twi_arena *arena, struct twi_generation *generation,
-                               const struct twi_wanted *wanted, uint64_t *meta);
+struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generation *generation,
+                                     const struct twi_lookup_key *lookup, uint64_t *meta);
 /* Gives back a record that was never published. False: it came from elsewhere. */
-bool twi_home_give(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
-                   struct twi_cell *cell);
+bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generation,
+                         const struct twi_lookup_key *lookup, struct twi_cell *cell);
 
 /* A home for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
-struct twi_home_plan {
-    struct twi_home_at at; /* no directory: no home */
-    uint32_t next;         /* chunks that are there */
-    bool ahead;            /* for a window to come: its pages are faulted in */
+struct twi_tag_groups_plan {
+    struct twi_tag_groups_at at; /* no directory: no home */
+    uint32_t next;               /* chunks that are there */
+    bool ahead;                  /* for a window to come: its pages are faulted in */
 };
 /* False: none for so few keys, or it would take more than `spare` bytes, or than half of what is left; the generation goes
  * without. */
-bool twi_home_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected, int64_t spare,
-                    struct twi_home_plan *plan);
+bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
+                          int64_t spare, struct twi_tag_groups_plan *plan);
 /* True when all is there, and generation->home set; *work lines are touched at most. Where memory ends, what is there is used. */
-bool twi_home_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_home_plan *plan,
-                   uint32_t *work);
+bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan,
+                         uint32_t *work);
 /* Ends a plan whose generation will not be used: what there is of it goes with the generation. */
-void twi_home_abandon(struct twi_generation *generation, const struct twi_home_plan *plan);
+void twi_tag_groups_abandon(struct twi_generation *generation, const struct twi_tag_groups_plan *plan);
 /* Gives tags and directory back, one unit of *work a line; the chunks go with all others. True when done. */
-bool twi_home_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
+bool twi_tag_groups_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -9,19 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_MS 1000 /* or less often, as Redis says; the script takes a pause of 2.5 times this for an outage */
+#define HEARTBEAT_MS 1000 /* or less often, as Redis says; the script takes a pause of 2.5 times this for an outage */
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
 #define PASSED_MS 5000 /* how long others have the first choice */
 #define FLOOR_ALL (INT64_C(1) << 52)
 
-_Atomic int64_t twi_close_life_ms =
+_Atomic int64_t twi_closing_life_ms =
     30000; /* engines are back 10 s at most after Redis is; a hook may take half of this */
-_Atomic int64_t twi_close_wait_ms = 60000;
+_Atomic int64_t twi_closing_wait_ms = 60000;
 
 static bool is_ending(const struct tw_family *family) {
-    return family->engine->closing || twi_load_relaxed(&family->close_asked);
+    return family->engine->closing || twi_load_relaxed(&family->close_requested);
 }
 static bool is_connected(tw_engine *engine) {
     return twi_stat_get(engine, offsetof(tw_stats, redis_connected)) != 0;
@@ -36,43 +36,44 @@ static bool has_hook(struct tw_family *family) {
     return has;
 }
 
-static void enter(struct twi_closer *closer, enum twi_closer_state state, int64_t at_ms) {
-    closer->state = state;
-    closer->at_ms = at_ms;
-    closer->cursor = (struct twi_cursor){0};
+static void enter(struct twi_close_election *election, enum twi_close_election_state state, int64_t at_ms) {
+    election->state = state;
+    election->at_ms = at_ms;
+    election->cursor = (struct twi_cursor){0};
 }
 
-static struct twi_closer *make_closer(tw_engine *engine, struct twi_generation *generation) {
+static struct twi_close_election *make_election(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    struct twi_closer *closer = calloc(1, sizeof *closer);
-    if (closer == NULL) return NULL;
-    closer->generation = generation;
-    twi_closing_keys_begin(&closer->foreign, generation);
-    closer->start_ms = generation->start_ms;
-    closer->lists_only = !has_hook(family);
-    closer->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
+    struct twi_close_election *election = calloc(1, sizeof *election);
+    if (election == NULL) return NULL;
+    election->generation = generation;
+    twi_closing_keys_begin(&election->foreign, generation);
+    election->start_ms = generation->start_ms;
+    election->lists_only = !has_hook(family);
+    election->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
     /* Who leaves before its time, or has no hook, cannot know whether others will want the names. */
-    enter(closer, closer->lists_only || closer->partial ? TWI_CLOSER_LIST : TWI_CLOSER_ASK, engine->turn_mono_ms);
-    closer->next = family->closing.closers;
-    family->closing.closers = closer;
-    return closer;
+    enter(election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
+          engine->turn_mono_ms);
+    election->next = family->closing.elections;
+    family->closing.elections = election;
+    return election;
 }
 
 /* They are few: windows that are over, and not yet closed. */
-struct twi_closer *twi_closer_of(const struct twi_generation *generation) {
-    struct twi_closer *closer = generation->family->closing.closers;
-    while (closer != NULL && closer->generation != generation) closer = closer->next;
-    return closer;
+struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
+    struct twi_close_election *election = generation->family->closing.elections;
+    while (election != NULL && election->generation != generation) election = election->next;
+    return election;
 }
 
 /* An answer that is under way finds it over, and frees it. */
-static void end(struct twi_closer *closer) {
-    struct twi_closer **link = &closer->generation->family->closing.closers;
-    while (*link != closer) link = &(*link)->next;
-    *link = closer->next;
-    twi_closing_keys_end(&closer->foreign);
-    closer->state = TWI_CLOSER_OVER;
-    if (!closer->in_flight) free(closer);
+static void end(struct twi_close_election *election) {
+    struct twi_close_election **link = &election->generation->family->closing.elections;
+    while (*link != election) link = &(*link)->next;
+    *link = election->next;
+    twi_closing_keys_end(&election->foreign);
+    election->state = TWI_ELECTION_OVER;
+    if (!election->in_flight) free(election);
 }
 
 static void keep(struct tw_family *family, int64_t start_ms) {
@@ -80,31 +81,32 @@ static void keep(struct tw_family *family, int64_t start_ms) {
 }
 
 /* It is closed, by whomever. */
-static void end_closed(struct twi_closer *closer) {
-    keep(closer->generation->family, closer->start_ms);
-    closer->generation->hook_done = true;
-    end(closer);
+static void end_closed(struct twi_close_election *election) {
+    keep(election->generation->family, election->start_ms);
+    election->generation->hook_done = true;
+    end(election);
 }
 
-static void begin_again(struct twi_closer *closer) {
-    closer->listed = closer->through = false;
-    enter(closer, closer->lists_only || closer->partial ? TWI_CLOSER_LIST : TWI_CLOSER_ASK, closer->at_ms);
+static void begin_again(struct twi_close_election *election) {
+    election->listed = election->through = false;
+    enter(election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
+          election->at_ms);
 }
 
-void twi_closing_again(struct twi_generation *generation) {
-    struct twi_closer *closer = twi_closer_of(generation);
-    if (closer == NULL || closer->state == TWI_CLOSER_DONE || closer->state == TWI_CLOSER_PART ||
-        closer->state == TWI_CLOSER_OWES)
+void twi_closing_restart(struct twi_generation *generation) {
+    struct twi_close_election *election = twi_close_election_of(generation);
+    if (election == NULL || election->state == TWI_ELECTION_DONE || election->state == TWI_ELECTION_PARTIAL ||
+        election->state == TWI_ELECTION_UNSENT)
         return;
-    begin_again(closer);
+    begin_again(election);
 }
 
-bool twi_closing_is_again(const struct twi_generation *generation) {
-    const struct twi_closer *closer = twi_closer_of(generation);
-    return closer != NULL && closer->again;
+bool twi_closing_is_repeat(const struct twi_generation *generation) {
+    const struct twi_close_election *election = twi_close_election_of(generation);
+    return election != NULL && election->is_repeat;
 }
 
-void twi_closing_note_untold(struct twi_generation *generation, const char *why) {
+void twi_closing_note_unreported(struct twi_generation *generation, const char *why) {
     struct tw_family *family = generation->family;
     twi_port_count(family->engine, windows_untold, 1);
     twi_port_log(family->engine, TW_LOG_WARNING, TW_EVENT_CLOSED, "no hook was told of a window of family \"%s\": %s",
@@ -112,59 +114,60 @@ void twi_closing_note_untold(struct twi_generation *generation, const char *why)
 }
 
 /* Another has closed it without what is counted here, and there is no hook to tell of that. */
-static void note_late(struct twi_closer *closer) {
-    if (closer->is_noted) return;
-    closer->is_noted = true;
-    twi_closing_note_untold(closer->generation,
-                            "counts came after another engine had closed it, and there is none here");
+static void note_late(struct twi_close_election *election) {
+    if (election->is_noted) return;
+    election->is_noted = true;
+    twi_closing_note_unreported(election->generation,
+                                "counts came after another engine had closed it, and there is none here");
 }
 
 /* Others have closed it, or go on with it. What it still owes comes too late for them, and is told again when it is there. */
-static void end_by_others(struct twi_closer *closer) {
-    if (twi_generation_is_drained(closer->generation)) {
-        end_closed(closer);
+static void end_by_others(struct twi_close_election *election) {
+    if (twi_generation_is_drained(election->generation)) {
+        end_closed(election);
         return;
     }
-    closer->acked_units = closer->generation->acked_units;
-    closer->through = true;
-    enter(closer, TWI_CLOSER_OWES, 0);
+    election->acked_units = election->generation->acked_units;
+    election->through = true;
+    enter(election, TWI_ELECTION_UNSENT, 0);
 }
 
 /* Nothing is owed any more. True: and nothing of it has come since it was closed. */
-static bool is_paid(struct twi_closer *closer) {
-    if (closer->generation->acked_units == closer->acked_units) {
-        end_closed(closer);
+static bool is_paid(struct twi_close_election *election) {
+    if (election->generation->acked_units == election->acked_units) {
+        end_closed(election);
         return true;
     }
-    closer->at_ms = closer->generation->family->engine->turn_mono_ms;
-    begin_again(closer);
+    election->at_ms = election->generation->family->engine->turn_mono_ms;
+    begin_again(election);
     return false;
 }
 
 void twi_closing_free(struct tw_family *family) {
-    while (family->closing.closers != NULL) {
-        struct twi_closer *closer = family->closing.closers;
-        family->closing.closers = closer->next;
-        twi_closing_keys_end(&closer->foreign);
-        free(closer);
+    while (family->closing.elections != NULL) {
+        struct twi_close_election *election = family->closing.elections;
+        family->closing.elections = election->next;
+        twi_closing_keys_end(&election->foreign);
+        free(election);
     }
 }
 
 /* ---- keys that only others counted ---- */
 
-void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name) {
-    struct twi_closer *closer = say->closer;
-    if (closer == NULL || closer->state != TWI_CLOSER_READ || name.size == 0 || name.size > TW_KEY_SIZE_MAX) return;
-    if (twi_closing_keys_add(engine, &closer->foreign, name) || closer->is_short) return;
-    closer->is_short = true;
+void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name) {
+    struct twi_close_election *election = message->election;
+    if (election == NULL || election->state != TWI_ELECTION_READ || name.size == 0 || name.size > TW_KEY_SIZE_MAX)
+        return;
+    if (twi_closing_keys_add(engine, &election->foreign, name) || election->is_short) return;
+    election->is_short = true;
     twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_MEMORY,
                  "no memory for all keys that other engines counted in a window of family \"%s\"",
-                 closer->generation->family->options.name);
+                 election->generation->family->options.name);
 }
 
 /* Nobody is there any more who would close it in the end: we do. */
-void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say, int64_t start_ms) {
-    struct tw_family *family = say->family;
+void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
+    struct tw_family *family = message->family;
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || !twi_calendar_holds(start_ms) || is_ending(family) || !has_hook(family)) return;
     struct twi_span span = twi_calendar_span(&family->rule, start_ms);
@@ -180,13 +183,14 @@ void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say,
 
 /* For how long nothing was heard from Redis of a family whose window waits. */
 static bool is_away(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t since_ms = generation->sealed_mono_ms, heard_ms = generation->family->closing.heard_ms;
-    return engine->turn_mono_ms - (heard_ms > since_ms ? heard_ms : since_ms) >= twi_load_relaxed(&twi_close_wait_ms);
+    int64_t since_ms = generation->sealed_mono_ms, last_reply_ms = generation->family->closing.last_reply_ms;
+    return engine->turn_mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
+           twi_load_relaxed(&twi_closing_wait_ms);
 }
 
 /* Redis has answered for long enough since the window was sealed, and it still owes. */
 static bool had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t wait_ms = twi_load_relaxed(&twi_close_wait_ms), now_ms = engine->turn_mono_ms;
+    int64_t wait_ms = twi_load_relaxed(&twi_closing_wait_ms), now_ms = engine->turn_mono_ms;
     return !is_away(engine, generation) && now_ms - generation->sealed_mono_ms >= wait_ms &&
            now_ms - generation->family->closing.since_ms >= wait_ms;
 }
@@ -195,105 +199,106 @@ bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *
     return is_away(engine, generation) || had_its_time(engine, generation);
 }
 
-static bool owe_total(void *ctx, struct twi_cell *cell, uint64_t meta) {
+static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_generation *generation = ctx;
     twi_dirty_owe(generation->family->engine, generation, cell, meta);
     return true;
 }
 
 /* True when every total was asked for and has come. */
-static bool has_totals(tw_engine *engine, struct twi_closer *closer, bool drained, uint32_t *work) {
-    struct twi_generation *generation = closer->generation;
-    if (closer->cursor.done) return drained;
+static bool has_totals(tw_engine *engine, struct twi_close_election *election, bool drained, uint32_t *work) {
+    struct twi_generation *generation = election->generation;
+    if (election->cursor.done) return drained;
     if (*work == 0) return false;
-    twi_store_relaxed(&generation->asks_totals, true);
-    closer->cursor.looks = *work;
-    twi_table_walk(&engine->arena, generation, &closer->cursor, owe_total, generation);
-    *work = closer->cursor.looks;
-    if (closer->cursor.done)
-        (void)owe_total(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
+    twi_store_relaxed(&generation->wants_totals, true);
+    election->cursor.looks = *work;
+    twi_table_walk(&engine->arena, generation, &election->cursor, request_total_of, generation);
+    *work = election->cursor.looks;
+    if (election->cursor.done)
+        (void)request_total_of(generation, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
     return false;
 }
 
-static enum twi_closing tell(const tw_engine *engine, const struct twi_closer *closer) {
-    int64_t left_ms = closer->claim_ms - engine->turn_mono_ms;
-    if (!closer->partial && left_ms < twi_load_relaxed(&twi_close_life_ms) / 2) return TWI_CLOSING_WAIT;
-    return closer->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_TELL;
+static enum twi_closing call_hook(const tw_engine *engine, const struct twi_close_election *election) {
+    int64_t left_ms = election->claim_ms - engine->turn_mono_ms;
+    if (!election->partial && left_ms < twi_load_relaxed(&twi_closing_life_ms) / 2) return TWI_CLOSING_WAIT;
+    return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
 }
 
-static enum twi_closing await_totals(tw_engine *engine, struct twi_closer *closer, bool drained, uint32_t *work) {
-    bool late = engine->turn_mono_ms - closer->totals_ms >= twi_load_relaxed(&twi_close_wait_ms);
-    if (!has_totals(engine, closer, drained, work) && !late) return TWI_CLOSING_WAIT;
-    closer->state = TWI_CLOSER_TELL; /* the claim goes on being renewed as it was */
-    closer->is_short = closer->is_short || !drained;
-    return tell(engine, closer);
+static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
+                                     uint32_t *work) {
+    bool late = engine->turn_mono_ms - election->totals_ms >= twi_load_relaxed(&twi_closing_wait_ms);
+    if (!has_totals(engine, election, drained, work) && !late) return TWI_CLOSING_WAIT;
+    election->state = TWI_ELECTION_CALL_HOOK; /* the claim goes on being renewed as it was */
+    election->is_short = election->is_short || !drained;
+    return call_hook(engine, election);
 }
 
 /* Nothing more will be heard in time. */
-static enum twi_closing give_up(struct twi_closer *closer, bool left_to_others) {
-    if (!closer->lists_only && !left_to_others && !closer->generation->hook_done) return TWI_CLOSING_LOCAL;
-    closer->generation->hook_done = true;
-    end(closer);
+static enum twi_closing give_up(struct twi_close_election *election, bool left_to_others) {
+    if (!election->lists_only && !left_to_others && !election->generation->hook_done) return TWI_CLOSING_LOCAL;
+    election->generation->hook_done = true;
+    end(election);
     return TWI_CLOSING_OVER;
 }
 
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work) {
-    struct twi_closer *closer = twi_closer_of(generation);
-    if (closer == NULL && generation->hook_done) return TWI_CLOSING_OVER;
-    if (closer == NULL && (closer = make_closer(engine, generation)) == NULL) return TWI_CLOSING_WAIT;
-    if (closer->state == TWI_CLOSER_OWES) {
-        if (engine->hooks_partial) return give_up(closer, true);
-        return drained && is_paid(closer) ? TWI_CLOSING_OVER : TWI_CLOSING_WAIT;
+    struct twi_close_election *election = twi_close_election_of(generation);
+    if (election == NULL && generation->hook_done) return TWI_CLOSING_OVER;
+    if (election == NULL && (election = make_election(engine, generation)) == NULL) return TWI_CLOSING_WAIT;
+    if (election->state == TWI_ELECTION_UNSENT) {
+        if (engine->hooks_partial) return give_up(election, true);
+        return drained && is_paid(election) ? TWI_CLOSING_OVER : TWI_CLOSING_WAIT;
     }
-    if (engine->hooks_partial) return give_up(closer, closer->left_to_others);
-    if (is_away(engine, generation)) return give_up(closer, false);
-    if (closer->state == TWI_CLOSER_TOTALS) return await_totals(engine, closer, drained, work);
-    return closer->state == TWI_CLOSER_TELL ? tell(engine, closer) : TWI_CLOSING_WAIT;
+    if (engine->hooks_partial) return give_up(election, election->left_to_others);
+    if (is_away(engine, generation)) return give_up(election, false);
+    if (election->state == TWI_ELECTION_TOTALS) return await_totals(engine, election, drained, work);
+    return election->state == TWI_ELECTION_CALL_HOOK ? call_hook(engine, election) : TWI_CLOSING_WAIT;
 }
 
-void twi_closing_was_told(tw_engine *engine, struct twi_generation *generation, bool told) {
-    struct twi_closer *closer = twi_closer_of(generation);
-    bool claimed = closer->state == TWI_CLOSER_TELL && !closer->partial;
-    if (told) {
+void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported) {
+    struct twi_close_election *election = twi_close_election_of(generation);
+    bool claimed = election->state == TWI_ELECTION_CALL_HOOK && !election->partial;
+    if (reported) {
         generation->hook_done = true;
-        if (claimed || (closer->state == TWI_CLOSER_TELL && !engine->hooks_partial))
-            enter(closer, claimed ? TWI_CLOSER_DONE : TWI_CLOSER_PART, engine->turn_mono_ms);
+        if (claimed || (election->state == TWI_ELECTION_CALL_HOOK && !engine->hooks_partial))
+            enter(election, claimed ? TWI_ELECTION_DONE : TWI_ELECTION_PARTIAL, engine->turn_mono_ms);
         else
-            end(closer);
-    } else if (claimed && engine->turn_mono_ms - closer->chosen_ms >= twi_load_relaxed(&twi_close_wait_ms)) {
-        enter(closer, TWI_CLOSER_PASS, engine->turn_mono_ms);
+            end(election);
+    } else if (claimed && engine->turn_mono_ms - election->chosen_ms >= twi_load_relaxed(&twi_closing_wait_ms)) {
+        enter(election, TWI_ELECTION_PASS, engine->turn_mono_ms);
     }
 }
 
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
-    struct twi_closer *closer = twi_closer_of(generation);
-    if (closer->state == TWI_CLOSER_TELL && !closer->partial && !is_away(engine, generation)) {
-        enter(closer, TWI_CLOSER_PASS, engine->turn_mono_ms);
+    struct twi_close_election *election = twi_close_election_of(generation);
+    if (election->state == TWI_ELECTION_CALL_HOOK && !election->partial && !is_away(engine, generation)) {
+        enter(election, TWI_ELECTION_PASS, engine->turn_mono_ms);
         return;
     }
-    twi_closing_note_untold(generation, "its hook answered false until the family had to go");
+    twi_closing_note_unreported(generation, "its hook answered false until the family had to go");
     generation->hook_done = true;
-    end(closer);
+    end(election);
 }
 
 /* It is claimed no more. */
-static void told_pass(struct twi_closer *closer, int64_t now_ms) {
-    struct twi_generation *generation = closer->generation;
-    enter(closer, TWI_CLOSER_ASK, now_ms + PASSED_MS);
-    if (!twi_load_relaxed(&generation->family->close_asked)) return;
-    twi_closing_note_untold(generation,
-                            "its hook answered false until the family had to go; another engine's may do better");
+static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
+    struct twi_generation *generation = election->generation;
+    enter(election, TWI_ELECTION_CLAIM, now_ms + PASSED_MS);
+    if (!twi_load_relaxed(&generation->family->close_requested)) return;
+    twi_closing_note_unreported(generation,
+                                "its hook answered false until the family had to go; another engine's may do better");
     generation->hook_done = true;
-    end(closer);
+    end(election);
 }
 
 /* ---- what is said ---- */
 
 static bool holds_up(struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
-    const struct twi_closer *closer = twi_closer_of(generation);
+    const struct twi_close_election *election = twi_close_election_of(generation);
     if (phase >= TWI_HISTORY) return false;
-    if (closer != NULL) return !closer->through;
+    if (election != NULL) return !election->through;
     if (generation->hook_done) return phase != TWI_DRAINED && !had_its_time(generation->family->engine, generation);
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
@@ -321,27 +326,27 @@ static void note_end(void *ctx, struct twi_generation *generation) {
 
 /* A window that somebody may yet open ends after the floor; and who opened one before time, or the watermark, came to the floor is seen
  * here, for he looks at both again before he counts in it (lookup.c). */
-static void fill_word(struct tw_family *family, struct twi_closing_say *say) {
+static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     tw_engine *engine = family->engine;
     struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : twi_family_over_by(family, engine->turn_ms)};
     if (ends.floor_ms < 0) ends.floor_ms = 0;
     twi_fence_seqcst(); /* N5, pairs with N2: see above */
     twi_window_visit(family, note_end, &ends);
-    say->floor_ms = ends.floor_ms;
+    message->floor_ms = ends.floor_ms;
     if (ends.count > TWI_CLOSING_ENDS_MAX) {
-        say->floor_ms = ends.at_ms[TWI_CLOSING_ENDS_MAX] - 1;
+        message->floor_ms = ends.at_ms[TWI_CLOSING_ENDS_MAX] - 1;
         ends.count = TWI_CLOSING_ENDS_MAX;
     }
-    memcpy(say->ends_ms, ends.at_ms, ends.count * sizeof *say->ends_ms);
-    say->end_count = ends.count;
-    say->family = family;
-    say->known = family->closing.known;
-    say->life_ms = twi_load_relaxed(&twi_close_life_ms);
-    say->said_ms = engine->turn_mono_ms;
+    memcpy(message->ends_ms, ends.at_ms, ends.count * sizeof *message->ends_ms);
+    message->end_count = ends.count;
+    message->family = family;
+    message->known = family->closing.known;
+    message->life_ms = twi_load_relaxed(&twi_closing_life_ms);
+    message->sent_ms = engine->turn_mono_ms;
 }
 
 struct page {
-    struct twi_closing_say *say;
+    struct twi_closing_message *message;
     struct twi_cursor *cursor;
     size_t bytes;
 };
@@ -351,87 +356,88 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     size_t size = meta & TWI_META_SIZE;
     if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read here */
-    if (page->say->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
+    if (page->message->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
         page->cursor->index--; /* it comes first next time */
         return false;
     }
-    page->say->names[page->say->name_count++] = tw_bytes(cell->key, size);
+    page->message->names[page->message->name_count++] = tw_bytes(cell->key, size);
     page->bytes += size;
     return true;
 }
 
 /* All names of this engine's keys are in Redis. */
-static void end_list(struct twi_closer *closer) {
-    closer->listed = closer->through = true;
-    if (!closer->lists_only) {
-        enter(closer, TWI_CLOSER_ASK, closer->generation->family->engine->turn_mono_ms);
+static void end_list(struct twi_close_election *election) {
+    election->listed = election->through = true;
+    if (!election->lists_only) {
+        enter(election, TWI_ELECTION_CLAIM, election->generation->family->engine->turn_mono_ms);
         return;
     }
-    closer->generation->hook_done = true;
-    if (twi_generation_is_drained(closer->generation))
-        end(closer);
+    election->generation->hook_done = true;
+    if (twi_generation_is_drained(election->generation))
+        end(election);
     else
-        end_by_others(closer);
+        end_by_others(election);
 }
 
 /* False: there is no page to be sent now. */
-static bool fill_page(tw_engine *engine, struct twi_closer *closer, struct twi_closing_say *say) {
-    struct page page = {say, &closer->cursor, 0};
-    closer->page = closer->cursor;
-    closer->cursor.looks = TWI_WORK_TURN;
-    if (!closer->cursor.done) twi_table_walk(&engine->arena, closer->generation, &closer->cursor, list_name, &page);
-    if (say->name_count == 0 && closer->cursor.done) end_list(closer);
-    return say->name_count != 0;
+static bool fill_page(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    struct page page = {message, &election->cursor, 0};
+    election->page = election->cursor;
+    election->cursor.looks = TWI_WORK_TURN;
+    if (!election->cursor.done)
+        twi_table_walk(&engine->arena, election->generation, &election->cursor, list_name, &page);
+    if (message->name_count == 0 && election->cursor.done) end_list(election);
+    return message->name_count != 0;
 }
 
-static enum twi_closing_verb verb_of(const struct twi_closer *closer) {
-    switch (closer->state) {
-    case TWI_CLOSER_LIST: return TWI_CLOSING_SAY_LIST;
-    case TWI_CLOSER_READ: return TWI_CLOSING_SAY_READ;
-    case TWI_CLOSER_PASS: return TWI_CLOSING_SAY_PASS;
-    case TWI_CLOSER_PART: return TWI_CLOSING_SAY_PART;
-    case TWI_CLOSER_DONE: return TWI_CLOSING_SAY_DONE;
-    default: return closer->partial ? TWI_CLOSING_SAY_LAST : TWI_CLOSING_SAY_ASK;
+static enum twi_closing_verb verb_of(const struct twi_close_election *election) {
+    switch (election->state) {
+    case TWI_ELECTION_LIST: return TWI_CLOSING_SEND_LIST;
+    case TWI_ELECTION_READ: return TWI_CLOSING_SEND_READ;
+    case TWI_ELECTION_PASS: return TWI_CLOSING_SEND_PASS;
+    case TWI_ELECTION_PARTIAL: return TWI_CLOSING_SEND_PARTIAL;
+    case TWI_ELECTION_DONE: return TWI_CLOSING_SEND_DONE;
+    default: return election->partial ? TWI_CLOSING_SEND_LAST : TWI_CLOSING_SEND_CLAIM;
     }
 }
 
 /* Of a partial window nothing is claimed that would have to be renewed. */
-static bool is_silent(const struct twi_closer *closer) {
-    bool holds = closer->state == TWI_CLOSER_TOTALS || closer->state == TWI_CLOSER_TELL;
-    return (holds && closer->partial) || closer->state == TWI_CLOSER_OWES;
+static bool is_silent(const struct twi_close_election *election) {
+    bool holds = election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_CALL_HOOK;
+    return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
 }
 
-static bool is_due(const tw_engine *engine, const struct twi_closer *closer) {
-    return !closer->in_flight && closer->at_ms <= engine->turn_mono_ms && !is_silent(closer);
+static bool is_due(const tw_engine *engine, const struct twi_close_election *election) {
+    return !election->in_flight && election->at_ms <= engine->turn_mono_ms && !is_silent(election);
 }
 
-static bool say_of(tw_engine *engine, struct twi_closer *closer, struct twi_closing_say *say) {
-    const struct twi_generation *generation = closer->generation;
-    say->name_count = 0;
-    say->verb = verb_of(closer);
-    if (say->verb == TWI_CLOSING_SAY_LIST && !fill_page(engine, closer, say)) return false;
-    say->closer = closer;
-    say->start_ms = generation->start_ms;
-    say->end_ms = generation->end_ms;
-    say->expiry_ms = generation->expiry_ms;
-    say->flag = say->verb == TWI_CLOSING_SAY_READ ? !closer->partial : closer->listed;
-    say->through = closer->through;
-    memcpy(say->scan, closer->scan, sizeof say->scan);
-    fill_word(generation->family, say);
-    closer->in_flight = true;
+static bool message_of(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
+    const struct twi_generation *generation = election->generation;
+    message->name_count = 0;
+    message->verb = verb_of(election);
+    if (message->verb == TWI_CLOSING_SEND_LIST && !fill_page(engine, election, message)) return false;
+    message->election = election;
+    message->start_ms = generation->start_ms;
+    message->end_ms = generation->end_ms;
+    message->expiry_ms = generation->expiry_ms;
+    message->flag = message->verb == TWI_CLOSING_SEND_READ ? !election->partial : election->listed;
+    message->through = election->through;
+    memcpy(message->scan, election->scan, sizeof message->scan);
+    fill_heartbeat(generation->family, message);
+    election->in_flight = true;
     return true;
 }
 
 /* Closed windows that a Redis which forgot is told of again. */
-static bool say_kept(struct tw_family *family, struct twi_closing_say *say) {
-    struct twi_family_closing *closing = &family->closing;
-    if (closing->kept_again == 0 || closing->kept_in_flight) return false;
-    say->verb = TWI_CLOSING_SAY_DONE;
-    say->closer = NULL;
-    say->start_ms = closing->kept[(closing->kept_count - closing->kept_again) % TWI_CLOSED_KEPT];
-    say->end_ms = say->start_ms;
-    say->expiry_ms = twi_time_add(family->engine->turn_ms, twi_load_relaxed(&family->retention_ms));
-    fill_word(family, say);
+static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
+    struct twi_family_close_state *closing = &family->closing;
+    if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
+    message->verb = TWI_CLOSING_SEND_DONE;
+    message->election = NULL;
+    message->start_ms = closing->kept[(closing->kept_count - closing->kept_repeat) % TWI_CLOSED_KEPT];
+    message->end_ms = message->start_ms;
+    message->expiry_ms = twi_time_add(family->engine->turn_ms, twi_load_relaxed(&family->retention_ms));
+    fill_heartbeat(family, message);
     closing->kept_in_flight = true;
     return true;
 }
@@ -445,42 +451,42 @@ static bool all_is_over(const struct tw_family *family) {
     return true;
 }
 
-static bool say_word(struct tw_family *family, struct twi_closing_say *say) {
-    struct twi_family_closing *closing = &family->closing;
+static bool send_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
+    struct twi_family_close_state *closing = &family->closing;
     bool leaves = is_ending(family) && closing->known && all_is_over(family);
     if (closing->in_flight || closing->left) return false;
     if (!leaves && family->engine->turn_mono_ms < closing->at_ms) return false;
     bool comes = !closing->came && !is_ending(family);
-    say->verb = leaves ? TWI_CLOSING_SAY_LEAVE : comes ? TWI_CLOSING_SAY_COME : TWI_CLOSING_SAY_WORD;
-    say->closer = NULL;
-    say->start_ms = say->end_ms = say->expiry_ms = 0;
-    fill_word(family, say);
+    message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : comes ? TWI_CLOSING_SEND_JOIN : TWI_CLOSING_SEND_HEARTBEAT;
+    message->election = NULL;
+    message->start_ms = message->end_ms = message->expiry_ms = 0;
+    fill_heartbeat(family, message);
     closing->in_flight = true;
     return true;
 }
 
-static bool say_for(tw_engine *engine, struct tw_family *family, struct twi_closing_say *say) {
-    for (struct twi_closer *closer = family->closing.closers, *next; closer != NULL; closer = next) {
-        next = closer->next;
-        if (is_due(engine, closer) && say_of(engine, closer, say)) return true;
+static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_closing_message *message) {
+    for (struct twi_close_election *election = family->closing.elections, *next; election != NULL; election = next) {
+        next = election->next;
+        if (is_due(engine, election) && message_of(engine, election, message)) return true;
     }
-    return say_kept(family, say) || say_word(family, say);
+    return send_kept(family, message) || send_heartbeat(family, message);
 }
 
-bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say) {
+bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
     for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
          family = twi_load_acquire(&family->next_special))
-        if (family->closes_once && say_for(engine, family, say)) return true;
+        if (family->closes_once && message_for(engine, family, message)) return true;
     return false;
 }
 
-void twi_port_closing_keys(const struct twi_closing_say *say, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+void twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
     static const char *const what[] = {"closers", "closed", "names"};
-    const struct twi_template *template = &say->family->template;
+    const struct twi_key_template *template = &message->family->template;
     char name[TWI_REDIS_KEY_MAX];
     for (int i = 0; i < 3; i++) {
-        size_t size = twi_template_render(template, tw_bytes("", 0), i == 0 ? 0 : say->start_ms, name);
-        sizes[i] = twi_template_own(template, what[i], name, size, keys[i]);
+        size_t size = twi_key_template_render(template, tw_bytes("", 0), i == 0 ? 0 : message->start_ms, name);
+        sizes[i] = twi_key_template_own(template, what[i], name, size, keys[i]);
     }
 }
 
@@ -488,11 +494,12 @@ int64_t twi_port_closing_due(tw_engine *engine) {
     int64_t due_ms = INT64_MAX;
     for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
          family = twi_load_acquire(&family->next_special)) {
-        const struct twi_family_closing *closing = &family->closing;
+        const struct twi_family_close_state *closing = &family->closing;
         if (!family->closes_once) continue;
         if (!closing->in_flight && !closing->left && closing->at_ms < due_ms) due_ms = closing->at_ms;
-        for (const struct twi_closer *closer = closing->closers; closer != NULL; closer = closer->next)
-            if (!closer->in_flight && !is_silent(closer) && closer->at_ms < due_ms) due_ms = closer->at_ms;
+        for (const struct twi_close_election *election = closing->elections; election != NULL;
+             election = election->next)
+            if (!election->in_flight && !is_silent(election) && election->at_ms < due_ms) due_ms = election->at_ms;
     }
     return due_ms;
 }
@@ -500,161 +507,165 @@ int64_t twi_port_closing_due(tw_engine *engine) {
 /* ---- what is answered ---- */
 
 /* In a crowd all is said less often. */
-static int64_t word_ms(const struct tw_family *family) {
-    return family->closing.every_ms > WORD_MS ? family->closing.every_ms : WORD_MS;
+static int64_t heartbeat_ms(const struct tw_family *family) {
+    return family->closing.every_ms > HEARTBEAT_MS ? family->closing.every_ms : HEARTBEAT_MS;
 }
 static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
-    return word_ms(family) > WORD_MS && ms < word_ms(family) / 2 ? word_ms(family) / 2 : ms;
+    return heartbeat_ms(family) > HEARTBEAT_MS && ms < heartbeat_ms(family) / 2 ? heartbeat_ms(family) / 2 : ms;
 }
 
-static void hear(struct tw_family *family, const struct twi_closing_answer *answer) {
-    struct twi_family_closing *closing = &family->closing;
+static void take_reply_time(struct tw_family *family, const struct twi_closing_answer *answer) {
+    struct twi_family_close_state *closing = &family->closing;
     int64_t now_ms = family->engine->turn_mono_ms;
-    if (closing->heard_ms == 0 || now_ms - closing->heard_ms > 5 * word_ms(family)) closing->since_ms = now_ms;
-    closing->heard_ms = now_ms != 0 ? now_ms : 1;
+    if (closing->last_reply_ms == 0 || now_ms - closing->last_reply_ms > 5 * heartbeat_ms(family))
+        closing->since_ms = now_ms;
+    closing->last_reply_ms = now_ms != 0 ? now_ms : 1;
     closing->known = true;
     if (answer->every_ms > 0) closing->every_ms = answer->every_ms;
-    if (answer->kind != TWI_CLOSING_TOLD_NEW) return;
-    closing->kept_again = closing->kept_count < TWI_CLOSED_KEPT ? closing->kept_count : TWI_CLOSED_KEPT;
+    if (answer->kind != TWI_CLOSING_REPLY_NEW) return;
+    closing->kept_repeat = closing->kept_count < TWI_CLOSED_KEPT ? closing->kept_count : TWI_CLOSED_KEPT;
     closing->at_ms = now_ms;
-    for (struct twi_closer *closer = closing->closers; closer != NULL; closer = closer->next)
-        twi_closing_again(closer->generation);
+    for (struct twi_close_election *election = closing->elections; election != NULL; election = election->next)
+        twi_closing_restart(election->generation);
 }
 
-static void told_family(struct tw_family *family, const struct twi_closing_say *say, bool heard) {
-    struct twi_family_closing *closing = &family->closing;
+static void take_family_answer(struct tw_family *family, const struct twi_closing_message *message, bool answered) {
+    struct twi_family_close_state *closing = &family->closing;
     int64_t now_ms = family->engine->turn_mono_ms;
-    if (say->verb == TWI_CLOSING_SAY_DONE) {
+    if (message->verb == TWI_CLOSING_SEND_DONE) {
         closing->kept_in_flight = false;
-        if (heard && closing->kept_again != 0) closing->kept_again--;
+        if (answered && closing->kept_repeat != 0) closing->kept_repeat--;
         return;
     }
     closing->in_flight = false;
-    closing->came = closing->came || (heard && say->verb == TWI_CLOSING_SAY_COME);
-    closing->at_ms = now_ms + (heard ? word_ms(family) : AGAIN_MS);
-    if (say->verb == TWI_CLOSING_SAY_LEAVE && heard) {
+    closing->came = closing->came || (answered && message->verb == TWI_CLOSING_SEND_JOIN);
+    closing->at_ms = now_ms + (answered ? heartbeat_ms(family) : AGAIN_MS);
+    if (message->verb == TWI_CLOSING_SEND_LEAVE && answered) {
         closing->left = true;
         closing->known = false;
     }
 }
 
-static void chosen(struct twi_closer *closer, const struct twi_closing_say *say, int64_t now_ms) {
-    closer->claim_ms = say->said_ms + say->life_ms;
-    if (closer->state != TWI_CLOSER_ASK) { /* renewed */
-        closer->at_ms = now_ms + say->life_ms / 3;
+static void chosen(struct twi_close_election *election, const struct twi_closing_message *message, int64_t now_ms) {
+    election->claim_ms = message->sent_ms + message->life_ms;
+    if (election->state != TWI_ELECTION_CLAIM) { /* renewed */
+        election->at_ms = now_ms + message->life_ms / 3;
         return;
     }
-    closer->chosen_ms = now_ms;
-    closer->through = true;
-    enter(closer, TWI_CLOSER_READ, now_ms);
-    (void)snprintf(closer->scan, sizeof closer->scan, "0");
+    election->chosen_ms = now_ms;
+    election->through = true;
+    enter(election, TWI_ELECTION_READ, now_ms);
+    (void)snprintf(election->scan, sizeof election->scan, "0");
 }
 
-static void told_ask(struct twi_closer *closer, const struct twi_closing_say *say, enum twi_closing_kind kind,
-                     int64_t now_ms) {
-    closer->left_to_others = kind == TWI_CLOSING_TOLD_OTHER;
-    if (kind == TWI_CLOSING_TOLD_YOU)
-        chosen(closer, say, now_ms);
-    else if (kind == TWI_CLOSING_TOLD_LIST)
-        enter(closer, TWI_CLOSER_LIST, now_ms);
+static void take_claim_answer(struct twi_close_election *election, const struct twi_closing_message *message,
+                              enum twi_closing_kind kind, int64_t now_ms) {
+    election->left_to_others = kind == TWI_CLOSING_REPLY_OTHER;
+    if (kind == TWI_CLOSING_REPLY_YOU)
+        chosen(election, message, now_ms);
+    else if (kind == TWI_CLOSING_REPLY_LIST)
+        enter(election, TWI_ELECTION_LIST, now_ms);
     else
-        enter(closer, TWI_CLOSER_ASK,
-              now_ms + in_a_crowd(closer->generation->family, kind == TWI_CLOSING_TOLD_OTHER ? OTHER_MS : AGAIN_MS));
+        enter(election, TWI_ELECTION_CLAIM,
+              now_ms + in_a_crowd(election->generation->family, kind == TWI_CLOSING_REPLY_OTHER ? OTHER_MS : AGAIN_MS));
 }
 
-static void told_last(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {
-    if (kind == TWI_CLOSING_TOLD_YOU) {
-        enter(closer, TWI_CLOSER_READ, now_ms);
-        (void)snprintf(closer->scan, sizeof closer->scan, "0");
+static void take_last_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
+    if (kind == TWI_CLOSING_REPLY_YOU) {
+        enter(election, TWI_ELECTION_READ, now_ms);
+        (void)snprintf(election->scan, sizeof election->scan, "0");
     } else {
-        closer->generation->hook_done = true; /* others go on with the window */
-        end(closer);
+        election->generation->hook_done = true; /* others go on with the window */
+        end(election);
     }
 }
 
-static void told_read(struct twi_closer *closer, const struct twi_closing_answer *answer, int64_t now_ms) {
-    if (answer->kind != TWI_CLOSING_TOLD_YOU) {
-        enter(closer, TWI_CLOSER_ASK, now_ms);
+static void take_read_answer(struct twi_close_election *election, const struct twi_closing_answer *answer,
+                             int64_t now_ms) {
+    if (answer->kind != TWI_CLOSING_REPLY_YOU) {
+        enter(election, TWI_ELECTION_CLAIM, now_ms);
     } else if (strcmp(answer->scan, "0") != 0) {
-        (void)snprintf(closer->scan, sizeof closer->scan, "%s", answer->scan);
-        closer->at_ms = now_ms;
+        (void)snprintf(election->scan, sizeof election->scan, "%s", answer->scan);
+        election->at_ms = now_ms;
     } else {
-        closer->totals_ms = now_ms;
-        enter(closer, TWI_CLOSER_TOTALS, now_ms);
+        election->totals_ms = now_ms;
+        enter(election, TWI_ELECTION_TOTALS, now_ms);
     }
 }
 
 /* The states that say such a thing. */
-static bool has_said(const struct twi_closer *closer, const struct twi_closing_say *say) {
-    return verb_of(closer) == say->verb && !is_silent(closer);
+static bool has_sent(const struct twi_close_election *election, const struct twi_closing_message *message) {
+    return verb_of(election) == message->verb && !is_silent(election);
 }
 
 /* Redis knows that it was told. Unless something came meanwhile: then it is told again, by whoever is chosen. */
-static void told_done(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {
-    if (kind != TWI_CLOSING_TOLD_LATE) {
-        end_closed(closer);
+static void take_done_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
+    if (kind != TWI_CLOSING_REPLY_LATE) {
+        end_closed(election);
         return;
     }
-    closer->generation->hook_done = false;
-    enter(closer, TWI_CLOSER_ASK, now_ms);
+    election->generation->hook_done = false;
+    enter(election, TWI_ELECTION_CLAIM, now_ms);
 }
 
-static void told_list(struct twi_closer *closer, enum twi_closing_kind kind, int64_t now_ms) {
-    closer->at_ms = now_ms; /* the next page */
-    if (kind == TWI_CLOSING_TOLD_LATE && closer->lists_only) note_late(closer);
-    if (closer->cursor.done) end_list(closer);
+static void take_list_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
+    election->at_ms = now_ms; /* the next page */
+    if (kind == TWI_CLOSING_REPLY_LATE && election->lists_only) note_late(election);
+    if (election->cursor.done) end_list(election);
 }
 
-static void told_closer(struct twi_closer *closer, const struct twi_closing_say *say,
-                        const struct twi_closing_answer *answer, int64_t now_ms) {
-    if (!has_said(closer, say) || answer->kind == TWI_CLOSING_TOLD_NEW) return;
-    if (say->verb == TWI_CLOSING_SAY_DONE) {
-        told_done(closer, answer->kind, now_ms);
+static void take_closer_answer(struct twi_close_election *election, const struct twi_closing_message *message,
+                               const struct twi_closing_answer *answer, int64_t now_ms) {
+    if (!has_sent(election, message) || answer->kind == TWI_CLOSING_REPLY_NEW) return;
+    if (message->verb == TWI_CLOSING_SEND_DONE) {
+        take_done_answer(election, answer->kind, now_ms);
         return;
     }
-    if (answer->kind == TWI_CLOSING_TOLD_DONE) {
-        end_by_others(closer);
+    if (answer->kind == TWI_CLOSING_REPLY_DONE) {
+        end_by_others(election);
         return;
     }
-    if (answer->kind == TWI_CLOSING_TOLD_YOU && say->verb != TWI_CLOSING_SAY_READ) closer->again = answer->again;
-    switch (say->verb) {
-    case TWI_CLOSING_SAY_ASK: told_ask(closer, say, answer->kind, now_ms); break;
-    case TWI_CLOSING_SAY_LAST: told_last(closer, answer->kind, now_ms); break;
-    case TWI_CLOSING_SAY_READ: told_read(closer, answer, now_ms); break;
-    case TWI_CLOSING_SAY_LIST: told_list(closer, answer->kind, now_ms); break;
-    case TWI_CLOSING_SAY_PART: end(closer); break;
-    case TWI_CLOSING_SAY_PASS: told_pass(closer, now_ms); break;
+    if (answer->kind == TWI_CLOSING_REPLY_YOU && message->verb != TWI_CLOSING_SEND_READ)
+        election->is_repeat = answer->is_repeat;
+    switch (message->verb) {
+    case TWI_CLOSING_SEND_CLAIM: take_claim_answer(election, message, answer->kind, now_ms); break;
+    case TWI_CLOSING_SEND_LAST: take_last_answer(election, answer->kind, now_ms); break;
+    case TWI_CLOSING_SEND_READ: take_read_answer(election, answer, now_ms); break;
+    case TWI_CLOSING_SEND_LIST: take_list_answer(election, answer->kind, now_ms); break;
+    case TWI_CLOSING_SEND_PARTIAL: end(election); break;
+    case TWI_CLOSING_SEND_PASS: take_pass_answer(election, now_ms); break;
     default: break;
     }
 }
 
-void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
-                           const struct twi_closing_answer *answer) {
-    struct twi_closer *closer = say->closer;
-    bool heard = answer->kind != TWI_CLOSING_TOLD_AGAIN && answer->kind != TWI_CLOSING_TOLD_REFUSED;
+void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
+                               const struct twi_closing_answer *answer) {
+    struct twi_close_election *election = message->election;
+    bool answered = answer->kind != TWI_CLOSING_REPLY_RESEND && answer->kind != TWI_CLOSING_REPLY_REFUSED;
     int64_t now_ms = engine->turn_mono_ms;
-    if (closer != NULL) closer->in_flight = false;
-    if (closer != NULL && closer->state == TWI_CLOSER_OVER) {
-        free(closer);
-        closer = NULL;
+    if (election != NULL) election->in_flight = false;
+    if (election != NULL && election->state == TWI_ELECTION_OVER) {
+        free(election);
+        election = NULL;
     }
-    if (heard) hear(say->family, answer);
-    if (say->closer == NULL) {
-        told_family(say->family, say, heard);
-    } else if (closer != NULL && heard) {
-        told_closer(closer, say, answer, now_ms);
-    } else if (closer != NULL) {
-        closer->at_ms = now_ms + (answer->kind == TWI_CLOSING_TOLD_REFUSED ? REFUSED_MS : AGAIN_MS);
-        if (say->verb == TWI_CLOSING_SAY_LIST && closer->state == TWI_CLOSER_LIST) closer->cursor = closer->page;
+    if (answered) take_reply_time(message->family, answer);
+    if (message->election == NULL) {
+        take_family_answer(message->family, message, answered);
+    } else if (election != NULL && answered) {
+        take_closer_answer(election, message, answer, now_ms);
+    } else if (election != NULL) {
+        election->at_ms = now_ms + (answer->kind == TWI_CLOSING_REPLY_REFUSED ? REFUSED_MS : AGAIN_MS);
+        if (message->verb == TWI_CLOSING_SEND_LIST && election->state == TWI_ELECTION_LIST)
+            election->cursor = election->page;
     }
-    if (answer->kind == TWI_CLOSING_TOLD_REFUSED) say->family->closing.at_ms = now_ms + REFUSED_MS;
+    if (answer->kind == TWI_CLOSING_REPLY_REFUSED) message->family->closing.at_ms = now_ms + REFUSED_MS;
 }
 
 /* ---- the end ---- */
 
 bool twi_closing_is_busy(const struct tw_family *family) {
-    const struct twi_family_closing *closing = &family->closing;
-    if (closing->in_flight || closing->kept_in_flight || closing->closers != NULL) return true;
+    const struct twi_family_close_state *closing = &family->closing;
+    if (closing->in_flight || closing->kept_in_flight || closing->elections != NULL) return true;
     return closing->known && !closing->left && is_connected(family->engine);
 }
 

@@ -72,7 +72,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     if (twi_unlikely((meta & TWI_META_UNTOLD) != 0)) untold = twi_restore_take(generation, cell, cold);
     int64_t delta = value - twi_load_relaxed(&cold->handed) + untold;
     if (untold != 0) twi_store_relaxed(&cold->handed, value);
-    bool asked = twi_load_relaxed(&generation->asks_totals);
+    bool asked = twi_load_relaxed(&generation->wants_totals);
     if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
     if (delta < 0) generation->has_negative = true;
@@ -85,10 +85,10 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
                               : twi_load_relaxed(&cell->end_ms);
         item->flags |= TWI_ITEM_FROM_FIRST;
     }
-    if (twi_load_relaxed(&cold->asked) == 0) item->flags |= TWI_ITEM_FIRST;
+    if (twi_load_relaxed(&cold->total_state) == 0) item->flags |= TWI_ITEM_FIRST;
     if ((meta & TWI_META_OVERFLOW) != 0) item->flags |= TWI_ITEM_OVERFLOW;
     if (part) {
-        item->flags |= TWI_ITEM_PART;
+        item->flags |= TWI_ITEM_GAUGE;
         item->units = value;
     }
     generation->outstanding++;
@@ -187,7 +187,7 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
 /* The grace period of a ticket is over: every adder of before it has set its last mark. But it may have found its window
  * listed by one that came after the ticket and stalls before the push; so the windows are looked at, not the list. */
 static void begin_full_collection(tw_engine *engine) {
-    engine->collect_asked = false;
+    engine->collect_requested = false;
     engine->collect_running = true;
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
@@ -196,7 +196,7 @@ static void begin_full_collection(tw_engine *engine) {
 
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
     bring_back_delayed(engine);
-    if (engine->collect_asked && engine->collect_stamp < twi_reclaim_reached()) begin_full_collection(engine);
+    if (engine->collect_requested && engine->collect_stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
     /* A quarter is kept for open windows: their totals are what limits are decided on. */
@@ -210,15 +210,16 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     return count;
 }
 
-bool twi_port_is_near(tw_engine *engine) {
-    return twi_load_relaxed(&engine->any_near);
+bool twi_port_is_near_limit(tw_engine *engine) {
+    return twi_load_relaxed(&engine->any_near_limit);
 }
 
-size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
+size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
     size_t count = 0;
-    (void)twi_swap_acqrel(&engine->any_near, false); /* Q4, pairs with Q3 */
-    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) {
-        uint64_t near = twi_load_relaxed(&engine->near[i]) != 0 ? twi_swap_acqrel(&engine->near[i], 0) : 0; /* Q2 */
+    (void)twi_swap_acqrel(&engine->any_near_limit, false); /* Q4, pairs with Q3 */
+    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) {
+        uint64_t near =
+            twi_load_relaxed(&engine->near_limit[i]) != 0 ? twi_swap_acqrel(&engine->near_limit[i], 0) : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
         /* A sealed one sends all that it owes anyway; and its table may be gone (history.c). */
@@ -226,16 +227,16 @@ size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         count += make_item(engine, generation, cell, &items[count]);
     }
-    return count + twi_overshoot_ask(engine, items + count, TWI_NEAR_MAX - count);
+    return count + twi_overshoot_requests(engine, items + count, TWI_NEAR_LIMIT_MAX - count);
 }
 
 void twi_port_collect_begin(tw_engine *engine) {
     twi_store_release(&engine->collect_done, false);
     engine->collect_running = false;
-    engine->collect_asked = true;
-    engine->collect_stamp = twi_reclaim_stamp();
+    engine->collect_requested = true;
+    engine->collect_stamp = twi_epoch_stamp();
     /* What Redis refused a while ago is tried once more for whoever waits. */
-    twi_delayed_hurry(engine->delayed, engine->turn_mono_ms);
+    twi_delayed_all_due(engine->delayed, engine->turn_mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
     return twi_load_acquire(&engine->collect_done);

@@ -47,7 +47,7 @@ enum twi_delaying twi_delayed_put(struct twi_delayed *delayed, const struct twi_
     struct twi_delayed_item *there = find(delayed, item->cell);
     if (there != NULL) {
         if (due_ms > there->due_ms) there->due_ms = due_ms;
-        return TWI_DELAYED_AGAIN;
+        return TWI_DELAYED_ALREADY;
     }
     if (delayed->count == delayed->room && !grow(delayed)) return TWI_DELAYED_NO_ROOM;
     if (delayed->count == 0 || due_ms < delayed->due_ms) delayed->due_ms = due_ms;
@@ -85,7 +85,7 @@ bool twi_delayed_take(struct twi_delayed *delayed, int64_t now_ms, uint32_t *at,
     return false;
 }
 
-void twi_delayed_hurry(struct twi_delayed *delayed, int64_t now_ms) {
+void twi_delayed_all_due(struct twi_delayed *delayed, int64_t now_ms) {
     for (uint32_t i = 0; i < delayed->count; i++) delayed->items[i].due_ms = now_ms;
     delayed->due_ms = now_ms;
 }

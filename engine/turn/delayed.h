@@ -25,14 +25,14 @@ struct twi_delayed {
 
 enum twi_delaying {
     TWI_DELAYED_NEW,
-    TWI_DELAYED_AGAIN /* it stood here; the later time counts */,
+    TWI_DELAYED_ALREADY /* it stood here; the later time counts */,
     TWI_DELAYED_NO_ROOM
 };
 enum twi_delaying twi_delayed_put(struct twi_delayed *delayed, const struct twi_item *item, int64_t due_ms);
 bool twi_delayed_holds(const struct twi_delayed *delayed, const struct twi_cell *cell);
 /* Takes one that is due; begin with *at = 0. False: no more, and due_ms is known anew. */
 bool twi_delayed_take(struct twi_delayed *delayed, int64_t now_ms, uint32_t *at, struct twi_item *item);
-void twi_delayed_hurry(struct twi_delayed *delayed, int64_t now_ms); /* all are due */
+void twi_delayed_all_due(struct twi_delayed *delayed, int64_t now_ms); /* all are due */
 void twi_delayed_clear(struct twi_delayed *delayed);
 void twi_delayed_free(struct twi_delayed *delayed);
 

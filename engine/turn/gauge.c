@@ -2,7 +2,8 @@
  * again.
  *
  * A counter's deltas add up in Redis for ever; what is present ends with whoever counts it. So a gauge sends no deltas:
- * its items (port.h, TWI_ITEM_PART) carry the whole of what this engine counts under the key, Redis keeps one such part
+ * its items (port.h, TWI_ITEM_GAUGE) carry the whole of what this engine counts under the key, Redis keeps one such
+ * part
  * for each engine, with an end of its own, and answers the sum of those that live. Saying it again changes nothing, so
  * nothing of it is in batches, ledgers or replays. A part is said again before it ends (here), when it has changed
  * (dirty.c), and when a stall or an outage is over (both make it due). An engine that closes says 0 last.
@@ -17,7 +18,7 @@
 
 /* 15 s: three statements, two of which may be lost in a row. Tests shorten it. */
 bool twi_gauge_leaves(const struct tw_family *family) {
-    return family->engine->closing || twi_load_relaxed(&family->close_asked);
+    return family->engine->closing || twi_load_relaxed(&family->close_requested);
 }
 
 struct walk {
@@ -25,7 +26,7 @@ struct walk {
     struct twi_generation *generation;
 };
 
-static bool say_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
+static bool send_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct walk *walk = ctx;
     struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     if (twi_load_relaxed(&cold->handed) != 0) twi_dirty_owe(walk->engine, walk->generation, cell, meta);
@@ -33,35 +34,35 @@ static bool say_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
 }
 
 /* Goes on with the family's only window. */
-static void say_some(tw_engine *engine, struct tw_family *family, struct twi_generation *generation) {
+static void send_some(tw_engine *engine, struct tw_family *family, struct twi_generation *generation) {
     struct walk walk = {engine, generation};
-    family->part_cursor.looks = TWI_WORK_TURN;
-    twi_table_walk(&engine->arena, generation, &family->part_cursor, say_again, &walk);
-    if (!family->part_cursor.done) return;
-    (void)say_again(&walk, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
-    family->part_cursor = (struct twi_cursor){0};
-    family->parts_ms = engine->turn_mono_ms;
-    family->parts_run = false;
+    family->gauge_cursor.looks = TWI_WORK_TURN;
+    twi_table_walk(&engine->arena, generation, &family->gauge_cursor, send_again, &walk);
+    if (!family->gauge_cursor.done) return;
+    (void)send_again(&walk, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
+    family->gauge_cursor = (struct twi_cursor){0};
+    family->gauges_ms = engine->turn_mono_ms;
+    family->gauges_run = false;
 }
 
 void twi_gauge_turn(tw_engine *engine) {
     for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
          family = twi_load_acquire(&family->next_special)) {
         if (!family->gauge || twi_gauge_leaves(family)) continue;
-        int64_t next_ms = family->parts_ms + twi_part_again_ms();
-        if (!family->parts_run && engine->turn_mono_ms < next_ms) continue;
+        int64_t next_ms = family->gauges_ms + twi_presence_resend_ms();
+        if (!family->gauges_run && engine->turn_mono_ms < next_ms) continue;
         struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
         if (generation == NULL) continue;
-        family->parts_run = true;
-        say_some(engine, family, generation);
+        family->gauges_run = true;
+        send_some(engine, family, generation);
     }
 }
 
-void twi_port_parts_again(tw_engine *engine) {
-    twi_holds_again(engine);
+void twi_port_presence_resend(tw_engine *engine) {
+    twi_hold_book_resend(engine);
     for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
          family = twi_load_acquire(&family->next_special)) {
-        family->part_cursor = (struct twi_cursor){0};
-        family->parts_run = family->gauge;
+        family->gauge_cursor = (struct twi_cursor){0};
+        family->gauges_run = family->gauge;
     }
 }

@@ -63,7 +63,7 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
     generation->packing = 0;
     twi_store_release(&generation->packed, line); /* K1, pairs with K2: what it holds is seen with it */
     TWI_RACE_POINT(packed_published);
-    packed->stamp = twi_reclaim_stamp();
+    packed->stamp = twi_epoch_stamp();
     packed->table = TWI_TABLE_WHOLE;
     twi_port_count(engine, windows_packed, 1);
 }
@@ -125,7 +125,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
     if (!generation->to_pack) return true; /* it comes again */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
-                (packed->stamp >= twi_reclaim_reached() || twi_load_acquire(&generation->table_readers) != 0);
+                (packed->stamp >= twi_epoch_reached() || twi_load_acquire(&generation->table_readers) != 0);
         if (*wait) return false;
         packed->table = TWI_TABLE_GOING;
         forget_marks(engine, generation);
@@ -138,7 +138,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
 
 void twi_history_turn(tw_engine *engine, struct tw_family *family) {
     if (engine->turn_mono_ms < family->pack_mono_ms) return;
-    if (engine->closing || twi_load_relaxed(&family->close_asked)) {
+    if (engine->closing || twi_load_relaxed(&family->close_requested)) {
         family->pack_mono_ms = INT64_MAX; /* all of it goes */
         return;
     }

@@ -17,7 +17,7 @@
  *   G2 no count moves: an heir begins with `local` = `handed` = `acked` = the final value, and the same view; so each unit
  *      is sent by the cell that it was added to, once, and a reader of the heir sees all that was added before (P3).
  *   G3 view of an heir = its local + base, where base takes in what its predecessor still owes: a total that Redis tells is
- *      raised by that rest (twi_ageing_told), whichever of the two it came with.
+ *      raised by that rest (twi_idle_eviction_take_total), whichever of the two it came with.
  *   G4 a generation takes at most half of keys_max. What has no room there overflows or is refused by the family's policy;
  *      to make no heir loses nothing, its count is on the way to Redis or there. */
 #include "engine/turn/idle_eviction.h"
@@ -35,14 +35,15 @@
 static void set_base(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t total) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_cell_cold(cell, meta);
-    int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_rest(generation, cell, meta);
+    int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_unsent(generation, cell, meta);
     int64_t base = twi_saturated_sum(total, -contained), before = twi_load_relaxed(&cell->base);
     twi_store_relaxed(&cell->base, base); /* one store (trap E6) */
-    twi_store_relaxed(&cold->asked, twi_share_told(engine, twi_load_relaxed(&cold->asked), base - before));
+    twi_store_relaxed(&cold->total_state,
+                      twi_share_take_total(engine, twi_load_relaxed(&cold->total_state), base - before));
 }
 
 /* An item of a frozen cell brings its heir's total, too: that one may not be counted in again for long (trap E7). */
-void twi_ageing_told(const struct twi_item *item, int64_t total, int64_t acked) {
+void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, int64_t acked) {
     struct tw_family *family = item->family;
     tw_engine *engine = family->engine;
     if ((item->flags & TWI_ITEM_OVERFLOW) != 0) {
@@ -53,9 +54,10 @@ void twi_ageing_told(const struct twi_item *item, int64_t total, int64_t acked) 
     if (!twi_cell_is_frozen(item->cell)) return;
     struct twi_generation *next = twi_window_find(family, item->generation->start_ms + 1);
     if (next == NULL) return;
-    struct twi_wanted wanted = twi_idle_wanted(engine, item->cell);
-    struct twi_cell *heir = twi_table_find(&engine->arena, next, &wanted);
-    if (heir != NULL && (twi_load_relaxed(&heir->meta) & TWI_META_HEIR) != 0) set_base(engine, next, heir, total);
+    struct twi_lookup_key lookup = twi_idle_lookup_key(engine, item->cell);
+    struct twi_cell *successor = twi_table_find(&engine->arena, next, &lookup);
+    if (successor != NULL && (twi_load_relaxed(&successor->meta) & TWI_META_SUCCESSOR) != 0)
+        set_base(engine, next, successor, total);
 }
 
 /* ---- the turn ---- */
@@ -77,79 +79,81 @@ static bool is_crowded(struct tw_family *family, struct twi_generation *current)
 }
 
 static bool is_over(struct tw_family *family, struct twi_generation *current) {
-    int64_t age_ms = family->engine->turn_mono_ms - family->era_begun_ms;
+    int64_t age_ms = family->engine->turn_mono_ms - family->epoch_begun_ms;
     return age_ms >= twi_load_relaxed(&family->idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
 /* While Redis is away nothing could be let go, and a key in use would only have to find room in the current one. */
-bool twi_ageing_is_due(struct tw_family *family, const struct twi_generation *generation) {
-    int64_t era = twi_load_relaxed(&family->era);
-    if (generation->start_ms < era - 1) return true; /* opened anew by a late-comer, who left it empty */
-    return is_over(family, twi_window_find(family, era)) && redis_answers(family->engine);
+bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
+    int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
+    if (generation->start_ms < eviction_epoch - 1) return true; /* opened anew by a late-comer, who left it empty */
+    return is_over(family, twi_window_find(family, eviction_epoch)) && redis_answers(family->engine);
 }
 
-void twi_ageing_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
-                       uint32_t *work) {
+void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
+                              uint32_t *work) {
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_here();
-    int64_t era = twi_load_relaxed(&family->era);
-    if ((twi_load_relaxed(&cell->meta) & TWI_META_USED) == 0 || generation->start_ms != era - 1 || self == NULL) return;
+    int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
+    if ((twi_load_relaxed(&cell->meta) & TWI_META_USED) == 0 || generation->start_ms != eviction_epoch - 1 ||
+        self == NULL)
+        return;
     twi_section_enter(self);
-    struct twi_generation *current = twi_window_open(family, twi_calendar_span(&family->rule, era), 0);
-    struct twi_cell *heir = NULL;
-    if (current != NULL &&
-        twi_idle_insert(current, self, twi_idle_wanted(engine, cell), generation, cell, &heir) == TWI_INSERTED) {
-        uint64_t meta = twi_cell_publish(heir);
-        if (!twi_cell_is_known(heir, meta))
-            twi_dirty_mark(engine, current, heir, meta); /* its total is still to come */
+    struct twi_generation *current = twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0);
+    struct twi_cell *successor = NULL;
+    if (current != NULL && twi_idle_insert(current, self, twi_idle_lookup_key(engine, cell), generation, cell,
+                                           &successor) == TWI_INSERTED) {
+        uint64_t meta = twi_cell_publish(successor);
+        if (!twi_cell_is_known(successor, meta))
+            twi_dirty_mark(engine, current, successor, meta); /* its total is still to come */
     }
     twi_section_leave(self);
     *work = *work > CARRY_WORK ? *work - CARRY_WORK : 0;
 }
 
-void twi_ageing_dropped(struct tw_family *family, struct twi_generation *generation) {
-    uint64_t keys = twi_load_relaxed(&generation->keys), heirs = twi_load_relaxed(&generation->heirs);
-    if (keys > heirs) twi_port_count(family->engine, evicted, (int64_t)(keys - heirs));
+void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *generation) {
+    uint64_t keys = twi_load_relaxed(&generation->keys), successors = twi_load_relaxed(&generation->successors);
+    if (keys > successors) twi_port_count(family->engine, evicted, (int64_t)(keys - successors));
 }
 
 /* What the family holds: the current generation, and whether there is an older one. */
 static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     struct twi_generation *current = NULL;
-    int64_t era = twi_load_relaxed(&family->era);
+    int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
     *older = false;
     for (uint32_t line = family->generations; line != 0;) {
         struct twi_generation *generation = twi_arena_at(&family->engine->arena, line);
-        if (generation->start_ms == era) current = generation;
-        if (generation->start_ms < era) *older = true;
+        if (generation->start_ms == eviction_epoch) current = generation;
+        if (generation->start_ms < eviction_epoch) *older = true;
         line = generation->next_all;
     }
     return current;
 }
 
 /* The next generation stands ready before its era begins. False: no memory. */
-static bool begin_era(struct tw_family *family) {
-    int64_t era = twi_load_relaxed(&family->era) + 1;
-    if (twi_window_open(family, twi_calendar_span(&family->rule, era), 0) == NULL) return false;
-    twi_store_seqcst(&family->era, era); /* G6, pairs with G5 */
-    family->era_begun_ms = family->engine->turn_mono_ms;
+static bool begin_eviction_epoch(struct tw_family *family) {
+    int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
+    if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
+    twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
+    family->epoch_begun_ms = family->engine->turn_mono_ms;
     return true;
 }
 
-int64_t twi_ageing_turn(struct tw_family *family) {
+int64_t twi_idle_eviction_turn(struct tw_family *family) {
     tw_engine *engine = family->engine;
-    if (!family->era_begun) family->era_begun_ms = engine->turn_mono_ms;
-    family->era_begun = true;
+    if (!family->epoch_begun) family->epoch_begun_ms = engine->turn_mono_ms;
+    family->epoch_begun = true;
     bool older;
     struct twi_generation *current = look_over(family, &older);
-    int64_t left_ms = family->era_begun_ms + twi_load_relaxed(&family->idle_ms) - engine->turn_mono_ms;
+    int64_t left_ms = family->epoch_begun_ms + twi_load_relaxed(&family->idle_ms) - engine->turn_mono_ms;
     if (!is_over(family, current)) return left_ms < LOOK_LONGEST_MS ? left_ms : LOOK_LONGEST_MS;
     if (older) return LOOK_AGAIN_MS;
     bool has_counted =
         current != NULL && (twi_load_relaxed(&current->keys) != 0 ||
                             twi_cell_local(&current->overflow, twi_load_relaxed(&current->overflow.meta)) != 0);
     if (!has_counted)
-        family->era_begun_ms = engine->turn_mono_ms;
-    else if (!begin_era(family))
+        family->epoch_begun_ms = engine->turn_mono_ms;
+    else if (!begin_eviction_epoch(family))
         return LOOK_AGAIN_MS;
     return 1;
 }

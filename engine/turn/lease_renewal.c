@@ -17,14 +17,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOT_FIRST 64      /* of a key of which nothing is known: so much, or a sixteenth of the limit */
-#define IDLE_MS 5000      /* a lease that nobody spends from goes home after that */
-#define SAY_MS 1000       /* what was spent is said that often, where nobody asks */
-#define LOOK_MS 1000      /* so often Redis looks what is stranded */
-#define EPOCH_MS 150      /* the epoch is asked for that often, or as Redis says: leases.lua counts on it */
-#define EPOCH_BUSY_MS 500 /* and, where units are in hand and engines are few, not less often */
-#define REFUSED_MS 250    /* before something that Redis refused is said again */
-#define WALK_MAX 4096u    /* leases looked at in one turn */
+#define GRANT_SIZE_FIRST 64 /* of a key of which nothing is known: so much, or a sixteenth of the limit */
+#define IDLE_MS 5000        /* a lease that nobody spends from goes home after that */
+#define RESEND_MS 1000      /* what was spent is said that often, where nobody asks */
+#define LOOK_MS 1000        /* so often Redis looks what is stranded */
+#define EPOCH_MS 150        /* the epoch is asked for that often, or as Redis says: leases.lua counts on it */
+#define EPOCH_BUSY_MS 500   /* and, where units are in hand and engines are few, not less often */
+#define REFUSED_MS 250      /* before something that Redis refused is said again */
+#define WALK_MAX 4096u      /* leases looked at in one turn */
 
 static struct twi_lease *lease_at(const tw_engine *engine, uint32_t line) {
     return twi_arena_at(&engine->arena, line);
@@ -47,7 +47,7 @@ static bool is_over(const tw_engine *engine, const struct twi_generation *genera
     return engine->turn_ms >= generation->end_ms;
 }
 static bool is_leaving(const tw_engine *engine, const struct twi_generation *generation) {
-    return engine->closing || twi_load_relaxed(&generation->family->close_asked);
+    return engine->closing || twi_load_relaxed(&generation->family->close_requested);
 }
 
 /* ---- the queue ---- */
@@ -76,10 +76,10 @@ static struct twi_lease *dequeue(tw_engine *engine) {
     return lease;
 }
 
-static void said_again(tw_engine *engine, struct twi_lease *lease) {
+static void was_resent(tw_engine *engine, struct twi_lease *lease) {
     if (!lease->restate) return;
     lease->restate = false;
-    if (--engine->leases.restating == 0) engine->leases.ask_at_ms = INT64_MIN; /* the epoch is told at once */
+    if (--engine->leases.restating == 0) engine->leases.request_at_ms = INT64_MIN; /* the epoch is told at once */
 }
 
 static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t units) {
@@ -116,8 +116,8 @@ static void measure(tw_engine *engine, struct twi_lease *lease) {
     lease->lately = spent > lease->spent_then ? spent - lease->spent_then : 0;
     lease->spent_then = spent;
     lease->measured_ms = now_ms;
-    int64_t wanted = 2 * lease->lately;
-    lease->lot = wanted > lease->lot ? wanted : lease->lot - (lease->lot - wanted) / 8;
+    int64_t needed = 2 * lease->lately;
+    lease->grant_size = needed > lease->grant_size ? needed : lease->grant_size - (lease->grant_size - needed) / 8;
 }
 
 static bool is_idle(const tw_engine *engine, struct twi_lease *lease) {
@@ -125,40 +125,42 @@ static bool is_idle(const tw_engine *engine, struct twi_lease *lease) {
 }
 
 /* How many units there should be in hand. */
-static int64_t lot_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
-    if (lease->lot == 0) lease->lot = limit / 16 < LOT_FIRST ? limit / 16 : LOT_FIRST;
-    if (hungry != 0 && lease->dry_ms != 0 && engine->turn_mono_ms - lease->dry_ms < 2 * interval_of(engine))
-        lease->lot *= 2;
-    if (lease->lot < 1) lease->lot = 1;
-    if (lease->lot > limit) lease->lot = limit;
-    return lease->lot > hungry ? lease->lot : hungry;
+static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
+    if (lease->grant_size == 0) lease->grant_size = limit / 16 < GRANT_SIZE_FIRST ? limit / 16 : GRANT_SIZE_FIRST;
+    if (requested != 0 && lease->exhausted_at_ms != 0 &&
+        engine->turn_mono_ms - lease->exhausted_at_ms < 2 * interval_of(engine))
+        lease->grant_size *= 2;
+    if (lease->grant_size < 1) lease->grant_size = 1;
+    if (lease->grant_size > limit) lease->grant_size = limit;
+    return lease->grant_size > requested ? lease->grant_size : requested;
 }
 
 /* Warmed, and its first units have not come yet: somebody waits for one. */
-static bool is_cold(struct twi_lease *lease) {
+static bool is_awaiting_first_grant(struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
-    return twi_load_relaxed(&lease->told_ms) == 0 ||
-           twi_load_relaxed(&lease->told_spent) < twi_load_relaxed(&lease->limit);
+    return twi_load_relaxed(&lease->reported_ms) == 0 ||
+           twi_load_relaxed(&lease->reported_spent) < twi_load_relaxed(&lease->limit);
 }
 
 /* Its units are here, or there are none to be had, or it was spent from, or its window is over. */
-static void no_longer_cold(tw_engine *engine, struct twi_lease *lease) {
-    if (twi_load_relaxed(&lease->cold) == 0) return;
-    twi_store_relaxed(&lease->cold, 0); /* the turn alone clears it */
-    (void)twi_add_relaxed(&engine->leases.cold, -1);
+static void first_grant_came(tw_engine *engine, struct twi_lease *lease) {
+    if (twi_load_relaxed(&lease->awaits_first_grant) == 0) return;
+    twi_store_relaxed(&lease->awaits_first_grant, 0); /* the turn alone clears it */
+    (void)twi_add_relaxed(&engine->leases.awaiting_first_grant, -1);
 }
 
 /* What goes home, if anything does. */
-static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit) {
+static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     struct twi_generation *generation = generation_of(engine, lease);
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
     int64_t keep = left;
-    if (lease->wanted) { /* what cannot serve who waits here may serve others; else what is used in an interval stays */
-        keep = hungry > left ? 0 : lease->lately;
-        twi_store_relaxed(&lease->low, 0); /* and for a while nothing is drawn ahead of need */
+    if (lease
+            ->wanted_by_others) { /* what cannot serve who waits here may serve others; else what is used in an interval stays */
+        keep = requested > left ? 0 : lease->lately;
+        twi_store_relaxed(&lease->low_water, 0); /* and for a while nothing is drawn ahead of need */
     }
-    if (is_leaving(engine, generation) || (hungry != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
+    if (is_leaving(engine, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
         is_idle(engine, lease))
         keep = 0;
     take_out(engine, lease, keep);
@@ -166,39 +168,40 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t hungry
 
 /* ---- saying ---- */
 
-static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease);
+static void name_of(tw_engine *engine, const struct twi_lease_message *message, struct twi_lease *lease);
 
 /* In a life before, and in this epoch, Redis knew this lease; should it do so no more, it was folded (lease.lua). */
 static int64_t base_of(const tw_engine *engine, const struct twi_lease *lease) {
-    bool was_known = lease->said_life != 0 && lease->said_life != engine->leases.life;
+    bool was_known = lease->acked_incarnation != 0 && lease->acked_incarnation != engine->leases.incarnation;
     return was_known && !lease->restate ? lease->sent_returned : -1;
 }
 
 static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
-                 struct twi_lease_ask *ask) {
+                 struct twi_lease_message *message) {
     struct twi_generation *generation = generation_of(engine, lease);
-    *ask = (struct twi_lease_ask){.lease = lease};
-    ask->item = (struct twi_item){.family = generation->family,
-                                  .generation = generation,
-                                  .cell = twi_arena_at(&engine->arena, lease->cell),
-                                  .expiry_ms = generation->expiry_ms};
-    ask->limit = limit; /* as `drawn` knows it: callers name others meanwhile */
-    if (lease->restate && ask->limit < twi_load_relaxed(&lease->drawn)) ask->limit = twi_load_relaxed(&lease->drawn);
-    ask->granted = lease->granted;
-    ask->target = lease->granted + want;
-    ask->need = need;
-    ask->base = base_of(engine, lease);
-    ask->returned = lease->returned;
+    *message = (struct twi_lease_message){.lease = lease};
+    message->item = (struct twi_item){.family = generation->family,
+                                      .generation = generation,
+                                      .cell = twi_arena_at(&engine->arena, lease->cell),
+                                      .expiry_ms = generation->expiry_ms};
+    message->limit = limit; /* as `drawn` knows it: callers name others meanwhile */
+    if (lease->restate && message->limit < twi_load_relaxed(&lease->drawn))
+        message->limit = twi_load_relaxed(&lease->drawn);
+    message->granted = lease->granted;
+    message->target = lease->granted + want;
+    message->need = need;
+    message->base = base_of(engine, lease);
+    message->returned = lease->returned;
     lease->sent_returned = lease->returned;
-    ask->spent = spent_of(lease);
-    ask->risk = lease->risk;
-    ask->restate = lease->restate;
-    ask->spent_all = lease->restate ? twi_load_relaxed(&lease->told_spent) : 0;
-    ask->look = engine->turn_mono_ms - lease->looked_ms >= LOOK_MS;
-    if (ask->look) lease->looked_ms = engine->turn_mono_ms;
-    if (lease->name_hash == 0) name_of(engine, ask, lease);
+    message->spent = spent_of(lease);
+    message->risk = lease->risk;
+    message->restate = lease->restate;
+    message->spent_all = lease->restate ? twi_load_relaxed(&lease->reported_spent) : 0;
+    message->look = engine->turn_mono_ms - lease->looked_ms >= LOOK_MS;
+    if (message->look) lease->looked_ms = engine->turn_mono_ms;
+    if (lease->name_hash == 0) name_of(engine, message, lease);
     lease->in_flight = true;
-    lease->wanted = false;
+    lease->wanted_by_others = false;
     generation->outstanding++; /* the window stays until this is answered */
 }
 
@@ -212,60 +215,62 @@ static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t l
         /* J11, pairs with J12: who sees units that come behind this sees `drawn`; a refund of before is seen here */
         bool is_first =
             lease->granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
-        lease->raised = is_first ? 0 : twi_reclaim_stamp();
+        lease->raised = is_first ? 0 : twi_epoch_stamp();
     }
-    if (lease->raised != 0 && lease->raised >= twi_reclaim_reached()) return false;
+    if (lease->raised != 0 && lease->raised >= twi_epoch_reached()) return false;
     lease->raised = 0;
     return true;
 }
 
 /* What is to be drawn: *need is what somebody waits for. */
-static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t hungry, int64_t limit, int64_t *need) {
+static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit, int64_t *need) {
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
     if (is_leaving(engine, generation_of(engine, lease)) || lease->restate) return 0;
-    bool is_low = left < twi_load_relaxed(&lease->low);
-    if (hungry <= left && !is_low) return 0;
-    if (hungry > left) *need = hungry - left;
-    int64_t want = lot_of(engine, lease, hungry > left ? hungry : 0, limit) - left;
+    bool is_below_low_water = left < twi_load_relaxed(&lease->low_water);
+    if (requested <= left && !is_below_low_water) return 0;
+    if (requested > left) *need = requested - left;
+    int64_t want = grant_size_of(engine, lease, requested > left ? requested : 0, limit) - left;
     if (want < *need) want = *need;
     return want > 0 ? want : 0;
 }
 
 static bool must_speak(const tw_engine *engine, struct twi_lease *lease) {
-    if (lease->restate || lease->owes || lease->returned != lease->said_returned) return true;
-    if (spent_of(lease) == lease->said_spent) return false;
-    return twi_load_relaxed(&lease->left) == 0 || lease->wanted || engine->turn_mono_ms - lease->said_ms >= SAY_MS;
+    if (lease->restate || lease->has_unacknowledged || lease->returned != lease->acked_returned) return true;
+    if (spent_of(lease) == lease->acked_spent) return false;
+    return twi_load_relaxed(&lease->left) == 0 || lease->wanted_by_others ||
+           engine->turn_mono_ms - lease->acked_ms >= RESEND_MS;
 }
 
 /* Looks at one lease; true: *ask is to be said. */
-static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_ask *ask) {
-    if (lease->in_flight || (lease->owes && engine->turn_mono_ms < lease->retry_ms)) return false;
+static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_message *message) {
+    if (lease->in_flight || (lease->has_unacknowledged && engine->turn_mono_ms < lease->retry_ms)) return false;
     if (is_over(engine, generation_of(engine, lease))) {
-        said_again(engine, lease);
-        no_longer_cold(engine, lease);
+        was_resent(engine, lease);
+        first_grant_came(engine, lease);
         return false;
     }
     measure(engine, lease);
-    if (!is_cold(lease)) no_longer_cold(engine, lease);
+    if (!is_awaiting_first_grant(lease)) first_grant_came(engine, lease);
     int64_t limit = twi_load_relaxed(&lease->limit), need = 0;
     bool may = may_draw(engine, lease, limit);
-    int64_t hungry = may ? twi_swap_acqrel(&lease->asked, 0) : 0;
-    if (hungry == 0 && is_cold(lease)) hungry = 1;
-    give_back(engine, lease, hungry, limit);
-    int64_t want = may ? draw_of(engine, lease, hungry, limit, &need) : 0;
+    int64_t requested = may ? twi_swap_acqrel(&lease->requested_units, 0) : 0;
+    if (requested == 0 && is_awaiting_first_grant(lease)) requested = 1;
+    give_back(engine, lease, requested, limit);
+    int64_t want = may ? draw_of(engine, lease, requested, limit, &need) : 0;
     if (want == 0 && !must_speak(engine, lease)) return false;
     if (want != 0) twi_port_count(engine, lease_draws, 1);
-    fill(engine, lease, limit, want, need, ask);
+    fill(engine, lease, limit, want, need, message);
     return true;
 }
 
 /* Is there nothing more to do for it until somebody asks? */
-static bool is_at_rest(const tw_engine *engine, struct twi_lease *lease) {
+static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
     if (lease->in_flight) return false;
     if (is_over(engine, generation_of(engine, lease))) return true;
-    if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->asked) != 0) return false;
-    return !must_speak(engine, lease) && (!is_cold(lease) || is_leaving(engine, generation_of(engine, lease)));
+    if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->requested_units) != 0) return false;
+    return !must_speak(engine, lease) &&
+           (!is_awaiting_first_grant(lease) || is_leaving(engine, generation_of(engine, lease)));
 }
 
 /* ---- the round ---- */
@@ -275,21 +280,21 @@ static bool may_speak(const tw_engine *engine) {
 }
 
 /* Leases that callers have listed are looked at first, wherever they stand in the queue. */
-static size_t take_listed(tw_engine *engine, struct twi_lease_ask *asks, size_t count_max) {
-    if (twi_load_relaxed(&engine->leases.asked) == 0) return 0;
-    uint32_t line = twi_swap_acqrel(&engine->leases.asked, 0); /* J8, pairs with J7 */
+static size_t take_listed(tw_engine *engine, struct twi_lease_message *messages, size_t count_max) {
+    if (twi_load_relaxed(&engine->leases.requested) == 0) return 0;
+    uint32_t line = twi_swap_acqrel(&engine->leases.requested, 0); /* J8, pairs with J7 */
     size_t count = 0;
     while (line != 0) {
         struct twi_lease *lease = lease_at(engine, line);
-        line = twi_load_relaxed(&lease->next_asked);
+        line = twi_load_relaxed(&lease->next_requested);
         (void)twi_swap_acqrel(&lease->listed, 0); /* J6, pairs with J5: who asks from here on lists it again */
         enqueue(engine, lease);
-        if (count < count_max && look(engine, lease, &asks[count])) count++;
+        if (count < count_max && look(engine, lease, &messages[count])) count++;
     }
     return count;
 }
 
-static size_t walk(tw_engine *engine, struct twi_lease_ask *asks, size_t count_max) {
+static size_t walk(tw_engine *engine, struct twi_lease_message *messages, size_t count_max) {
     struct twi_leases *leases = &engine->leases;
     if (engine->turn_mono_ms < leases->walk_at_ms) return 0;
     size_t count = 0;
@@ -297,56 +302,57 @@ static size_t walk(tw_engine *engine, struct twi_lease_ask *asks, size_t count_m
     bool all = left <= WALK_MAX;
     for (left = all ? left : WALK_MAX; left != 0 && count < count_max; left--) {
         struct twi_lease *lease = dequeue(engine);
-        count += look(engine, lease, &asks[count]);
-        if (!is_at_rest(engine, lease)) enqueue(engine, lease);
+        count += look(engine, lease, &messages[count]);
+        if (!is_quiescent(engine, lease)) enqueue(engine, lease);
     }
     if (all && left == 0) leases->walk_at_ms = engine->turn_mono_ms + again_ms(engine);
     return count;
 }
 
-static bool ask_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_ask *ask) {
+static bool request_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_message *message) {
     struct twi_leases *leases = &engine->leases;
     if (leases->serial != serial) {
         leases->serial = serial;
-        leases->known = leases->asking = false;
-        leases->ask_at_ms = INT64_MIN;
+        leases->known = leases->awaiting_epoch = false;
+        leases->request_at_ms = INT64_MIN;
     }
-    bool leaves = engine->closing && twi_leases_are_home(engine);
-    if (leases->asking || leases->left || (engine->turn_mono_ms < leases->ask_at_ms && !leaves)) return false;
+    bool leaves = engine->closing && twi_leases_are_returned(engine);
+    if (leases->awaiting_epoch || leases->left || (engine->turn_mono_ms < leases->request_at_ms && !leaves))
+        return false;
     memcpy(leases->epoch.instance, engine->id, sizeof engine->id);
-    *ask = (struct twi_lease_ask){.wanted_since_ms = leases->wanted_since_ms, .leaves = leaves};
-    memcpy(ask->epoch, leases->epoch.id, sizeof ask->epoch);
-    if (leases->restating == 0) memcpy(leases->epoch.said, leases->epoch.id, sizeof leases->epoch.said);
-    memcpy(ask->said, leases->epoch.said, sizeof ask->said);
-    if (leases->epoch.life[0] == '\0') leases->epoch.changes = -1;
-    ask->tells = !leases->known || strcmp(leases->epoch.said, leases->epoch.id) != 0;
-    leases->asking = true;
+    *message = (struct twi_lease_message){.requested_since_ms = leases->requested_since_ms, .leaves = leaves};
+    memcpy(message->epoch, leases->epoch.id, sizeof message->epoch);
+    if (leases->restating == 0) memcpy(leases->epoch.resent_in, leases->epoch.id, sizeof leases->epoch.resent_in);
+    memcpy(message->resent_in, leases->epoch.resent_in, sizeof message->resent_in);
+    if (leases->epoch.incarnation[0] == '\0') leases->epoch.changes = -1;
+    message->wants_members = !leases->known || strcmp(leases->epoch.resent_in, leases->epoch.id) != 0;
+    leases->awaiting_epoch = true;
     return true;
 }
 
-size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max) {
+size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_message *messages, size_t count_max) {
     struct twi_leases *leases = &engine->leases;
     if (!twi_load_relaxed(&leases->exist) || count_max == 0) return 0;
-    size_t count = ask_epoch(engine, serial, &asks[0]) ? 1 : 0;
+    size_t count = request_epoch(engine, serial, &messages[0]) ? 1 : 0;
     if (!may_speak(engine) || leases->left) return count;
-    count += take_listed(engine, asks + count, count_max - count);
-    return count + walk(engine, asks + count, count_max - count);
+    count += take_listed(engine, messages + count, count_max - count);
+    return count + walk(engine, messages + count, count_max - count);
 }
 
 int64_t twi_port_lease_due(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
     if (!twi_load_relaxed(&leases->exist) || leases->left) return INT64_MAX;
-    if (leases->asking && !leases->known) return INT64_MAX;
-    int64_t due_ms = leases->asking ? INT64_MAX : leases->ask_at_ms;
+    if (leases->awaiting_epoch && !leases->known) return INT64_MAX;
+    int64_t due_ms = leases->awaiting_epoch ? INT64_MAX : leases->request_at_ms;
     if (!leases->known) return due_ms;
     if (leases->head != 0 && leases->walk_at_ms < due_ms) due_ms = leases->walk_at_ms;
     /* Callers list leases without a word to anybody (P9): so it is looked after them often. */
     int64_t look_ms = engine->turn_mono_ms + again_ms(engine);
-    if (twi_load_relaxed(&leases->asked) != 0) look_ms = engine->turn_mono_ms;
+    if (twi_load_relaxed(&leases->requested) != 0) look_ms = engine->turn_mono_ms;
     return look_ms < due_ms ? look_ms : due_ms;
 }
 
-void twi_port_lease_away(tw_engine *engine, int64_t since_ms) {
+void twi_port_lease_outage(tw_engine *engine, int64_t since_ms) {
     twi_share_outage(engine, since_ms);
     twi_store_relaxed(&engine->leases.away_since_ms, since_ms); /* a hint, as old as the last turn */
 }
@@ -363,15 +369,16 @@ static uint64_t hash_of(const char *name, size_t size) {
     return hash | 1;
 }
 
-static void name_of(tw_engine *engine, const struct twi_lease_ask *ask, struct twi_lease *lease) {
+static void name_of(tw_engine *engine, const struct twi_lease_message *message, struct twi_lease *lease) {
     char name[TWI_REDIS_KEY_MAX];
-    size_t size = twi_port_render(&ask->item, name), prefix = strlen(twi_port_prefix(engine));
+    size_t size = twi_port_render(&message->item, name), prefix = strlen(twi_port_prefix(engine));
     lease->name_hash = hash_of(name + prefix, size - prefix);
 }
 
-void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
+void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size) {
     struct twi_leases *leases = &engine->leases;
-    if (leases->wanted_count < TWI_LEASE_WANTED_MAX) leases->wanted[leases->wanted_count++] = hash_of(name, size);
+    if (leases->requested_count < TWI_LEASE_REQUESTED_MAX)
+        leases->requested_names[leases->requested_count++] = hash_of(name, size);
 }
 
 void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_part) {
@@ -398,7 +405,7 @@ static void take_other(struct twi_lease_epoch *epoch, const char *change) {
 /* Until everything is said again, what was known of others before is kept: Redis may have forgotten some. */
 static void take_others(struct twi_leases *leases, const struct twi_lease_answer *answer, bool is_new) {
     struct twi_lease_epoch *epoch = &leases->epoch;
-    bool may = !is_new && strcmp(epoch->said, epoch->id) == 0;
+    bool may = !is_new && strcmp(epoch->resent_in, epoch->id) == 0;
     if (may && answer->whole) epoch->other_count = 0;
     for (uint32_t i = 0; i < leases->other_count && may; i++) take_other(epoch, leases->others[i]);
     bool is_known = may && (answer->whole || epoch->changes >= 0);
@@ -407,16 +414,16 @@ static void take_others(struct twi_leases *leases, const struct twi_lease_answer
 }
 
 /* Two names of one hash: a lease goes home that nobody wants. No harm. */
-static void mark_wanted(tw_engine *engine) {
+static void mark_requested(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
-    for (uint32_t line = leases->wanted_count != 0 ? leases->head : 0; line != 0;) {
+    for (uint32_t line = leases->requested_count != 0 ? leases->head : 0; line != 0;) {
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->next_active;
-        for (uint32_t i = 0; i < leases->wanted_count && !lease->wanted; i++)
-            lease->wanted = lease->name_hash == leases->wanted[i];
-        if (lease->wanted) leases->walk_at_ms = INT64_MIN;
+        for (uint32_t i = 0; i < leases->requested_count && !lease->wanted_by_others; i++)
+            lease->wanted_by_others = lease->name_hash == leases->requested_names[i];
+        if (lease->wanted_by_others) leases->walk_at_ms = INT64_MIN;
     }
-    leases->wanted_count = 0;
+    leases->requested_count = 0;
 }
 
 /* ---- another epoch: all that was granted is said again ---- */
@@ -430,7 +437,7 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
         if (lease->granted == 0 && lease->returned == 0) continue;
         if (!lease->restate) engine->leases.restating++;
         lease->restate = true;
-        lease->said_life = 0;
+        lease->acked_incarnation = 0;
         enqueue(engine, lease);
     }
 }
@@ -445,112 +452,115 @@ static void begin_epoch(tw_engine *engine, const struct twi_lease_answer *answer
     leases->walk_at_ms = INT64_MIN;
 }
 
-static void epoch_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
+static void take_epoch(tw_engine *engine, const struct twi_lease_message *message,
+                       const struct twi_lease_answer *answer) {
     struct twi_leases *leases = &engine->leases;
-    leases->asking = false;
+    leases->awaiting_epoch = false;
     bool busy = leases->head != 0;
     int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
     if (busy && every_ms <= EPOCH_BUSY_MS && busy_ms(engine) < every_ms) every_ms = busy_ms(engine);
-    leases->ask_at_ms = engine->turn_mono_ms + every_ms;
-    if (answer->kind != TWI_LEASE_TOLD) {
-        leases->wanted_count = leases->other_count = 0;
-        leases->ask_at_ms =
+    leases->request_at_ms = engine->turn_mono_ms + every_ms;
+    if (answer->kind != TWI_LEASE_NUMBERS) {
+        leases->requested_count = leases->other_count = 0;
+        leases->request_at_ms =
             engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* else the script was not known */
         return;
     }
-    leases->left = ask->leaves;
-    leases->wanted_since_ms = answer->redis_ms;
-    leases->known = !ask->leaves;
+    leases->left = message->leaves;
+    leases->requested_since_ms = answer->redis_ms;
+    leases->known = !message->leaves;
     bool is_new = strcmp(leases->epoch.id, answer->id) != 0;
     leases->epoch.every_ms = answer->every_ms;
-    if (!ask->leaves && strcmp(leases->epoch.life, answer->life) != 0) {
-        (void)snprintf(leases->epoch.life, sizeof leases->epoch.life, "%s", answer->life);
-        leases->life++;
+    if (!message->leaves && strcmp(leases->epoch.incarnation, answer->incarnation) != 0) {
+        (void)snprintf(leases->epoch.incarnation, sizeof leases->epoch.incarnation, "%s", answer->incarnation);
+        leases->incarnation++;
     }
     take_others(leases, answer, is_new);
-    if (is_new && !ask->leaves) begin_epoch(engine, answer);
-    mark_wanted(engine);
+    if (is_new && !message->leaves) begin_epoch(engine, answer);
+    mark_requested(engine);
     /* Its end is awaited, or what was said again is to be told. */
-    if (is_new || !answer->open) leases->ask_at_ms = engine->turn_mono_ms + (is_new ? 0 : again_ms(engine));
+    if (is_new || !answer->open) leases->request_at_ms = engine->turn_mono_ms + (is_new ? 0 : again_ms(engine));
 }
 
 /* ---- answers ---- */
 
 /* All that is out anywhere, what is in hand here with it, is within this limit: so it may be spent under it. An answer may
  * bring what an earlier word drew under a greater limit, and whose answer was lost: then it is not. */
-static void lower_drawn(struct twi_lease *lease, const struct twi_lease_ask *ask,
+static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message *message,
                         const struct twi_lease_answer *answer) {
-    if (ask->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
-    if (answer->total <= ask->limit && answer->spent_all <= ask->limit) twi_store_relaxed(&lease->drawn, ask->limit);
+    if (message->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
+    if (answer->total <= message->limit && answer->spent_all <= message->limit)
+        twi_store_relaxed(&lease->drawn, message->limit);
 }
 
-static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
+static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                        const struct twi_lease_answer *answer) {
     int64_t granted = answer->granted, more = granted - lease->granted;
     if (more <= 0) {
-        int64_t wait_ms = ask->need != 0 ? again_ms(engine) : busy_ms(engine);
+        int64_t wait_ms = message->need != 0 ? again_ms(engine) : busy_ms(engine);
         lease->retry_ms = engine->turn_mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
         return;
     }
-    bool whole = granted >= ask->target;
-    twi_store_relaxed(&lease->low, whole && lease->lot > 1 ? lease->lot / 2 : 0);
+    bool whole = granted >= message->target;
+    twi_store_relaxed(&lease->low_water, whole && lease->grant_size > 1 ? lease->grant_size / 2 : 0);
     lease->granted = granted;
-    lease->dry_ms = engine->turn_mono_ms;
+    lease->exhausted_at_ms = engine->turn_mono_ms;
     lease->used_ms = engine->turn_mono_ms;     /* it is not idle before it could be used */
     (void)twi_add_relaxed(&lease->left, more); /* behind J11, or after the sections that knew another `drawn` */
-    if (!whole && ask->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
+    if (!whole && message->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
 }
 
 /* The limit is passed, and others may not have said yet what they gave back: by how much, Redis counts once the epoch is open,
  * and tells whoever speaks then. */
-static bool owes_after(const tw_engine *engine, const struct twi_lease *lease, const struct twi_lease_ask *ask,
-                       const struct twi_lease_answer *answer) {
-    bool is_passed = answer->total > ask->limit || answer->spent_all > ask->limit;
+static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
+                                     const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
+    bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
     return is_passed && !answer->open && !is_leaving(engine, generation_of(engine, lease));
 }
 
-static void numbers_told(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_ask *ask,
+static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                          const struct twi_lease_answer *answer) {
-    lease->owes = owes_after(engine, lease, ask, answer);
-    lease->said_returned = ask->returned;
-    lease->said_spent = ask->spent;
-    lease->said_ms = engine->turn_mono_ms;
-    lease->said_life = engine->leases.life;
-    if (ask->restate) said_again(engine, lease);
+    lease->has_unacknowledged = has_unacknowledged_after(engine, lease, message, answer);
+    lease->acked_returned = message->returned;
+    lease->acked_spent = message->spent;
+    lease->acked_ms = engine->turn_mono_ms;
+    lease->acked_incarnation = engine->leases.incarnation;
+    if (message->restate) was_resent(engine, lease);
     twi_port_count(engine, limit_at_risk, answer->risk - lease->risk);
     lease->risk = answer->risk;
     if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
-    lower_drawn(lease, ask, answer);
-    take_grant(engine, lease, ask, answer);
-    if (!is_cold(lease)) no_longer_cold(engine, lease);
+    lower_drawn(lease, message, answer);
+    take_grant(engine, lease, message, answer);
+    if (!is_awaiting_first_grant(lease)) first_grant_came(engine, lease);
     if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
-    twi_store_release(&lease->told_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
-    twi_store_relaxed(&lease->told_ms, engine->turn_mono_ms << 1 | 1);
+    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
+    twi_store_relaxed(&lease->reported_ms, engine->turn_mono_ms << 1 | 1);
 }
 
-void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
-    if (ask->lease == NULL) {
-        epoch_told(engine, ask, answer);
+void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
+                             const struct twi_lease_answer *answer) {
+    if (message->lease == NULL) {
+        take_epoch(engine, message, answer);
         return;
     }
-    struct twi_lease *lease = ask->lease;
+    struct twi_lease *lease = message->lease;
     struct twi_generation *generation = generation_of(engine, lease);
     twi_check(lease->in_flight && generation->outstanding != 0);
     lease->in_flight = false;
     generation->outstanding--;
-    if (answer->kind == TWI_LEASE_TOLD) {
-        numbers_told(engine, lease, ask, answer);
+    if (answer->kind == TWI_LEASE_NUMBERS) {
+        take_numbers(engine, lease, message, answer);
     } else if (answer->kind == TWI_LEASE_TOO_LATE) {
-        said_again(engine, lease);
-        lease->owes = false;
-        lease->said_returned = lease->returned;
-        lease->said_spent = spent_of(lease);
+        was_resent(engine, lease);
+        lease->has_unacknowledged = false;
+        lease->acked_returned = lease->returned;
+        lease->acked_spent = spent_of(lease);
     } else {
-        lease->owes = true;
+        lease->has_unacknowledged = true;
         lease->retry_ms = engine->turn_mono_ms + (answer->refused ? REFUSED_MS : again_ms(engine));
     }
-    if (answer->kind == TWI_LEASE_ENDED) engine->leases.ask_at_ms = INT64_MIN;
-    if (twi_load_relaxed(&lease->asked) != 0)
+    if (answer->kind == TWI_LEASE_ENDED) engine->leases.request_at_ms = INT64_MIN;
+    if (twi_load_relaxed(&lease->requested_units) != 0)
         engine->leases.walk_at_ms = INT64_MIN; /* somebody waits for this answer */
     enqueue(engine, lease);
 }
@@ -574,19 +584,19 @@ void twi_leases_forget(tw_engine *engine, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4 */
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->attached.older;
-        said_again(engine, lease);
-        no_longer_cold(engine, lease);
+        was_resent(engine, lease);
+        first_grant_came(engine, lease);
         set_stranded(engine, lease, 0);
     }
 }
 
-bool twi_leases_are_home(tw_engine *engine) {
+bool twi_leases_are_returned(tw_engine *engine) {
     const struct twi_leases *leases = &engine->leases;
-    if (twi_load_relaxed(&engine->leases.asked) != 0) return false;
+    if (twi_load_relaxed(&engine->leases.requested) != 0) return false;
     for (uint32_t line = leases->head; line != 0;) {
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->next_active;
-        if (!is_at_rest(engine, lease)) return false;
+        if (!is_quiescent(engine, lease)) return false;
     }
     return true;
 }

@@ -11,7 +11,7 @@ void twi_leases_begin(tw_engine *engine);
 /* Nobody can reach this generation any more: its leases leave all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
 /* Closing: every unit in hand was returned, and Redis has acknowledged that. */
-bool twi_leases_are_home(tw_engine *engine);
+bool twi_leases_are_returned(tw_engine *engine);
 /* The same, and it was said that this engine takes part no more; or it never did. */
 bool twi_leases_are_over(tw_engine *engine);
 /* The window has ended: what is stranded in it is free. By the turn. */

@@ -131,7 +131,7 @@ void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, i
         if (!generation->family->from_first) generation->over = true; /* else each life has its own end */
         return;
     }
-    if ((item->flags & TWI_ITEM_PART) == 0) forget_units(item);
+    if ((item->flags & TWI_ITEM_GAUGE) == 0) forget_units(item);
     give_up(engine, item->cell, generation, item->delta);
 }
 
@@ -218,7 +218,7 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
         twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
     /* the wheel sees when it owes no more */
     generation->family->look_mono_ms = engine->turn_mono_ms;
-    twi_agenda_tell(generation->family);
+    twi_agenda_notify(generation->family);
 }
 
 static void begin_generation(void *ctx, struct twi_generation *generation) {
@@ -227,7 +227,7 @@ static void begin_generation(void *ctx, struct twi_generation *generation) {
     bool ends = generation->expiry_ms != 0 && !generation->family->from_first; /* there each life has its own end */
     bool over = generation->over || (ends && generation->expiry_ms <= begin->now_ms);
     if (generation->unrestorable && !over) begin->lost += generation->acked_units;
-    twi_closing_again(generation);
+    twi_closing_restart(generation);
     if (over || generation->unrestorable) generation->acked_units = 0;
     begin->engine->restore->untold += generation->acked_units;
     if (generation->acked_units != 0 && !generation->listed_restore) list_generation(begin->engine, generation);
@@ -250,7 +250,7 @@ uint64_t twi_port_restore(tw_engine *engine) {
          family = twi_load_acquire(&family->next))
         if (family->synced) twi_window_visit(family, begin_generation, &begin);
     /* Counters that Redis refused have nothing to wait for any more. */
-    twi_delayed_hurry(engine->delayed, engine->turn_mono_ms);
+    twi_delayed_all_due(engine->delayed, engine->turn_mono_ms);
     return begin.lost;
 }
 
@@ -383,7 +383,7 @@ void twi_restore_note_returned(const struct twi_item *item, bool whole) {
 void twi_port_adrift(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     int64_t fresh = item->delta - item->units;
-    if ((item->flags & TWI_ITEM_PART) != 0 || fresh == 0) return;
+    if ((item->flags & TWI_ITEM_GAUGE) != 0 || fresh == 0) return;
     if (!note(&restore->adrift, item->cell, item->generation, fresh)) restore->twice += magnitude(fresh);
 }
 
@@ -391,7 +391,7 @@ void twi_port_keep_item(struct twi_item *item) {
     struct twi_generation *generation = item->generation;
     struct twi_cell *cell = item->cell;
     struct twi_cold *cold = cold_of(generation, cell);
-    if ((item->flags & TWI_ITEM_PART) != 0 || item->units == 0) return;
+    if ((item->flags & TWI_ITEM_GAUGE) != 0 || item->units == 0) return;
     twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->units);
     item->delta -= item->units;
     item->units = 0;
@@ -416,7 +416,7 @@ static void give_up_adrift(struct twi_generation *generation, struct twi_cell *c
 
 bool twi_port_end_item(struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
-    if ((item->flags & TWI_ITEM_PART) != 0) return false;
+    if ((item->flags & TWI_ITEM_GAUGE) != 0) return false;
     less_untold(restore, magnitude(item->units));
     twi_port_keep_item(item);
     struct twi_noted *noted = restore->adrift.count != 0 ? find_noted(&restore->adrift, item->cell) : NULL;

@@ -32,7 +32,7 @@
 #define HOOK_AGAIN_MS 100
 #define DRAIN_LOOK_MS 20 /* how soon a sealed window that still owes is looked at again */
 
-struct wheel {
+struct rollover {
     tw_engine *engine;
     struct tw_family *family;
     uint32_t work;   /* what is left of this turn's */
@@ -45,19 +45,19 @@ struct wheel {
     bool swept, is_whole; /* the map was looked through for windows that the list lacks; and it had none */
 };
 
-static void due(struct wheel *wheel, int64_t at_ms) {
-    if (at_ms < wheel->due_ms) wheel->due_ms = at_ms;
+static void due(struct rollover *rollover, int64_t at_ms) {
+    if (at_ms < rollover->due_ms) rollover->due_ms = at_ms;
 }
-static void look(struct wheel *wheel, int64_t after_ms) {
-    int64_t at_ms = wheel->engine->turn_mono_ms + after_ms;
-    if (at_ms < wheel->look_ms) wheel->look_ms = at_ms;
+static void look(struct rollover *rollover, int64_t after_ms) {
+    int64_t at_ms = rollover->engine->turn_mono_ms + after_ms;
+    if (at_ms < rollover->look_ms) rollover->look_ms = at_ms;
 }
 static void enter_phase(struct twi_generation *generation, enum twi_phase phase) {
     twi_store_release(&generation->phase, (uint32_t)phase);
 }
 
-static bool is_ending(const struct wheel *wheel) {
-    return wheel->engine->closing || twi_load_relaxed(&wheel->family->close_asked);
+static bool is_ending(const struct rollover *rollover) {
+    return rollover->engine->closing || twi_load_relaxed(&rollover->family->close_requested);
 }
 
 /* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very
@@ -68,7 +68,7 @@ static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation 
 }
 /* A window that a watermark has closed stays readable as long as any other, from then on. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
-    if (family->ages) return INT64_MIN;
+    if (family->evicts_idle) return INT64_MIN;
     int64_t history_ms = family->from_first ? 0 : twi_load_relaxed(&family->history_ms);
     int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
     if (generation->end_ms > twi_load_relaxed(&family->watermark_ms) || family->from_first) return at_ms;
@@ -81,245 +81,247 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
 /* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
  * E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
-    struct wheel *wheel = ctx;
+    struct rollover *rollover = ctx;
     struct twi_generation *generation =
         (meta & TWI_META_OVERFLOW) != 0
             ? (struct twi_generation *)((unsigned char *)cell - offsetof(struct twi_generation, overflow))
-            : twi_generation_at(&wheel->engine->arena, twi_cell_chunk(cell, meta)->generation);
+            : twi_generation_at(&rollover->engine->arena, twi_cell_chunk(cell, meta)->generation);
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
-    if (wheel->family->gauge && twi_gauge_leaves(wheel->family)) final = 0;
-    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(wheel->engine, generation, cell, meta);
-    if (wheel->family->ages && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(wheel))
-        twi_ageing_frozen(wheel->family, generation, cell, &wheel->work);
+    if (rollover->family->gauge && twi_gauge_leaves(rollover->family)) final = 0;
+    if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(rollover->engine, generation, cell, meta);
+    if (rollover->family->evicts_idle && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(rollover))
+        twi_idle_eviction_frozen(rollover->family, generation, cell, &rollover->work);
 }
 
 /* It is closed because its engine or its family is, and others may go on counting in it: in Redis, or a family opened anew, for as long
  * as it takes late counts. */
-static bool is_before_its_time(const struct wheel *wheel, const struct twi_generation *generation) {
-    const struct tw_family *family = wheel->family;
-    int64_t now_ms = wheel->engine->turn_ms;
+static bool is_before_its_time(const struct rollover *rollover, const struct twi_generation *generation) {
+    const struct tw_family *family = rollover->family;
+    int64_t now_ms = rollover->engine->turn_ms;
     if (now_ms < generation->end_ms) return true;
-    bool ends_with_us = !family->synced && !twi_load_relaxed(&family->close_asked);
+    bool ends_with_us = !family->synced && !twi_load_relaxed(&family->close_requested);
     return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
 }
 
 /* Calls the user's hook; true: it need not be called again. */
-static bool tell(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
-    tw_engine *engine = wheel->engine;
+static bool call_hook(struct rollover *rollover, struct twi_generation *generation, uint32_t flags) {
+    tw_engine *engine = rollover->engine;
     struct twi_thread *self = twi_thread_here();
     pthread_mutex_lock(&engine->lock);
-    tw_family_options options = wheel->family->options;
+    tw_family_options options = rollover->family->options;
     pthread_mutex_unlock(&engine->lock);
     if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
     /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
     if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
-    if (is_before_its_time(wheel, generation)) flags |= TW_CLOSED_PARTIAL;
+    if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
     if (self != NULL) self->in_hook = true;
-    twi_store_relaxed(&engine->telling, self);
+    twi_store_relaxed(&engine->hook_thread, self);
     twi_clock_direct(&engine->clock, true);
-    bool told =
-        options.on_window_closed(options.closed_ctx, wheel->family, generation->start_ms, generation->end_ms, flags);
+    bool answered =
+        options.on_window_closed(options.closed_ctx, rollover->family, generation->start_ms, generation->end_ms, flags);
     twi_clock_direct(&engine->clock, false);
-    twi_store_relaxed(&engine->telling, NULL);
+    twi_store_relaxed(&engine->hook_thread, NULL);
     if (self != NULL) self->in_hook = false;
-    if (!told) {
+    if (!answered) {
         generation->hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
         twi_port_count(engine, hooks_again, 1);
     }
-    return told;
+    return answered;
 }
 
 /* Its family is being closed, and the hook has answered false for long enough. */
-static bool is_refused_for_good(const struct wheel *wheel) {
-    const struct tw_family *family = wheel->family;
-    return twi_load_relaxed(&family->close_asked) &&
-           wheel->engine->turn_mono_ms - family->close_mono_ms >= twi_load_relaxed(&twi_close_wait_ms);
+static bool is_refused_for_good(const struct rollover *rollover) {
+    const struct tw_family *family = rollover->family;
+    return twi_load_relaxed(&family->close_requested) &&
+           rollover->engine->turn_mono_ms - family->close_mono_ms >= twi_load_relaxed(&twi_closing_wait_ms);
 }
 
 static void get_to_know(void *ctx, struct twi_generation *generation);
 
 /* Hooks are told in order of time. Who opens a window looks at clock and watermark again before he counts in it (lookup.c); so what the
  * map does not hold after the fence, and is over by this turn's over_ms, will never have counted anything. */
-static bool is_its_turn(struct wheel *wheel) {
-    if (wheel->arrives) look(wheel, 0);
-    if (wheel->arrives || wheel->held_up) return false;
-    if (!wheel->swept) {
-        uint32_t held = wheel->family->held;
+static bool is_its_turn(struct rollover *rollover) {
+    if (rollover->arrives) look(rollover, 0);
+    if (rollover->arrives || rollover->held_up) return false;
+    if (!rollover->swept) {
+        uint32_t held = rollover->family->held;
         twi_fence_seqcst(); /* N5, pairs with N2 */
-        twi_window_visit(wheel->family, get_to_know, wheel);
-        wheel->swept = true;
-        wheel->is_whole = wheel->family->held == held;
-        if (!wheel->is_whole) look(wheel, 0);
+        twi_window_visit(rollover->family, get_to_know, rollover);
+        rollover->swept = true;
+        rollover->is_whole = rollover->family->held == held;
+        if (!rollover->is_whole) look(rollover, 0);
     }
-    return wheel->is_whole;
+    return rollover->is_whole;
 }
 
 /* Those after it have to wait. Out of time, only until it is sealed: what a hook refuses then, it is not asked again. */
-static bool holds_others_up(const struct wheel *wheel, struct twi_generation *generation) {
+static bool holds_others_up(const struct rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (phase < TWI_SEALED) return true;
-    return phase < TWI_HISTORY && !generation->hook_done && !wheel->engine->hooks_partial &&
+    return phase < TWI_HISTORY && !generation->hook_done && !rollover->engine->hooks_partial &&
            twi_generation_has_counted(generation);
 }
 
-static bool tell_or_give_up(struct wheel *wheel, struct twi_generation *generation, uint32_t flags) {
-    if (twi_generation_has_counted(generation) && !is_its_turn(wheel)) return false;
-    if (tell(wheel, generation, flags)) return true;
-    if (!is_refused_for_good(wheel)) return false;
-    twi_closing_note_untold(generation, "its hook answered false until the family had to go");
+static bool call_hook_or_give_up(struct rollover *rollover, struct twi_generation *generation, uint32_t flags) {
+    if (twi_generation_has_counted(generation) && !is_its_turn(rollover)) return false;
+    if (call_hook(rollover, generation, flags)) return true;
+    if (!is_refused_for_good(rollover)) return false;
+    twi_closing_note_unreported(generation, "its hook answered false until the family had to go");
     return true;
 }
 
-static void seal(struct wheel *wheel, struct twi_generation *generation) {
-    if (!twi_table_seal(&wheel->engine->arena, generation, &wheel->work, note_frozen, wheel)) {
-        look(wheel, 0);
+static void seal(struct rollover *rollover, struct twi_generation *generation) {
+    if (!twi_table_seal(&rollover->engine->arena, generation, &rollover->work, note_frozen, rollover)) {
+        look(rollover, 0);
         return;
     }
     enter_phase(generation, TWI_SEALED);
-    generation->sealed_mono_ms = wheel->engine->turn_mono_ms;
-    wheel->family->keys_last = twi_load_relaxed(&generation->keys);
-    if (wheel->engine->turn_ms >= generation->end_ms) twi_leases_end(wheel->engine, generation);
-    if (twi_generation_has_counted(generation)) twi_port_count(wheel->engine, windows_closed, 1);
+    generation->sealed_mono_ms = rollover->engine->turn_mono_ms;
+    rollover->family->keys_last = twi_load_relaxed(&generation->keys);
+    if (rollover->engine->turn_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
+    if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
 
 /* Where one engine closes the window for all. True: there is nothing more to be done here for that. */
-static bool close_by_one(struct wheel *wheel, struct twi_generation *generation) {
+static bool close_by_one(struct rollover *rollover, struct twi_generation *generation) {
     if (!twi_generation_has_counted(generation)) return generation->hook_done = true;
     enum twi_closing next =
-        twi_closing_step(wheel->engine, generation, twi_generation_is_drained(generation), &wheel->work);
+        twi_closing_step(rollover->engine, generation, twi_generation_is_drained(generation), &rollover->work);
     if (next == TWI_CLOSING_OVER) return true;
-    if (next == TWI_CLOSING_WAIT || !is_its_turn(wheel)) return false;
-    bool again = twi_closing_is_again(generation);
+    if (next == TWI_CLOSING_WAIT || !is_its_turn(rollover)) return false;
+    bool again = twi_closing_is_repeat(generation);
     uint32_t flags = (next == TWI_CLOSING_LOCAL ? TW_CLOSED_LOCAL : 0) | (again ? TW_CLOSED_AGAIN : 0);
-    bool told = tell(wheel, generation, flags);
-    if (told && again) twi_port_count(wheel->engine, windows_again, 1);
-    if (told || !is_refused_for_good(wheel))
-        twi_closing_was_told(wheel->engine, generation, told);
+    bool answered = call_hook(rollover, generation, flags);
+    if (answered && again) twi_port_count(rollover->engine, windows_again, 1);
+    if (answered || !is_refused_for_good(rollover))
+        twi_closing_hook_answered(rollover->engine, generation, answered);
     else
-        twi_closing_refused(wheel->engine, generation);
-    return generation->hook_done && twi_closer_of(generation) == NULL;
+        twi_closing_refused(rollover->engine, generation);
+    return generation->hook_done && twi_close_election_of(generation) == NULL;
 }
 
-static void drain(struct wheel *wheel, struct twi_generation *generation) {
+static void drain(struct rollover *rollover, struct twi_generation *generation) {
     if (twi_generation_is_drained(generation)) {
         enter_phase(generation, TWI_DRAINED);
         return;
     }
-    int64_t waited_ms = wheel->engine->turn_mono_ms - generation->sealed_mono_ms;
-    bool away = waited_ms >= twi_load_relaxed(&twi_close_wait_ms) || wheel->engine->hooks_partial;
-    if (wheel->family->closes_once) {
-        if (wheel->engine->hooks_partial || twi_closing_gives_up(wheel->engine, generation))
-            (void)close_by_one(wheel, generation);
+    int64_t waited_ms = rollover->engine->turn_mono_ms - generation->sealed_mono_ms;
+    bool away = waited_ms >= twi_load_relaxed(&twi_closing_wait_ms) || rollover->engine->hooks_partial;
+    if (rollover->family->closes_once) {
+        if (rollover->engine->hooks_partial || twi_closing_gives_up(rollover->engine, generation))
+            (void)close_by_one(rollover, generation);
     } else if (!generation->hook_done && away) {
-        generation->hook_done = tell_or_give_up(wheel, generation, TW_CLOSED_LOCAL);
+        generation->hook_done = call_hook_or_give_up(rollover, generation, TW_CLOSED_LOCAL);
     }
-    look(wheel, DRAIN_LOOK_MS);
+    look(rollover, DRAIN_LOOK_MS);
 }
 
-static void finish(struct wheel *wheel, struct twi_generation *generation) {
-    if (wheel->family->closes_once) {
-        if (!close_by_one(wheel, generation)) return look(wheel, DRAIN_LOOK_MS);
+static void finish(struct rollover *rollover, struct twi_generation *generation) {
+    if (rollover->family->closes_once) {
+        if (!close_by_one(rollover, generation)) return look(rollover, DRAIN_LOOK_MS);
     } else if (!generation->hook_done) {
-        generation->hook_done = tell_or_give_up(wheel, generation, 0);
+        generation->hook_done = call_hook_or_give_up(rollover, generation, 0);
     }
-    if (!generation->hook_done) return look(wheel, DRAIN_LOOK_MS);
-    if (!twi_overshoot_measure(wheel->engine, generation, is_ending(wheel))) return look(wheel, DRAIN_LOOK_MS);
+    if (!generation->hook_done) return look(rollover, DRAIN_LOOK_MS);
+    if (!twi_overshoot_measure(rollover->engine, generation, is_ending(rollover))) return look(rollover, DRAIN_LOOK_MS);
     enter_phase(generation, TWI_HISTORY);
-    if (!is_ending(wheel) && wheel->engine->turn_ms < drop_at_ms(wheel->family, generation))
-        twi_history_enter(wheel->engine, generation);
+    if (!is_ending(rollover) && rollover->engine->turn_ms < drop_at_ms(rollover->family, generation))
+        twi_history_enter(rollover->engine, generation);
 }
 
-static void drop(struct wheel *wheel, struct twi_generation *generation) {
-    int64_t at_ms = drop_at_ms(wheel->family, generation);
-    if (wheel->engine->closing) return; /* the arena goes as a whole */
-    if (wheel->engine->turn_ms >= at_ms || twi_load_relaxed(&wheel->family->close_asked)) {
-        if (wheel->family->ages && !is_ending(wheel)) twi_ageing_dropped(wheel->family, generation);
-        if (generation->end_ms <= twi_load_relaxed(&wheel->family->watermark_ms)) /* it may be gone before its time */
-            (void)twi_family_raise(&wheel->family->gone_ms, generation->end_ms);
+static void drop(struct rollover *rollover, struct twi_generation *generation) {
+    int64_t at_ms = drop_at_ms(rollover->family, generation);
+    if (rollover->engine->closing) return; /* the arena goes as a whole */
+    if (rollover->engine->turn_ms >= at_ms || twi_load_relaxed(&rollover->family->close_requested)) {
+        if (rollover->family->evicts_idle && !is_ending(rollover))
+            twi_idle_eviction_dropped(rollover->family, generation);
+        if (generation->end_ms <=
+            twi_load_relaxed(&rollover->family->watermark_ms)) /* it may be gone before its time */
+            (void)twi_family_raise(&rollover->family->gone_ms, generation->end_ms);
         enter_phase(generation, TWI_DROPPED);
-        twi_restore_note_dropped(wheel->engine, generation);
-        wheel->dropped = true;
+        twi_restore_note_dropped(rollover->engine, generation);
+        rollover->dropped = true;
     } else {
-        due(wheel, at_ms);
+        due(rollover, at_ms);
     }
 }
 
 /* The windows of a family that ages end with their era, and are sealed when it says so. */
-static bool stays_open(struct wheel *wheel, struct twi_generation *generation) {
-    struct tw_family *family = wheel->family;
-    if (is_ending(wheel)) return false;
-    if (family->ages) return twi_load_relaxed(&family->era) < generation->end_ms;
-    if (wheel->engine->turn_ms >= generation->end_ms) return false;
-    due(wheel, generation->end_ms);
+static bool stays_open(struct rollover *rollover, struct twi_generation *generation) {
+    struct tw_family *family = rollover->family;
+    if (is_ending(rollover)) return false;
+    if (family->evicts_idle) return twi_load_relaxed(&family->eviction_epoch) < generation->end_ms;
+    if (rollover->engine->turn_ms >= generation->end_ms) return false;
+    due(rollover, generation->end_ms);
     return true;
 }
-static bool stays_closed(struct wheel *wheel, struct twi_generation *generation) {
-    struct tw_family *family = wheel->family;
-    if (is_ending(wheel)) return false;
-    if (family->ages) return !twi_ageing_is_due(family, generation);
-    if (family->has_starts && generation->end_ms <= wheel->over_ms) return false;
+static bool stays_closed(struct rollover *rollover, struct twi_generation *generation) {
+    struct tw_family *family = rollover->family;
+    if (is_ending(rollover)) return false;
+    if (family->evicts_idle) return !twi_idle_eviction_is_due(family, generation);
+    if (family->has_starts && generation->end_ms <= rollover->over_ms) return false;
     int64_t at_ms =
         family->has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
-    if (!family->has_starts && wheel->engine->turn_ms >= at_ms) return false;
-    due(wheel, at_ms);
+    if (!family->has_starts && rollover->engine->turn_ms >= at_ms) return false;
+    due(rollover, at_ms);
     return true;
 }
 
 /* As many steps as can be done now. */
-static void step(struct wheel *wheel, struct twi_generation *generation) {
+static void step(struct rollover *rollover, struct twi_generation *generation) {
     if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
-        if (stays_open(wheel, generation)) return;
+        if (stays_open(rollover, generation)) return;
         enter_phase(generation, TWI_CLOSED);
     }
     if (twi_load_relaxed(&generation->phase) == TWI_CLOSED) {
-        if (stays_closed(wheel, generation)) return;
+        if (stays_closed(rollover, generation)) return;
         enter_phase(generation, TWI_SEALING);
     }
-    if (twi_load_relaxed(&generation->phase) == TWI_SEALING) seal(wheel, generation);
-    if (twi_load_relaxed(&generation->phase) == TWI_SEALED) drain(wheel, generation);
-    if (twi_load_relaxed(&generation->phase) == TWI_DRAINED) finish(wheel, generation);
-    if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(wheel, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALING) seal(rollover, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_SEALED) drain(rollover, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_DRAINED) finish(rollover, generation);
+    if (twi_load_relaxed(&generation->phase) == TWI_HISTORY) drop(rollover, generation);
 }
 
 static void get_to_know(void *ctx, struct twi_generation *generation) {
-    struct wheel *wheel = ctx;
+    struct rollover *rollover = ctx;
     if (generation->known) return;
     generation->known = true;
-    generation->next_all = wheel->family->generations;
-    wheel->family->generations = twi_arena_line(&wheel->engine->arena, generation);
-    wheel->family->unsorted++;
-    wheel->family->held++;
-    bool arrives = wheel->arrives;
-    wheel->arrives = true;
-    step(wheel, generation);
-    wheel->arrives = arrives;
+    generation->next_all = rollover->family->generations;
+    rollover->family->generations = twi_arena_line(&rollover->engine->arena, generation);
+    rollover->family->unsorted++;
+    rollover->family->held++;
+    bool arrives = rollover->arrives;
+    rollover->arrives = true;
+    step(rollover, generation);
+    rollover->arrives = arrives;
 }
 
 /* New generations join the family's list and are looked at once: their number must not make the wheel look at all
  * others. */
-static bool take_arrivals(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
+static bool take_arrivals(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
     if (twi_load_relaxed(&family->arrivals) == 0) return false;
     uint32_t line = twi_swap_acqrel(&family->arrivals, 0);
     while (line != 0) {
-        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
+        struct twi_generation *generation = twi_generation_at(&rollover->engine->arena, line);
         line = twi_load_relaxed(&generation->next_arrival);
         generation->announced = true;
-        get_to_know(wheel, generation);
+        get_to_know(rollover, generation);
     }
     return true;
 }
 
 /* Whoever opens a window enters it into the map and then announces it. Between the two it may stall, while others count in
  * that window: so now and then the map is looked through for windows that nobody has announced (search). */
-static bool find_unannounced(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
-    if (!family->map_asked) return false;
-    family->map_asked = false;
+static bool find_unannounced(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
+    if (!family->map_requested) return false;
+    family->map_requested = false;
     uint32_t held = family->held;
-    twi_window_visit(family, get_to_know, wheel);
+    twi_window_visit(family, get_to_know, rollover);
     return family->held != held;
 }
 
@@ -353,32 +355,32 @@ static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
     return merge(engine, half, sorted(engine, rest, count - count / 2));
 }
 
-static void put_in_order(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
+static void put_in_order(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
     if (family->unsorted == 0) return;
-    uint32_t rest = family->generations, newer = sorted(wheel->engine, &rest, family->unsorted);
-    family->generations = merge(wheel->engine, rest, newer);
+    uint32_t rest = family->generations, newer = sorted(rollover->engine, &rest, family->unsorted);
+    family->generations = merge(rollover->engine, rest, newer);
     family->unsorted = 0;
 }
 
-static void look_at_all(struct wheel *wheel) {
-    put_in_order(wheel);
-    wheel->held_up = false;
-    for (uint32_t line = wheel->family->generations; line != 0;) {
-        struct twi_generation *generation = twi_generation_at(&wheel->engine->arena, line);
+static void look_at_all(struct rollover *rollover) {
+    put_in_order(rollover);
+    rollover->held_up = false;
+    for (uint32_t line = rollover->family->generations; line != 0;) {
+        struct twi_generation *generation = twi_generation_at(&rollover->engine->arena, line);
         line = generation->next_all;
-        step(wheel, generation);
-        wheel->held_up = wheel->held_up || holds_others_up(wheel, generation);
+        step(rollover, generation);
+        rollover->held_up = rollover->held_up || holds_others_up(rollover, generation);
     }
 }
 
 /* Unlinked generations wait on the engine's list for their grace period. */
-static void retire_dropped(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
-    tw_engine *engine = wheel->engine;
+static void retire_dropped(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
+    tw_engine *engine = rollover->engine;
     twi_window_unlink_dropped(family);
     twi_history_forget_dropped(engine, family);
-    uint64_t stamp = twi_reclaim_stamp();
+    uint64_t stamp = twi_epoch_stamp();
     uint32_t *link = &family->generations, unsorted = family->unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
@@ -398,28 +400,28 @@ static void retire_dropped(struct wheel *wheel) {
 /* ---- the next window ---- */
 
 /* Nobody has ever seen it; it goes with those that were dropped, as bounded as they do. */
-static void abandon_prepared(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
+static void abandon_prepared(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->prepared;
     if (generation == NULL) return;
-    if (generation->home.directory == 0) twi_home_abandon(generation, &family->prepared_home);
+    if (generation->tag_groups.directory == 0) twi_tag_groups_abandon(generation, &family->prepared_groups);
     family->prepared = NULL;
     enter_phase(generation, TWI_DROPPED);
     generation->announced = true;
     generation->retired = 0;
-    generation->next_all = wheel->engine->retired;
-    wheel->engine->retired = twi_arena_line(&wheel->engine->arena, generation);
+    generation->next_all = rollover->engine->retired;
+    rollover->engine->retired = twi_arena_line(&rollover->engine->arena, generation);
     family->held++;
 }
 
 /* There is no memory for it, or not enough to finish it: nothing of it is kept, and the window starts small, as any other. */
-static void give_forecast_up(struct wheel *wheel, struct twi_span span) {
-    abandon_prepared(wheel);
-    wheel->family->prepared_start_ms = span.end_ms;
+static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
+    abandon_prepared(rollover);
+    rollover->family->prepared_start_ms = span.end_ms;
 }
 
 /* How many of them will have a home, if they are as long as those of `now`. */
-static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
+static uint64_t keys_in_groups(const struct twi_generation *now, uint64_t forecast) {
     uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
     if (longer == 0 || keys == 0) return forecast;
     return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
@@ -431,40 +433,41 @@ static uint64_t at_home(const struct twi_generation *now, uint64_t forecast) {
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
     uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
-    uint64_t homes = (uint64_t)now->home.chunks * now->home.groups * TWI_HOME_GROUP;
-    if (now->home.directory != 0 && homes > held) held = homes;
+    uint64_t grouped = (uint64_t)now->tag_groups.chunks * now->tag_groups.groups * TWI_TAG_GROUP_SIZE;
+    if (now->tag_groups.directory != 0 && grouped > held) held = grouped;
     if (to_come <= held) return room;
     double rest = (double)twi_load_relaxed(&now->bytes) * (double)(to_come - held) / (double)held;
     return rest < (double)room ? room - (int64_t)rest : -1;
 }
 
-static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t homes,
+static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t grouped,
                        int64_t spare) {
     struct twi_arena *arena = &family->engine->arena;
     family->prepared = twi_window_make(family, span, 0);
     family->prepared_leaves = 0;
     family->prepared_root = 0;
-    family->prepared_home.at.directory = 0;
+    family->prepared_groups.at.directory = 0;
     if (family->prepared == NULL) return;
     family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
     if (family->from_first) return;
-    (void)twi_home_begin(arena, family->prepared, homes, spare - twi_index_bytes(forecast), &family->prepared_home);
-    family->prepared_home.ahead = true;
+    (void)twi_tag_groups_begin(arena, family->prepared, grouped, spare - twi_index_bytes(forecast),
+                               &family->prepared_groups);
+    family->prepared_groups.ahead = true;
 }
 
 /* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
  * ready, so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
-static void prepare(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
-    tw_engine *engine = wheel->engine;
+static void prepare(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
+    tw_engine *engine = rollover->engine;
     int64_t now_ms = engine->turn_ms;
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
-    if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(wheel); /* too late */
+    if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(rollover); /* too late */
     if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
-        return due(wheel, span.start_ms + (span.end_ms - span.start_ms) / 2);
+        return due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
     if (family->prepared_start_ms == span.end_ms) return;
     if (twi_window_find(family, span.end_ms) != NULL) { /* by event time: whoever counts there builds it already */
-        abandon_prepared(wheel);
+        abandon_prepared(rollover);
         family->prepared_start_ms = span.end_ms;
         return;
     }
@@ -478,72 +481,73 @@ static void prepare(struct wheel *wheel) {
     if (expected > forecast) forecast = expected;
     if (family->prepared == NULL) {
         int64_t spare = spare_bytes(family, now, forecast);
-        if (twi_index_bytes(forecast) > spare) return give_forecast_up(wheel, span);
-        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, at_home(now, forecast), spare);
+        if (twi_index_bytes(forecast) > spare) return give_forecast_up(rollover, span);
+        begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, keys_in_groups(now, forecast),
+                   spare);
     }
-    if (family->prepared_root == 0) return give_forecast_up(wheel, span);
-    bool filled =
-        twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves, &wheel->work);
-    if (!filled && wheel->work < TWI_SEGMENT_LINES) return look(wheel, 0);
-    if (!filled) return give_forecast_up(wheel, span);
+    if (family->prepared_root == 0) return give_forecast_up(rollover, span);
+    bool filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
+                                 &rollover->work);
+    if (!filled && rollover->work < TWI_SEGMENT_LINES) return look(rollover, 0);
+    if (!filled) return give_forecast_up(rollover, span);
     twi_store_relaxed(&family->prepared->root, family->prepared_root);
-    bool has_home = family->prepared_home.at.directory != 0;
-    if (has_home && !twi_home_fill(&engine->arena, family->prepared, &family->prepared_home, &wheel->work))
-        return look(wheel, 0);
+    bool has_groups = family->prepared_groups.at.directory != 0;
+    if (has_groups && !twi_tag_groups_fill(&engine->arena, family->prepared, &family->prepared_groups, &rollover->work))
+        return look(rollover, 0);
     uint64_t records = forecast / 1000 + 1;
-    if (!has_home && forecast > 1000 &&
+    if (!has_groups && forecast > 1000 &&
         twi_arena_stock(&engine->arena, family->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
-                        records > 65536 ? 65536 : (uint32_t)records, &wheel->work) &&
-        wheel->work < TWI_SEGMENT_LINES)
-        return look(wheel, 0);
+                        records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
+        rollover->work < TWI_SEGMENT_LINES)
+        return look(rollover, 0);
     family->prepared_start_ms = span.end_ms;
     if (twi_window_publish(family, family->prepared))
         family->prepared = NULL;
     else
-        abandon_prepared(wheel);
+        abandon_prepared(rollover);
 }
 
 /* ---- a family's turn ---- */
 
 /* Who counts by event time, and has not said how late counts may come, is told once that some came too late. */
-static void log_late(struct wheel *wheel) {
-    struct tw_family *family = wheel->family;
+static void log_late(struct rollover *rollover) {
+    struct tw_family *family = rollover->family;
     if (!twi_load_relaxed(&family->is_late) || family->is_late_logged) return;
     family->is_late_logged = true;
     twi_port_log(
-        wheel->engine, TW_LOG_WARNING, TW_EVENT_LATE,
+        rollover->engine, TW_LOG_WARNING, TW_EVENT_LATE,
         "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were refused "
         "(TW_ERR_LATE; tw_stats.late_increments counts them)",
         family->options.name);
 }
 
 static void family_turn(tw_engine *engine, struct tw_family *family) {
-    struct wheel wheel = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
+    struct rollover rollover = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
     bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
-    wheel.over_ms = twi_family_over_by(family, engine->turn_ms);
-    if (is_ending(&wheel) && !twi_load_relaxed(&family->close_seen)) family->close_mono_ms = engine->turn_mono_ms;
-    bool arrived = take_arrivals(&wheel);
-    arrived = find_unannounced(&wheel) || arrived;
+    rollover.over_ms = twi_family_over_by(family, engine->turn_ms);
+    if (is_ending(&rollover) && !twi_load_relaxed(&family->close_seen)) family->close_mono_ms = engine->turn_mono_ms;
+    bool arrived = take_arrivals(&rollover);
+    arrived = find_unannounced(&rollover) || arrived;
     if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
-        is_ending(&wheel) || family->ages) {
-        wheel.due_ms = wheel.look_ms = INT64_MAX;
-        look_at_all(&wheel);
-        if (changed) log_late(&wheel);
+        is_ending(&rollover) || family->evicts_idle) {
+        rollover.due_ms = rollover.look_ms = INT64_MAX;
+        look_at_all(&rollover);
+        if (changed) log_late(&rollover);
     } else if (arrived) {
-        due(&wheel, family->due_ms);
-        if (family->look_mono_ms < wheel.look_ms) wheel.look_ms = family->look_mono_ms;
+        due(&rollover, family->due_ms);
+        if (family->look_mono_ms < rollover.look_ms) rollover.look_ms = family->look_mono_ms;
     } else {
         return;
     }
-    if (wheel.dropped) retire_dropped(&wheel);
-    if (family->has_starts && !is_ending(&wheel)) prepare(&wheel);
-    if (family->ages && !is_ending(&wheel)) look(&wheel, twi_ageing_turn(family));
-    if (is_ending(&wheel)) {
-        abandon_prepared(&wheel);
+    if (rollover.dropped) retire_dropped(&rollover);
+    if (family->has_starts && !is_ending(&rollover)) prepare(&rollover);
+    if (family->evicts_idle && !is_ending(&rollover)) look(&rollover, twi_idle_eviction_turn(family));
+    if (is_ending(&rollover)) {
+        abandon_prepared(&rollover);
         twi_store_relaxed(&family->close_seen, true);
     }
-    family->due_ms = wheel.due_ms;
-    family->look_mono_ms = wheel.look_ms;
+    family->due_ms = rollover.due_ms;
+    family->look_mono_ms = rollover.look_ms;
 }
 
 /* False: it is among the news, and is looked at again in the next turn. */
@@ -551,14 +555,14 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
     pthread_mutex_lock(&engine->lock); /* whoever told of the close has left it, so it is among the news or was */
     bool is_news = twi_load_acquire(&family->is_news);
     if (!is_news) {
-        twi_figures_keep(family);
+        twi_limit_stats_keep(family);
         twi_agenda_leave(engine, family);
         twi_roster_remove(engine, family);
     }
     pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
     if (is_news) return false;
-    twi_figures_free(family);
-    twi_window_give_map(family);
+    twi_limit_stats_free(family);
+    twi_window_map_give(family);
     twi_closing_free(family);
     twi_family_free(family);
     return true;
@@ -567,8 +571,8 @@ static bool free_family(tw_engine *engine, struct tw_family *family) {
 static void look_at(tw_engine *engine, struct tw_family *family) {
     family_turn(engine, family);
     twi_history_turn(engine, family);
-    twi_figures_turn(family);
-    bool is_over = twi_load_acquire(&family->close_asked) && family->held == 0 &&
+    twi_limit_stats_turn(family);
+    bool is_over = twi_load_acquire(&family->close_requested) && family->held == 0 &&
                    twi_load_relaxed(&family->arrivals) == 0 && !engine->closing &&
                    !(family->closes_once && twi_closing_is_busy(family));
     if (!is_over || !free_family(engine, family)) twi_agenda_enter(engine, family);
@@ -582,12 +586,12 @@ static void search(tw_engine *engine) {
     uint32_t left = 0;
     for (struct tw_family *family; (family = twi_agenda_search(engine, &left)) != NULL;) {
         if (twi_load_relaxed(&family->map) == 0) continue;
-        twi_window_visit(family, note_unannounced, &family->map_asked);
-        if (family->map_asked) twi_agenda_tell(family);
+        twi_window_visit(family, note_unannounced, &family->map_requested);
+        if (family->map_requested) twi_agenda_notify(family);
     }
 }
 
-void twi_wheel_turn(tw_engine *engine) {
+void twi_rollover_turn(tw_engine *engine) {
     struct tw_family *next;
     search(engine);
     for (struct tw_family *family = twi_agenda_take(engine); family != NULL; family = next) {
@@ -608,10 +612,10 @@ static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
     }
     return true;
 }
-bool twi_wheel_is_done(tw_engine *engine) {
+bool twi_rollover_is_done(tw_engine *engine) {
     return all_have_reached(engine, TWI_HISTORY);
 }
-bool twi_wheel_is_sealed(tw_engine *engine) {
+bool twi_rollover_is_sealed(tw_engine *engine) {
     return all_have_reached(engine, TWI_SEALED);
 }
 
@@ -623,7 +627,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) {
         twi_store_release(&family->current, NULL);
-        generation->retired = twi_reclaim_stamp();
+        generation->retired = twi_epoch_stamp();
         return false;
     }
     if (twi_load_acquire(&generation->readers) != 0) return false;
@@ -631,7 +635,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
-    twi_stripes_forget(engine, generation);
+    twi_contention_forget(engine, generation);
     twi_leases_forget(engine, generation);
     twi_share_forget(engine, generation);
     twi_overshoot_forget(engine, generation);
@@ -651,15 +655,15 @@ static void reclaim_maps(tw_engine *engine, uint64_t reached) {
     }
     if (engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) != 0) {
         engine->maps = twi_swap_acqrel(&engine->retired_maps, 0);
-        engine->maps_stamp = twi_reclaim_stamp();
+        engine->maps_stamp = twi_epoch_stamp();
         engine->reclaimed = true;
     }
 }
 
-void twi_wheel_reclaim(tw_engine *engine) {
+void twi_rollover_reclaim(tw_engine *engine) {
     engine->reclaimed = false;
     if (engine->retired == 0 && engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) == 0) return;
-    uint64_t reached = twi_reclaim_reached();
+    uint64_t reached = twi_epoch_reached();
     uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
     while (*link != 0 && work != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);

@@ -4,11 +4,11 @@
 
 #include "tallywheel.h"
 
-void twi_wheel_turn(tw_engine *engine);
+void twi_rollover_turn(tw_engine *engine);
 /* True when every window has been sealed, drained and told (closing), or nothing is left to do but wait. */
-bool twi_wheel_is_done(tw_engine *engine);
+bool twi_rollover_is_done(tw_engine *engine);
 /* Closing: every window has been sealed. */
-bool twi_wheel_is_sealed(tw_engine *engine);
-void twi_wheel_reclaim(tw_engine *engine);
+bool twi_rollover_is_sealed(tw_engine *engine);
+void twi_rollover_reclaim(tw_engine *engine);
 
 #endif

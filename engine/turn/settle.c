@@ -15,13 +15,13 @@
 /* Redis holds less than it has acknowledged to us, and nothing explains it: nobody here ever took anything away, it is not
  * known to have forgotten since the total before, and nothing of the window was given up. Deleted, evicted or set by hand.
  * Told once for each fall: `base` is total less what was acknowledged, so it falls with what is missing and stays there. */
-static void watch_for_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
+static void check_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
     const struct twi_generation *generation = item->generation;
     tw_engine *engine = item->family->engine;
-    int64_t asked = twi_load_relaxed(&cold->asked), base = twi_saturated_sum(total, -acked);
-    if (base >= 0 || asked == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
+    int64_t total_state = twi_load_relaxed(&cold->total_state), base = twi_saturated_sum(total, -acked);
+    if (base >= 0 || total_state == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
     if (generation->has_negative || generation->has_given_up || generation->unrestorable || generation->over) return;
-    if (item->family->from_first || twi_asked_ms(asked) <= engine->forgot_mono_ms) return;
+    if (item->family->from_first || twi_total_state_ms(total_state) <= engine->forgot_mono_ms) return;
     twi_port_count(engine, regressions, 1);
     char name[TWI_REDIS_KEY_MAX];
     size_t size = twi_port_render(item, name), used = 0;
@@ -43,25 +43,25 @@ static int64_t difference(int64_t a, int64_t b) {
     return __builtin_sub_overflow(a, b, &less) ? (a < b ? -TW_COUNT_MAX : TW_COUNT_MAX) : less;
 }
 
-void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *answer) {
     struct twi_cold *cold = cold_of(item);
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
-    if ((item->flags & TWI_ITEM_PART) == 0) /* parts are said again, not restored */
+    if ((item->flags & TWI_ITEM_GAUGE) == 0) /* parts are said again, not restored */
         twi_restore_note_told(item);
-    if (answer->has_total && (item->flags & TWI_ITEM_PART) != 0) {
+    if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
-        twi_store_relaxed(&cold->asked, engine->turn_mono_ms << 1 | 1);
-    } else if (answer->has_total && item->family->ages) {
-        twi_ageing_told(item, answer->total, acked);
+        twi_store_relaxed(&cold->total_state, engine->turn_mono_ms << 1 | 1);
+    } else if (answer->has_total && item->family->evicts_idle) {
+        twi_idle_eviction_take_total(item, answer->total, acked);
     } else if (answer->has_total) {
-        watch_for_regression(item, cold, answer->total, acked);
+        check_regression(item, cold, answer->total, acked);
         /* one store: view never tears (trap E6) */
         int64_t base = twi_saturated_sum(answer->total, -acked), before = twi_load_relaxed(&item->cell->base);
         twi_store_relaxed(&item->cell->base, base);
-        twi_store_relaxed(&cold->asked,
-                          twi_share_told(engine, twi_load_relaxed(&cold->asked), difference(base, before)));
+        twi_store_relaxed(&cold->total_state,
+                          twi_share_take_total(engine, twi_load_relaxed(&cold->total_state), difference(base, before)));
     }
     if (answer->end_ms != 0 && (item->flags & TWI_ITEM_FROM_FIRST) != 0)
         twi_store_relaxed(&item->cell->end_ms, answer->end_ms);
@@ -72,7 +72,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     tw_engine *engine = item->family->engine;
     struct twi_cold *cold = cold_of(item);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
-    if ((item->flags & TWI_ITEM_PART) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
+    if ((item->flags & TWI_ITEM_GAUGE) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
     enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
     if (after_ms != 0) delayed = twi_delayed_put(engine->delayed, item, engine->turn_mono_ms + after_ms);
     if (delayed == TWI_DELAYED_NEW) return;

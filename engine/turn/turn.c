@@ -20,24 +20,24 @@
 
 /* ---- the turn ---- */
 
-bool twi_engine_take_turn(tw_engine *engine) {
+bool twi_turn_take(tw_engine *engine) {
     /* E1, pairs with E2: what the last owner left is ours to read */
     return !twi_swap_acqrel(&engine->turn_owned, true);
 }
-void twi_engine_leave_turn(tw_engine *engine) {
+void twi_turn_leave(tw_engine *engine) {
     twi_store_release(&engine->turn_owned, false); /* E2 */
-    twi_signal_raise(&engine->turned);
+    twi_event_count_raise(&engine->turned);
 }
 
-static void watch_sections(tw_engine *engine) {
-    uint64_t oldest = twi_reclaim_oldest();
+static void check_sections(tw_engine *engine) {
+    uint64_t oldest = twi_epoch_oldest();
     if (oldest != engine->epoch_seen) {
         engine->epoch_seen = oldest;
         engine->epoch_seen_ms = engine->turn_mono_ms;
     }
     if (engine->turn_mono_ms - engine->epoch_raised_ms >= EPOCH_STEP_MS) {
         engine->epoch_raised_ms = engine->turn_mono_ms;
-        (void)twi_reclaim_stamp();
+        (void)twi_epoch_stamp();
     }
     int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn_mono_ms - engine->epoch_seen_ms;
     twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
@@ -47,15 +47,15 @@ static void watch_sections(tw_engine *engine) {
 }
 
 /* One line, and another where it has worked again in between: nothing changes for as long as it is so. */
-static void watch_barriers(tw_engine *engine) {
-    int refusal = twi_reclaim_refusal();
-    if (refusal != 0 && !engine->refusal_told)
+static void check_barriers(tw_engine *engine) {
+    int refusal = twi_epoch_refusal();
+    if (refusal != 0 && !engine->refusal_logged)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_BARRIER,
                      "membarrier(2) is refused (error %d): no memory of windows that are over is used again", refusal);
-    engine->refusal_told = refusal != 0;
+    engine->refusal_logged = refusal != 0;
 }
 
-static void watch_memory(tw_engine *engine) {
+static void check_arena(tw_engine *engine) {
     int64_t used = twi_arena_bytes_used(&engine->arena), most = (int64_t)engine->arena.bytes_max;
     int64_t usable = twi_arena_usable(&engine->arena);
     if (usable <= most / 5)
@@ -72,13 +72,13 @@ static void watch_memory(tw_engine *engine) {
 
 #define CLOCK_LOG_MS (10 * INT64_C(60000)) /* as long as the two disagree by the same: some disagree for good */
 
-static void watch_clock(tw_engine *engine) {
-    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_told_ms;
+static void check_clock(tw_engine *engine) {
+    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_logged_ms;
     bool is_far = drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS;
     bool is_same = change_ms <= TWI_CLOCK_LEAP_MS && change_ms >= -TWI_CLOCK_LEAP_MS;
-    if (is_far && is_same && engine->turn_mono_ms - engine->clock_told_at_ms < CLOCK_LOG_MS) return;
-    engine->clock_told_ms = is_far ? drift_ms : 0;
-    engine->clock_told_at_ms = engine->turn_mono_ms;
+    if (is_far && is_same && engine->turn_mono_ms - engine->clock_logged_at_ms < CLOCK_LOG_MS) return;
+    engine->clock_logged_ms = is_far ? drift_ms : 0;
+    engine->clock_logged_at_ms = engine->turn_mono_ms;
     if (!is_far) return;
     if (drift_ms > 0)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
@@ -99,8 +99,8 @@ static void plan_next(tw_engine *engine) {
     /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
     if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
-    int64_t book_ms = twi_load_relaxed(&engine->book->next_ms);
-    if (book_ms < next_ms) next_ms = book_ms;
+    int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
+    if (reservations_ms < next_ms) next_ms = reservations_ms;
     if (engine->sync != NULL) {
         int64_t wake_ms = engine->driver->wake_ms(engine->sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
@@ -108,24 +108,24 @@ static void plan_next(tw_engine *engine) {
     twi_store_relaxed(&engine->next_turn_ms, next_ms);
 }
 
-void twi_engine_turn(tw_engine *engine) {
+void twi_turn_run(tw_engine *engine) {
     twi_clock_refresh(&engine->clock);
     engine->turn_ms = twi_clock_read(&engine->clock);
     engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
-    twi_arena_watch(&engine->arena, engine->turn_mono_ms);
-    twi_wheel_turn(engine);
-    twi_stripes_turn(engine);
-    twi_book_turn(engine);
+    twi_arena_survey(&engine->arena, engine->turn_mono_ms);
+    twi_rollover_turn(engine);
+    twi_contention_turn(engine);
+    twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
     if (engine->sync != NULL) engine->driver->turn(engine->sync);
     if (engine->sync != NULL) twi_dirty_sample(engine);
-    twi_wheel_reclaim(engine);
+    twi_rollover_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
     twi_arena_keep_ahead(&engine->arena, &work);
-    watch_sections(engine);
-    watch_barriers(engine);
-    watch_memory(engine);
-    watch_clock(engine);
+    check_sections(engine);
+    check_barriers(engine);
+    check_arena(engine);
+    check_clock(engine);
     plan_next(engine);
 }
 
@@ -146,7 +146,7 @@ static void sleep_until_next(tw_engine *engine) {
     }
 }
 
-void twi_engine_wake(tw_engine *engine) {
+void twi_turn_wake(tw_engine *engine) {
     uint64_t one = 1;
     if (engine->wake_fd >= 0) (void)!write(engine->wake_fd, &one, sizeof one);
 }
@@ -154,9 +154,9 @@ void twi_engine_wake(tw_engine *engine) {
 static void *run_turns(void *arg) {
     tw_engine *engine = arg;
     while (!twi_load_acquire(&engine->thread_stop)) {
-        if (twi_engine_take_turn(engine)) {
-            twi_engine_turn(engine);
-            twi_engine_leave_turn(engine);
+        if (twi_turn_take(engine)) {
+            twi_turn_run(engine);
+            twi_turn_leave(engine);
         }
         sleep_until_next(engine);
         twi_clock_refresh(&engine->clock);
@@ -180,7 +180,7 @@ tw_status twi_turn_start_thread(tw_engine *engine) {
 void twi_turn_stop_thread(tw_engine *engine) {
     if (engine->thread_runs) {
         twi_store_release(&engine->thread_stop, true);
-        twi_engine_wake(engine);
+        twi_turn_wake(engine);
         pthread_join(engine->thread, NULL);
         engine->thread_runs = false;
         twi_clock_direct(&engine->clock, true); /* nobody refreshes any more */
@@ -196,12 +196,12 @@ tw_status tw_turn(tw_engine *engine) {
     if (!engine->host_driven)
         return twi_refuse(TW_ERR_MODE,
                           "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
-    tw_status status = twi_thread_check_wait(twi_thread_here());
+    tw_status status = twi_guard_thread(twi_thread_here());
     if (status != TW_OK) return status;
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    if (!twi_engine_take_turn(engine)) return TW_PENDING;
-    twi_engine_turn(engine);
-    twi_engine_leave_turn(engine);
+    if (!twi_turn_take(engine)) return TW_PENDING;
+    twi_turn_run(engine);
+    twi_turn_leave(engine);
     return TW_OK;
 }
 
@@ -234,7 +234,7 @@ void tw_leave(tw_engine *engine) {
     if (self != NULL && self->depth != 0) twi_section_leave(self);
 }
 
-void twi_engine_nap(tw_engine *engine, uint32_t ms) {
+void twi_turn_nap(tw_engine *engine, uint32_t ms) {
     bool wants_write = false;
     struct pollfd fd = {.fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1};
     fd.events = (short)(POLLIN | (wants_write ? POLLOUT : 0));

@@ -6,14 +6,14 @@
 #include "tallywheel.h"
 
 /* One bounded round, by the owner of the turn. */
-void twi_engine_turn(tw_engine *engine);
-bool twi_engine_take_turn(tw_engine *engine);
-void twi_engine_leave_turn(tw_engine *engine);
+void twi_turn_run(tw_engine *engine);
+bool twi_turn_take(tw_engine *engine);
+void twi_turn_leave(tw_engine *engine);
 
 /* Ends the background thread's sleep. */
-void twi_engine_wake(tw_engine *engine);
+void twi_turn_wake(tw_engine *engine);
 /* Sleeps until the socket is ready, or so many ms. */
-void twi_engine_nap(tw_engine *engine, uint32_t ms);
+void twi_turn_nap(tw_engine *engine, uint32_t ms);
 
 /* The background thread, which makes the turns of an engine that is not host-driven. */
 tw_status twi_turn_start_thread(tw_engine *engine);

@@ -1,6 +1,6 @@
 /* pool.h -- questions that callers wait for: a small pool of connections beside the one that carries batches.
  *
- * A question is one run of one of our scripts (engine/port/port.h, struct twi_ask). Several threads ask at once, each over a
+ * A question is one run of one of our scripts (engine/port/port.h, struct twi_request). Several threads ask at once, each over a
  * connection of its own; connections are made on demand and kept. Each call has one deadline for everything.
  *
  * Every script asked here gets three arguments before its own: ARGV[1] who asks ("<16 digits of the pool>:<connection>"),
@@ -15,16 +15,16 @@
 #include "engine/port/port.h"
 #include "sync/wire/url.h"
 
-#define TWI_ASKS_MAX 8u /* connections: at 100 us a round trip some 80,000 calls a second */
+#define TWI_POOL_MAX 8u /* connections: at 100 us a round trip some 80,000 calls a second */
 
-struct twi_asks;
+struct twi_pool;
 
 /* NULL: no memory. Opens no connection. */
-struct twi_asks *twi_asks_create(tw_engine *engine, const struct twi_url *url, const tw_options *options);
-enum twi_asked twi_asks_ask(struct twi_asks *asks, struct twi_ask *ask); /* any thread; waits */
-void twi_asks_stop(struct twi_asks *asks);                               /* wakes and ends all that wait, for good */
-void twi_asks_destroy(struct twi_asks *asks);                            /* nobody asks any more. NULL is harmless */
+struct twi_pool *twi_pool_create(tw_engine *engine, const struct twi_url *url, const tw_options *options);
+enum twi_request_outcome twi_pool_request(struct twi_pool *pool, struct twi_request *request); /* any thread; waits */
+void twi_pool_stop(struct twi_pool *pool);    /* wakes and ends all that wait, for good */
+void twi_pool_destroy(struct twi_pool *pool); /* nobody asks any more. NULL is harmless */
 /* In a forked child: closes its copies of the descriptors, unsaid. */
-void twi_asks_abandon(struct twi_asks *asks);
+void twi_pool_abandon(struct twi_pool *pool);
 
 #endif

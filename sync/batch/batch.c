@@ -36,7 +36,7 @@ static int compare(const struct twi_item *a, const struct twi_item *b, bool look
     return expiry_a < expiry_b ? -1 : expiry_a > expiry_b;
 }
 
-static int compare_plain(const void *a, const void *b) {
+static int compare_merge_plain(const void *a, const void *b) {
     return compare(a, b, false);
 }
 
@@ -45,7 +45,7 @@ static int compare_look(const void *a, const void *b) {
 }
 
 void twi_batch_sort(struct twi_item *items, size_t count, bool look_always) {
-    qsort(items, count, sizeof *items, look_always ? compare_look : compare_plain);
+    qsort(items, count, sizeof *items, look_always ? compare_look : compare_merge_plain);
 }
 
 /* ---- freezing ---------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #define STEP_US \
     256 /* for so much of the way one small batch more is under way: half of what Redis could take meanwhile */
 
-_Atomic uint32_t twi_near_keys = TWI_NEAR_KEYS;
+_Atomic uint32_t twi_near_limit_keys = TWI_NEAR_KEYS;
 
 void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int64_t now_us) {
     int64_t way_us = took_us - (int64_t)keys * KEY_US;
@@ -37,7 +37,7 @@ void twi_depth_forget(struct twi_depth *depth) {
 }
 
 struct twi_load twi_depth_load(const struct twi_depth *depth) {
-    uint32_t near = twi_load_relaxed(&twi_near_keys), most = TWI_PIPELINE_MAX * TWI_BATCH_ITEMS_MAX;
+    uint32_t near = twi_load_relaxed(&twi_near_limit_keys), most = TWI_PIPELINE_MAX * TWI_BATCH_ITEMS_MAX;
     int64_t way_us = twi_depth_way_us(depth);
     int64_t far = way_us < most * STEP_US ? way_us * near / STEP_US : most;
     uint32_t under_way = near + far < most ? near + (uint32_t)far : most;

@@ -32,7 +32,7 @@ struct twi_load {
 };
 
 /* The keys of a batch where Redis is near. Simulators take fewer, so that batches are many. */
-extern _Atomic uint32_t twi_near_keys;
+extern _Atomic uint32_t twi_near_limit_keys;
 
 /* An answer came `took_us` after its question, on which nothing else was under way; it was about so many keys. */
 void twi_depth_note(struct twi_depth *depth, int64_t took_us, uint32_t keys, int64_t now_us);

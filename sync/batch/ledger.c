@@ -218,7 +218,7 @@ void twi_ledger_believe(struct twi_ledger *ledger) {
     if (ledger->replicated > ledger->confirmed) ledger->replicated = ledger->confirmed;
 }
 
-uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
+uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_head *head, struct twi_batch *step,
                               uint64_t nonce) {
     ledger->confirmed = head->last;
     seek_unconfirmed(ledger);

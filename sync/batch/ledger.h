@@ -93,7 +93,7 @@ void twi_ledger_note_missing(struct twi_ledger *ledger, uint64_t number, uint64_
 uint64_t twi_ledger_beyond_window(const struct twi_ledger *ledger);
 /* Redis is back at `number` with these sums. Returns what can never be restored (magnitudes added up): what was dropped
  * from the window. `step` (an empty batch) is used to step over missing numbers, or freed. */
-uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_answer_head *head, struct twi_batch *step,
+uint64_t twi_ledger_roll_back(struct twi_ledger *ledger, const struct twi_reply_head *head, struct twi_batch *step,
                               uint64_t nonce);
 /* Drops the whole window; returns the magnitudes of its batches above that number. Unsettled batches stay. */
 uint64_t twi_ledger_window_drop(struct twi_ledger *ledger, uint64_t above);

@@ -37,7 +37,7 @@ static void inner_code(const struct twi_node *error, const char **code, size_t *
     if (space) *size = (size_t)(space - *code);
 }
 
-bool twi_answer_is_replicas(const struct twi_node *error) {
+bool twi_reply_is_replicas(const struct twi_node *error) {
     static const char *const theirs[] = {"READONLY", "MASTERDOWN", NULL};
     const char *code;
     size_t size;
@@ -45,23 +45,23 @@ bool twi_answer_is_replicas(const struct twi_node *error) {
     return on_list(code, size, theirs);
 }
 
-enum twi_answer_kind twi_answer_error(const struct twi_node *error) {
+enum twi_reply_kind twi_reply_error(const struct twi_node *error) {
     const char *code;
     size_t size;
     inner_code(error, &code, &size);
-    if (size == 8 && memcmp(code, "NOSCRIPT", 8) == 0) return TWI_ANSWER_NOSCRIPT;
-    if (on_list(code, size, refused)) return TWI_ANSWER_REFUSED;
-    if (on_list(code, size, turned_away)) return TWI_ANSWER_TURNED_AWAY;
-    return TWI_ANSWER_UNKNOWN;
+    if (size == 8 && memcmp(code, "NOSCRIPT", 8) == 0) return TWI_REPLY_NOSCRIPT;
+    if (on_list(code, size, refused)) return TWI_REPLY_REFUSED;
+    if (on_list(code, size, turned_away)) return TWI_REPLY_TURNED_AWAY;
+    return TWI_REPLY_UNKNOWN;
 }
 
-static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
+static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
     static const struct {
         const char *word;
-        enum twi_answer_kind kind;
-    } words[] = {{"OK", TWI_ANSWER_OK},      {"DUP", TWI_ANSWER_DUP},   {"GAP", TWI_ANSWER_GAP},
-                 {"PAST", TWI_ANSWER_PAST},  {"GONE", TWI_ANSWER_GONE}, {"KEPT", TWI_ANSWER_KEPT},
-                 {"CLASH", TWI_ANSWER_CLASH}};
+        enum twi_reply_kind kind;
+    } words[] = {{"OK", TWI_REPLY_OK},      {"DUP", TWI_REPLY_DUP},   {"GAP", TWI_REPLY_GAP},
+                 {"PAST", TWI_REPLY_PAST},  {"GONE", TWI_REPLY_GONE}, {"KEPT", TWI_REPLY_KEPT},
+                 {"CLASH", TWI_REPLY_CLASH}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (!twi_node_is(node, words[i].word)) continue;
         *kind = words[i].kind;
@@ -73,7 +73,7 @@ static bool read_kind(const struct twi_node *node, enum twi_answer_kind *kind) {
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
 /* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it does". */
-static void read_gone(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
+static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[2 + HEAD_SIZE], &head->marker_made_ms)) registered = 1;
@@ -81,10 +81,10 @@ static void read_gone(const struct twi_node *nodes, size_t count, struct twi_ans
     head->has_older = registered == 2;
 }
 
-bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head) {
-    *head = (struct twi_answer_head){.items_at = 1 + HEAD_SIZE};
+bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
+    *head = (struct twi_reply_head){.items_at = 1 + HEAD_SIZE};
     if (nodes[0].type == TWI_NODE_ERROR) {
-        head->kind = twi_answer_error(&nodes[0]);
+        head->kind = twi_reply_error(&nodes[0]);
         head->error = &nodes[0];
         return true;
     }
@@ -100,9 +100,9 @@ bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answ
     if (nodes[4].type == TWI_NODE_STRING) head->marker = nodes[4].text, head->marker_size = nodes[4].size;
     (void)twi_node_u64(&nodes[5], &head->plus_sum);
     (void)twi_node_u64(&nodes[6], &head->minus_sum);
-    bool opened = head->kind == TWI_ANSWER_OK && head->last == 0;
-    if (head->kind == TWI_ANSWER_GONE || opened) read_gone(nodes, count, head);
-    return head->has_last || head->kind == TWI_ANSWER_GONE || head->kind == TWI_ANSWER_CLASH;
+    bool opened = head->kind == TWI_REPLY_OK && head->last == 0;
+    if (head->kind == TWI_REPLY_GONE || opened) read_gone(nodes, count, head);
+    return head->has_last || head->kind == TWI_REPLY_GONE || head->kind == TWI_REPLY_CLASH;
 }
 
 static void read_value(const struct twi_node *node, struct twi_item_answer *answer) {
@@ -117,7 +117,7 @@ static void read_value(const struct twi_node *node, struct twi_item_answer *answ
     }
 }
 
-bool twi_answer_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer) {
+bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer) {
     *answer = (struct twi_item_answer){0};
     if (*at >= count || nodes[*at].depth != 1) return false;
     const struct twi_node *node = &nodes[(*at)++];

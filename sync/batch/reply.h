@@ -7,22 +7,22 @@
 
 #include "sync/wire/wire.h"
 
-enum twi_answer_kind {
-    TWI_ANSWER_OK,          /* applied now */
-    TWI_ANSWER_DUP,         /* had been applied before */
-    TWI_ANSWER_GAP,         /* not the next number; nothing was done */
-    TWI_ANSWER_PAST,        /* long past: whose number it was is no longer known; nothing was done */
-    TWI_ANSWER_GONE,        /* no ledger; nothing was done */
-    TWI_ANSWER_KEPT,        /* to an opening: the ledger of before is there; nothing was done */
-    TWI_ANSWER_CLASH,       /* somebody else's number, or another version; nothing was done */
-    TWI_ANSWER_NOSCRIPT,    /* nothing was done; send the script itself */
-    TWI_ANSWER_REFUSED,     /* nothing was done; keep the batch, try later */
-    TWI_ANSWER_TURNED_AWAY, /* nothing was done, and this connection will not change its mind: connect anew, later */
-    TWI_ANSWER_UNKNOWN      /* perhaps done: drop the connection, send the same again */
+enum twi_reply_kind {
+    TWI_REPLY_OK,          /* applied now */
+    TWI_REPLY_DUP,         /* had been applied before */
+    TWI_REPLY_GAP,         /* not the next number; nothing was done */
+    TWI_REPLY_PAST,        /* long past: whose number it was is no longer known; nothing was done */
+    TWI_REPLY_GONE,        /* no ledger; nothing was done */
+    TWI_REPLY_KEPT,        /* to an opening: the ledger of before is there; nothing was done */
+    TWI_REPLY_CLASH,       /* somebody else's number, or another version; nothing was done */
+    TWI_REPLY_NOSCRIPT,    /* nothing was done; send the script itself */
+    TWI_REPLY_REFUSED,     /* nothing was done; keep the batch, try later */
+    TWI_REPLY_TURNED_AWAY, /* nothing was done, and this connection will not change its mind: connect anew, later */
+    TWI_REPLY_UNKNOWN      /* perhaps done: drop the connection, send the same again */
 };
 
-struct twi_answer_head {
-    enum twi_answer_kind kind;
+struct twi_reply_head {
+    enum twi_reply_kind kind;
     int64_t redis_ms; /* Redis's TIME */
     bool has_last;
     uint64_t last; /* the ledger's number, after this batch */
@@ -39,11 +39,11 @@ struct twi_answer_head {
 };
 
 /* False: not a reply of the script's form: drop the connection. */
-bool twi_answer_read(const struct twi_node *nodes, size_t count, struct twi_answer_head *head);
+bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head);
 /* The meaning of an error reply to any command. */
-enum twi_answer_kind twi_answer_error(const struct twi_node *error);
+enum twi_reply_kind twi_reply_error(const struct twi_node *error);
 /* A replica's refusal, TURNED_AWAY: whatever was asked, another server is to be asked. */
-bool twi_answer_is_replicas(const struct twi_node *error);
+bool twi_reply_is_replicas(const struct twi_node *error);
 
 enum twi_item_kind { TWI_ITEM_TOTAL, TWI_ITEM_NO_TOTAL, TWI_ITEM_LATE, TWI_ITEM_FAILED };
 
@@ -55,6 +55,6 @@ struct twi_item_answer {
 };
 
 /* The next item's answer; `*at` moves on. False: the reply does not have it: drop the connection. */
-bool twi_answer_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer);
+bool twi_reply_item(const struct twi_node *nodes, size_t count, size_t *at, struct twi_item_answer *answer);
 
 #endif

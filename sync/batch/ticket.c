@@ -46,7 +46,7 @@ void twi_ticket_refused(struct twi_tickets *tickets) {
     if (tickets->active) tickets->refused = true;
 }
 
-bool twi_ticket_again(struct twi_tickets *tickets) {
+bool twi_ticket_renew(struct twi_tickets *tickets) {
     if (tickets->active) tickets->collecting = true;
     return tickets->active;
 }

@@ -34,7 +34,7 @@ void twi_ticket_collected(struct twi_tickets *tickets,
                           uint64_t number);           /* a full collection has ended in batch `number` */
 void twi_ticket_refused(struct twi_tickets *tickets); /* something was refused, late or uncertain */
 /* Items went back to their counters: the round collects again. True: the caller begins a full collection now. */
-bool twi_ticket_again(struct twi_tickets *tickets);
+bool twi_ticket_renew(struct twi_tickets *tickets);
 void twi_ticket_acknowledged(struct twi_tickets *tickets, uint64_t acked);
 
 #endif

@@ -22,7 +22,7 @@
 
 enum { SCRIPT_LEASES, SCRIPT_LEASE };
 static const struct {
-    struct twi_side_script script;
+    struct twi_message_script script;
     size_t keys, args;
 } scripts[] = {[SCRIPT_LEASES] = {{twi_script_leases, twi_script_leases_sha1}, 2, 10},
                [SCRIPT_LEASE] = {{twi_script_lease, twi_script_lease_sha1}, 3, 16}};
@@ -42,67 +42,68 @@ static void begin(struct twi_sync *sync, struct twi_bytes *words, uint32_t scrip
 }
 
 /* Returns how many names of others come behind the script's arguments. */
-static size_t put_epoch_ask(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
+static size_t put_epoch_message(struct twi_sync *sync, struct twi_bytes *words,
+                                const struct twi_lease_message *message) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
     char fresh[33];
     snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
              (unsigned long long)twi_sync_random(sync));
-    uint32_t others = ask->tells ? epoch->other_count : 0;
+    uint32_t others = message->wants_members ? epoch->other_count : 0;
     begin(sync, words, SCRIPT_LEASES);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->instance);
-    twi_wire_put_text(words, ask->epoch);
+    twi_wire_put_text(words, message->epoch);
     twi_wire_put_text(words, epoch->run);
-    twi_wire_put_text(words, ask->said);
+    twi_wire_put_text(words, message->resent_in);
     twi_wire_put_text(words, fresh);
-    twi_wire_put_i64(words, ask->wanted_since_ms);
-    twi_wire_put_text(words, ask->leaves ? "1" : "0");
+    twi_wire_put_i64(words, message->requested_since_ms);
+    twi_wire_put_text(words, message->leaves ? "1" : "0");
     twi_wire_put_i64(words, epoch->changes);
     twi_wire_put_i64(words, epoch->every_ms);
     for (uint32_t i = 0; i < others; i++) twi_wire_put_text(words, epoch->others[i]);
     return others;
 }
 
-static void put_lease_name(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
+static void put_lease_name(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_message *message) {
     char name[TWI_REDIS_KEY_MAX + 16];
     size_t prefix = strlen(twi_port_prefix(sync->engine)), word = sizeof "tw:lease:" - 1;
-    size_t size = twi_port_render(&ask->item, name + word); /* prefix and rest; the word goes in between */
+    size_t size = twi_port_render(&message->item, name + word); /* prefix and rest; the word goes in between */
     memmove(name, name + word, prefix);
     memcpy(name + prefix, "tw:lease:", word);
     twi_wire_put(words, name, size + word);
 }
 
-static void put_lease_ask(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_ask *ask) {
+static void put_lease_message(struct twi_sync *sync, struct twi_bytes *words, const struct twi_lease_message *message) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
     begin(sync, words, SCRIPT_LEASE);
-    put_lease_name(sync, words, ask);
+    put_lease_name(sync, words, message);
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->id);
     twi_wire_put_text(words, epoch->instance);
     twi_wire_put_u64(words, sync->serial);
-    twi_wire_put_i64(words, ask->item.expiry_ms);
-    twi_wire_put_i64(words, ask->limit);
-    twi_wire_put_i64(words, ask->granted);
-    twi_wire_put_i64(words, ask->target);
-    twi_wire_put_i64(words, ask->need);
-    twi_wire_put_i64(words, ask->returned);
-    twi_wire_put_i64(words, ask->spent);
-    twi_wire_put_i64(words, ask->spent_all);
-    twi_wire_put_text(words, ask->look ? "1" : "0");
-    twi_wire_put_text(words, epoch->life);
-    if (ask->base >= 0)
-        twi_wire_put_i64(words, ask->base);
+    twi_wire_put_i64(words, message->item.expiry_ms);
+    twi_wire_put_i64(words, message->limit);
+    twi_wire_put_i64(words, message->granted);
+    twi_wire_put_i64(words, message->target);
+    twi_wire_put_i64(words, message->need);
+    twi_wire_put_i64(words, message->returned);
+    twi_wire_put_i64(words, message->spent);
+    twi_wire_put_i64(words, message->spent_all);
+    twi_wire_put_text(words, message->look ? "1" : "0");
+    twi_wire_put_text(words, epoch->incarnation);
+    if (message->base >= 0)
+        twi_wire_put_i64(words, message->base);
     else
         twi_wire_put_text(words, "");
-    twi_wire_put_i64(words, ask->risk);
+    twi_wire_put_i64(words, message->risk);
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static void tell(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
-    struct twi_lease_ask ask = slot->ask;
+static void report(struct twi_sync *sync, struct twi_lease_pending *slot, const struct twi_lease_answer *answer) {
+    struct twi_lease_message message = slot->message;
     slot->is_under_way = false;
-    twi_port_lease_told(sync->engine, &ask, answer);
+    twi_port_lease_answered(sync->engine, &message, answer);
 }
 
 static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_lease_answer *answer) {
@@ -115,15 +116,15 @@ static bool read_lease(const struct twi_node *nodes, size_t count, struct twi_le
         !twi_node_i64(&nodes[7], &answer->risk) || !twi_node_i64(&nodes[8], &open) ||
         !twi_node_i64(&nodes[9], &answer->wait_ms))
         return false;
-    answer->kind = TWI_LEASE_TOLD;
+    answer->kind = TWI_LEASE_NUMBERS;
     answer->open = open == 1;
     return true;
 }
 
-static void take_wanted(struct twi_sync *sync, const struct twi_node *name) {
+static void take_requested(struct twi_sync *sync, const struct twi_node *name) {
     size_t skip = strlen(twi_port_prefix(sync->engine)) + sizeof "tw:lease:" - 1;
     if (name->type == TWI_NODE_STRING && name->size > skip)
-        twi_port_lease_wanted(sync->engine, name->text + skip, name->size - skip);
+        twi_port_lease_requested(sync->engine, name->text + skip, name->size - skip);
 }
 
 #define EPOCH_HEAD 11u
@@ -141,26 +142,26 @@ static bool read_epoch(struct twi_sync *sync, const struct twi_node *nodes, size
         !twi_node_i64(&nodes[8], &answer->changes) || !twi_node_i64(&nodes[10], &others) || others < 0 ||
         others > (int64_t)(count - EPOCH_HEAD))
         return false;
-    answer->kind = TWI_LEASE_TOLD;
+    answer->kind = TWI_LEASE_NUMBERS;
     answer->open = open == 1;
     answer->id = nodes[3].text;
     answer->run = nodes[5].text;
-    answer->life = nodes[6].text;
+    answer->incarnation = nodes[6].text;
     answer->whole = twi_node_is(&nodes[9], "1");
     size_t at = EPOCH_HEAD;
     for (; others > 0; others--, at++)
         if (is_text(&nodes[at], 33) && nodes[at].size == 33)
             twi_port_lease_other(sync->engine, nodes[at].text + 1, nodes[at].text[0] == '+');
-    for (; at < count; at++) take_wanted(sync, &nodes[at]);
+    for (; at < count; at++) take_requested(sync, &nodes[at]);
     return true;
 }
 
-static bool read_answer(struct twi_sync *sync, const struct twi_lease_ask *ask, const struct twi_node *nodes,
+static bool read_answer(struct twi_sync *sync, const struct twi_lease_message *message, const struct twi_node *nodes,
                         size_t count, struct twi_lease_answer *answer) {
-    *answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+    *answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (nodes->type != TWI_NODE_ARRAY || count < 3 || nodes[1].type != TWI_NODE_STRING) return false;
     if (!twi_node_i64(&nodes[2], &answer->redis_ms)) return false;
-    return ask->lease == NULL ? read_epoch(sync, nodes, count, answer) : read_lease(nodes, count, answer);
+    return message->lease == NULL ? read_epoch(sync, nodes, count, answer) : read_lease(nodes, count, answer);
 }
 
 /* The reply's texts go with it. */
@@ -169,74 +170,75 @@ static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *
     if (!answer->id) return;
     snprintf(slot->id, sizeof slot->id, "%s", answer->id);
     snprintf(slot->run, sizeof slot->run, "%s", answer->run);
-    snprintf(slot->life, sizeof slot->life, "%s", answer->life);
+    snprintf(slot->incarnation, sizeof slot->incarnation, "%s", answer->incarnation);
     slot->answer.id = slot->id;
     slot->answer.run = slot->run;
-    slot->answer.life = slot->life;
+    slot->answer.incarnation = slot->incarnation;
 }
 
-static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
-                 size_t count, int64_t now_ms) {
+static bool take_reply(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
+                       size_t count, int64_t now_ms) {
     struct twi_lease_pending *slot = ctx;
-    struct twi_lease_answer answer = {.kind = TWI_LEASE_AGAIN};
+    struct twi_lease_answer answer = {.kind = TWI_LEASE_RESEND};
     (void)now_ms;
-    if (outcome != TWI_SIDE_ANSWERED) {
+    if (outcome != TWI_MESSAGE_ANSWERED) {
         answer.refused = count != 0;
         if (answer.refused) twi_refusal_report(sync, "a lease of a hard limit", nodes);
-        tell(sync, slot, &answer);
+        report(sync, slot, &answer);
         return true;
     }
-    bool well = read_answer(sync, &slot->ask, nodes, count, &answer);
-    if (!well) answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+    bool well = read_answer(sync, &slot->message, nodes, count, &answer);
+    if (!well) answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
     if (well && sync->wait_replicas != 0)
         keep(slot, &answer);
     else
-        tell(sync, slot, &answer);
+        report(sync, slot, &answer);
     return well;
 }
 
-static void replicated(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome) {
+static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome) {
     struct twi_lease_pending *slot = ctx;
     struct twi_lease_answer answer = slot->answer;
-    bool counts = outcome == TWI_SIDE_ANSWERED || (outcome == TWI_SIDE_REFUSED && answer.kind != TWI_LEASE_TOLD);
-    if (!counts) answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
-    tell(sync, slot, &answer);
+    bool counts =
+        outcome == TWI_MESSAGE_ANSWERED || (outcome == TWI_MESSAGE_REFUSED && answer.kind != TWI_LEASE_NUMBERS);
+    if (!counts) answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
+    report(sync, slot, &answer);
 }
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
 static struct twi_lease_pending *free_slot(struct twi_lease_link *link) {
     uint32_t i = 0;
-    while (link->says[i].is_under_way) i++;
-    return &link->says[i];
+    while (link->sent[i].is_under_way) i++;
+    return &link->sent[i];
 }
 
-static void say(struct twi_sync *sync, const struct twi_lease_ask *ask, int64_t now_ms) {
+static void send(struct twi_sync *sync, const struct twi_lease_message *message, int64_t now_ms) {
     struct twi_lease_pending *slot = free_slot(&sync->leases);
-    uint32_t script = ask->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
+    uint32_t script = message->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
     struct twi_bytes words = {0};
     size_t more = 0;
-    slot->ask = *ask;
+    slot->message = *message;
     slot->is_under_way = true;
-    if (ask->lease == NULL)
-        more = put_epoch_ask(sync, &words, ask);
+    if (message->lease == NULL)
+        more = put_epoch_message(sync, &words, message);
     else
-        put_lease_ask(sync, &words, ask);
-    const struct twi_side side = {.sender = TWI_SENDER_LEASES,
-                                  .script = &scripts[script].script,
-                                  .key_count = scripts[script].keys,
-                                  .word_count = scripts[script].keys + scripts[script].args + more,
-                                  .told = told,
-                                  .replicated = replicated,
-                                  .ctx = slot};
-    if (twi_side_send_encoded(sync, &side, &words, now_ms)) return;
-    tell(sync, slot, &(struct twi_lease_answer){.kind = TWI_LEASE_AGAIN});
+        put_lease_message(sync, &words, message);
+    const struct twi_message side = {.sender = TWI_SENDER_LEASES,
+                                     .script = &scripts[script].script,
+                                     .key_count = scripts[script].keys,
+                                     .word_count = scripts[script].keys + scripts[script].args + more,
+                                     .done = take_reply,
+                                     .replicated = replicated,
+                                     .ctx = slot};
+    if (twi_message_send_encoded(sync, &side, &words, now_ms)) return;
+    report(sync, slot, &(struct twi_lease_answer){.kind = TWI_LEASE_RESEND});
 }
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_lease_ask asks[TWI_LEASES_MAX];
-    if (!twi_side_may(sync, TWI_SENDER_LEASES)) return;
-    size_t room = TWI_LEASES_MAX - sync->sides.of[TWI_SENDER_LEASES];
-    size_t count = twi_port_leases(sync->engine, sync->serial, asks, room);
-    for (size_t i = 0; i < count; i++) say(sync, &asks[i], now_ms);
+    struct twi_lease_message messages[TWI_LEASES_MAX];
+    if (!twi_message_may_send(sync, TWI_SENDER_LEASES)) return;
+    size_t room = TWI_LEASES_MAX - sync->messages.of[TWI_SENDER_LEASES];
+    size_t count = twi_port_leases(sync->engine, sync->serial, messages, room);
+    for (size_t i = 0; i < count; i++) send(sync, &messages[i], now_ms);
 }

@@ -7,13 +7,13 @@
 
 /* What was said of leases and is not told yet. */
 struct twi_lease_pending {
-    struct twi_lease_ask ask;
+    struct twi_lease_message message;
     bool is_under_way;
-    struct twi_lease_answer answer; /* of those that wait for the replicas */
-    char id[33], run[41], life[33]; /* what it names */
+    struct twi_lease_answer answer;        /* of those that wait for the replicas */
+    char id[33], run[41], incarnation[33]; /* what it names */
 };
 struct twi_lease_link {
-    struct twi_lease_pending says[TWI_LEASES_MAX];
+    struct twi_lease_pending sent[TWI_LEASES_MAX];
 };
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms);

@@ -20,11 +20,11 @@ enum twi_command {
     TWI_REWRITE,
     TWI_TIME,
     TWI_WAIT,
-    TWI_SIDE,
-    TWI_SIDE_WAIT,
+    TWI_MESSAGE,
+    TWI_MESSAGE_WAIT,
     TWI_OPEN,
     TWI_BATCH,
-    TWI_PLAIN, /* a batch without a script, of many replies */
+    TWI_MERGE_PLAIN, /* a batch without a script, of many replies */
     TWI_REPAIR
 };
 

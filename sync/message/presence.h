@@ -10,47 +10,47 @@
 #include "engine/port/port.h"
 #include "sync/message/message.h"
 
-#define TWI_PARTS_KEYS_MAX 200u /* in one: some 3 ms of Redis's one thread, with ten engines */
-#define TWI_PARTS_WAITING_MAX 4096u
+#define TWI_PRESENCE_KEYS_MAX 200u /* in one: some 3 ms of Redis's one thread, with ten engines */
+#define TWI_PRESENCE_WAITING_MAX 4096u
 
 struct twi_statement {
-    enum { TWI_SAYS_GAUGES, TWI_SAYS_HOLDS, TWI_SAYS_SWEEP, TWI_SAYS } what;
+    enum { TWI_STATEMENT_GAUGES, TWI_STATEMENT_HOLDS, TWI_STATEMENT_SWEEP, TWI_STATEMENTS } what;
     bool is_under_way;
     struct twi_item *items; /* of gauges */
     uint32_t count;
     uint64_t serial; /* of a sweep; of holds: its number among them */
 };
 
-struct twi_parts {
+struct twi_presence {
     struct twi_item *waiting; /* a queue; from `at` on */
     uint32_t at, end, room;
-    struct twi_statement says[TWI_PARTS_MAX];
+    struct twi_statement statements[TWI_PRESENCE_MAX];
     uint32_t count; /* of these, under way */
     uint64_t number;
-    uint64_t taken, told; /* items, since ever */
-    uint64_t until;       /* 0: nobody waits; else one more than how many were taken then */
+    uint64_t taken, answered; /* items, since ever */
+    uint64_t until;           /* 0: nobody waits; else one more than how many were taken then */
     /* Holds: the engine hears of their statements in the order in which they were made. A script that Redis did not have goes again,
      * behind others. */
-    uint64_t holds_sent, holds_told;
-    uint32_t holds_done; /* bit 0: the one after holds_told was answered; and so on */
+    uint64_t holds_sent, holds_answered;
+    uint32_t holds_done; /* bit 0: the one after holds_answered was answered; and so on */
 };
 
 /* A flush waits for what was taken up to a point. */
-static inline bool twi_parts_hold(const struct twi_parts *parts) {
-    return parts->until != 0 && parts->told + 1 < parts->until;
+static inline bool twi_presence_holds_flush(const struct twi_presence *presence) {
+    return presence->until != 0 && presence->answered + 1 < presence->until;
 }
-static inline bool twi_parts_are_full(const struct twi_parts *parts) {
-    return parts->end - parts->at >= TWI_PARTS_WAITING_MAX;
+static inline bool twi_presence_are_full(const struct twi_presence *presence) {
+    return presence->end - presence->at >= TWI_PRESENCE_WAITING_MAX;
 }
 /* There is something to be sent, and room for it. */
-static inline bool twi_parts_wait(const struct twi_parts *parts) {
-    return parts->at != parts->end && parts->count < TWI_PARTS_MAX;
+static inline bool twi_presence_wait(const struct twi_presence *presence) {
+    return presence->at != presence->end && presence->count < TWI_PRESENCE_MAX;
 }
 
-bool twi_parts_take(struct twi_sync *sync, const struct twi_item *items,
-                    size_t count); /* false: no memory, none taken */
-void twi_parts_step(struct twi_sync *sync, int64_t now_ms);
-void twi_parts_dropped(struct twi_sync *sync); /* what waits goes back */
-void twi_parts_free(struct twi_sync *sync);
+bool twi_presence_take(struct twi_sync *sync, const struct twi_item *items,
+                       size_t count); /* false: no memory, none taken */
+void twi_presence_step(struct twi_sync *sync, int64_t now_ms);
+void twi_presence_dropped(struct twi_sync *sync); /* what waits goes back */
+void twi_presence_free(struct twi_sync *sync);
 
 #endif

@@ -16,12 +16,12 @@ void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, 
 }
 
 /* Whether this outage has had that line. */
-static bool was_said(struct twi_sync *sync, const char *line) {
+static bool was_logged(struct twi_sync *sync, const char *line) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
-    for (size_t i = 0; i < TWI_REFUSALS_SAID; i++)
-        if (sync->refusals_said[i] == hash) return true;
-    sync->refusals_said[sync->refusals_next++ % TWI_REFUSALS_SAID] = hash;
+    for (size_t i = 0; i < TWI_REFUSALS_LOGGED; i++)
+        if (sync->refusals_logged[i] == hash) return true;
+    sync->refusals_logged[sync->refusals_next++ % TWI_REFUSALS_LOGGED] = hash;
     return false;
 }
 
@@ -29,7 +29,7 @@ static void report(struct twi_sync *sync, const struct twi_node *error, const ch
     char text[120], line[160];
     twi_refusal_text(error, first_word, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
-    if (!was_said(sync, line))
+    if (!was_logged(sync, line))
         twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
     twi_port_last_error(sync->engine, line);
 }

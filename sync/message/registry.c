@@ -7,69 +7,70 @@
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
-#include "live.lua.h"
-#include "live.lua.sha1.h"
+#include "registry.lua.h"
+#include "registry.lua.sha1.h"
 
-static const struct twi_side_script script = {twi_script_live, twi_script_live_sha1};
+static const struct twi_message_script script = {twi_script_registry, twi_script_registry_sha1};
 
 static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
-    sync->live.at_ms = now_ms + TWI_LIVE_REFUSED_MS;
-    if (!sync->live.is_logged) twi_refusal_report(sync, "the registry of live engines", error);
-    sync->live.is_logged = true;
-    twi_port_live(sync->engine, 0);
+    sync->registry.at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
+    if (!sync->registry.is_logged) twi_refusal_report(sync, "the registry of live engines", error);
+    sync->registry.is_logged = true;
+    twi_port_live_engines(sync->engine, 0);
 }
 
-static bool told(struct twi_sync *sync, void *ctx, enum twi_side_outcome outcome, const struct twi_node *nodes,
-                 size_t count, int64_t now_ms) {
+static bool reported(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
+                     size_t count, int64_t now_ms) {
     int64_t live, every_ms;
     (void)ctx;
-    sync->live.asking = false;
-    if (outcome != TWI_SIDE_ANSWERED) {
+    sync->registry.awaiting = false;
+    if (outcome != TWI_MESSAGE_ANSWERED) {
         if (count != 0) refused(sync, nodes, now_ms);
         return true;
     }
     if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_i64(&nodes[3], &live)) return false;
     if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
     if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_i64(&nodes[4], &every_ms)) return false;
-    if (every_ms > TWI_LIVE_EVERY_MS) sync->live.at_ms += every_ms - TWI_LIVE_EVERY_MS;
-    sync->live.is_logged = false;
-    sync->live.told = (uint32_t)live;
-    if (now_ms < sync->live.before_until_ms && sync->live.told < sync->live.before) live = sync->live.before;
-    twi_port_live(sync->engine, (uint32_t)live);
-    if (sync->live.told >= TWI_LIVE_MANY) sync->live.pause_ms = TWI_LIVE_EVERY_MS;
+    if (every_ms > TWI_REGISTRY_EVERY_MS) sync->registry.at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
+    sync->registry.is_logged = false;
+    sync->registry.reported = (uint32_t)live;
+    if (now_ms < sync->registry.before_until_ms && sync->registry.reported < sync->registry.before)
+        live = sync->registry.before;
+    twi_port_live_engines(sync->engine, (uint32_t)live);
+    if (sync->registry.reported >= TWI_REGISTRY_MANY) sync->registry.pause_ms = TWI_REGISTRY_EVERY_MS;
     return true;
 }
 
-void twi_live_step(struct twi_sync *sync, int64_t now_ms) {
+void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
-    if (sync->live.asking || now_ms < sync->live.at_ms) return;
+    if (sync->registry.awaiting || now_ms < sync->registry.at_ms) return;
     const char *id = twi_port_engine_id(sync->engine);
     size_t name_size = (size_t)snprintf(name, sizeof name, "%stw:live", twi_port_prefix(sync->engine));
-    size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_LIVE_MS);
-    const struct twi_side_word words[] = {{name, name_size}, {"1", 1}, {id, strlen(id)}, {ttl, ttl_size}};
-    const struct twi_side side = {.sender = TWI_SENDER_REGISTRY,
-                                  .script = &script,
-                                  .words = words,
-                                  .key_count = 1,
-                                  .word_count = 4,
-                                  .told = told,
-                                  .ctx = NULL};
-    if (!twi_side_send(sync, &side, now_ms)) return;
-    sync->live.asking = true;
-    int64_t pause_ms = sync->live.pause_ms != 0 ? sync->live.pause_ms : TWI_LIVE_EVERY_MS;
-    sync->live.at_ms = now_ms + pause_ms;
-    sync->live.pause_ms = 2 * pause_ms < TWI_LIVE_EVERY_MS ? 2 * pause_ms : TWI_LIVE_EVERY_MS;
+    size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_REGISTRY_MS);
+    const struct twi_message_argument words[] = {{name, name_size}, {"1", 1}, {id, strlen(id)}, {ttl, ttl_size}};
+    const struct twi_message side = {.sender = TWI_SENDER_REGISTRY,
+                                     .script = &script,
+                                     .words = words,
+                                     .key_count = 1,
+                                     .word_count = 4,
+                                     .done = reported,
+                                     .ctx = NULL};
+    if (!twi_message_send(sync, &side, now_ms)) return;
+    sync->registry.awaiting = true;
+    int64_t pause_ms = sync->registry.pause_ms != 0 ? sync->registry.pause_ms : TWI_REGISTRY_EVERY_MS;
+    sync->registry.at_ms = now_ms + pause_ms;
+    sync->registry.pause_ms = 2 * pause_ms < TWI_REGISTRY_EVERY_MS ? 2 * pause_ms : TWI_REGISTRY_EVERY_MS;
 }
 
-int64_t twi_live_due_ms(const struct twi_sync *sync) {
-    return sync->live.asking || sync->merge != TW_MERGE_SCRIPT ? INT64_MAX : sync->live.at_ms;
+int64_t twi_registry_due_ms(const struct twi_sync *sync) {
+    return sync->registry.awaiting || sync->merge != TW_MERGE_SCRIPT ? INT64_MAX : sync->registry.at_ms;
 }
 
-void twi_live_connected(struct twi_sync *sync, int64_t now_ms) {
-    if (sync->live.is_logged) return;
-    sync->live.at_ms = now_ms;
-    sync->live.pause_ms = TWI_LIVE_FIRST_MS;
-    if (now_ms >= sync->live.before_until_ms || sync->live.told > sync->live.before)
-        sync->live.before = sync->live.told;
-    sync->live.before_until_ms = now_ms + TWI_LIVE_BACK_MS;
+void twi_registry_connected(struct twi_sync *sync, int64_t now_ms) {
+    if (sync->registry.is_logged) return;
+    sync->registry.at_ms = now_ms;
+    sync->registry.pause_ms = TWI_REGISTRY_FIRST_MS;
+    if (now_ms >= sync->registry.before_until_ms || sync->registry.reported > sync->registry.before)
+        sync->registry.before = sync->registry.reported;
+    sync->registry.before_until_ms = now_ms + TWI_REGISTRY_BACK_MS;
 }

@@ -38,7 +38,7 @@ void twi_replicas_put(struct twi_sync *sync) {
     twi_wire_put_u64(&sync->out, patience_ms(sync));
 }
 
-void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
+void twi_replicas_request(struct twi_sync *sync, int64_t now_ms) {
     twi_replicas_put(sync);
     sync->waits++;
     sync->wait_at_ms = now_ms + AGAIN_MS;
@@ -49,11 +49,11 @@ void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms) {
 void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
     const struct twi_ledger *ledger = &sync->ledger;
     if (sync->wait_replicas == 0 || ledger->replicated >= ledger->confirmed) return;
-    if (sync->pending_count != sync->sides.count + sync->sides.waits) return;
+    if (sync->pending_count != sync->messages.count + sync->messages.waits) return;
     if (now_ms < sync->wait_at_ms || sync->breaker.state != TWI_BREAKER_CLOSED) return;
     if (sync->wrote_number != 0) {
         if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-        twi_replicas_ask(sync, now_ms);
+        twi_replicas_request(sync, now_ms);
     } else if (!twi_ledger_unconfirmed(ledger)) {
         (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
         sync->wait_at_ms = now_ms + AGAIN_MS;

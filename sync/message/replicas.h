@@ -5,8 +5,8 @@
 #include "sync/message/pipeline.h"
 
 void twi_replicas_put(struct twi_sync *sync); /* the question alone; whoever puts it awaits the answer */
-void twi_replicas_ask(struct twi_sync *sync, int64_t now_ms);  /* behind what was just put into `out` */
-void twi_replicas_step(struct twi_sync *sync, int64_t now_ms); /* asks again, where nothing is under way */
+void twi_replicas_request(struct twi_sync *sync, int64_t now_ms); /* behind what was just put into `out` */
+void twi_replicas_step(struct twi_sync *sync, int64_t now_ms);    /* asks again, where nothing is under way */
 twi_taker twi_replicas_reply;
 bool twi_replicas_hold(const struct twi_sync *sync); /* the window is full of what is not on the replicas */
 

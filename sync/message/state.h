@@ -28,12 +28,12 @@
 #include "sync/wire/wire.h"
 
 /* Replies awaited: a greeting (5), an opening, the pipeline twice, a rewrite; side scripts; WAITs for leases, two for each at worst. */
-#define TWI_PENDING_MAX (16u + TWI_SIDES_MAX + 2 * TWI_LEASES_MAX)
-#define TWI_REWRITE_TRIES 3u  /* each perhaps done: a rewrite more does no harm, one for ever would */
-#define TWI_FORMERS 4u        /* a store that comes back after four others is told by its marker */
-#define TWI_REFUSALS_SAID 8u  /* different refusals in one outage; more than that come again */
-#define TWI_STORES_KNOWN 8u   /* a store that comes back after eight wipes is taken for a new one */
-#define TWI_WAIT_SLACK_MS 250 /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
+#define TWI_PENDING_MAX (16u + TWI_MESSAGES_MAX + 2 * TWI_LEASES_MAX)
+#define TWI_REWRITE_TRIES 3u   /* each perhaps done: a rewrite more does no harm, one for ever would */
+#define TWI_FORMERS 4u         /* a store that comes back after four others is told by its marker */
+#define TWI_REFUSALS_LOGGED 8u /* different refusals in one outage; more than that come again */
+#define TWI_STORES_KNOWN 8u    /* a store that comes back after eight wipes is taken for a new one */
+#define TWI_WAIT_SLACK_MS 250  /* Redis looks at whose WAIT is over ten times a second, and may be late for that */
 #define TWI_RECEIVE_BYTES_MAX (1u << 20) /* per turn */
 
 enum twi_phase { TWI_DOWN, TWI_CONNECTING, TWI_GREETING, TWI_OPENING, TWI_UP };
@@ -47,13 +47,13 @@ struct twi_failure {
 };
 
 /* A batch that goes without a script, while its answers come (merge_plain.c). */
-struct twi_plain {
+struct twi_merge_plain {
     uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
     uint32_t commands;          /* of all its items */
     uint32_t kept;              /* items before `item` that are to be sent again, at the front */
     bool in_multi, refused, turned_away;
     bool over; /* nothing more is to be said of this item */
-    struct twi_item_answer said;
+    struct twi_item_answer result;
     uint32_t unhealed;
     int64_t redis_ms;
     uint64_t out_begin; /* where it begins, counted in bytes of this connection */
@@ -61,15 +61,15 @@ struct twi_plain {
     uint32_t repair_count;
 };
 
-struct twi_asks;
+struct twi_pool;
 
 struct twi_sync {
     /* set before sharing */
     tw_engine *engine;
     const struct twi_transport *transport;
     void *transport_ctx;
-    struct twi_link *link; /* ours, when no transport was given */
-    struct twi_asks *asks; /* of those who wait; NULL: nobody may (host-driven, a transport was given) */
+    struct twi_socket *link; /* ours, when no transport was given */
+    struct twi_pool *pool;   /* of those who wait; NULL: nobody may (host-driven, a transport was given) */
     struct twi_url url;
     int (*password)(void *ctx, char *out, size_t size);
     void *password_ctx;
@@ -96,7 +96,8 @@ struct twi_sync {
     int64_t late_ms;   /* while the oldest reply is awaited turns came so much too late: that time is not Redis's */
     bool own_thread;   /* turns come every tick, whatever wake_ms says */
     bool lost_logged;  /* this outage has had its line */
-    uint64_t refusals_said[TWI_REFUSALS_SAID]; /* hashes of lines on what Redis refuses: each comes once an outage */
+    uint64_t
+        refusals_logged[TWI_REFUSALS_LOGGED]; /* hashes of lines on what Redis refuses: each comes once an outage */
     uint32_t refusals_next;
     bool checked;           /* the start-up checks have had their lines */
     bool may_restore;       /* the eviction policy is known not to drop ledgers and markers alike */
@@ -109,10 +110,10 @@ struct twi_sync {
     bool has_other_keys; /* another database of it holds keys, as of the greeting */
     uint64_t serial;     /* of this connection */
     struct twi_lease_link leases;
-    struct twi_parts parts;
-    struct twi_sides sides;
-    struct twi_live live;
-    struct twi_closers closers;
+    struct twi_presence presence;
+    struct twi_messages messages;
+    struct twi_registry registry;
+    struct twi_closing_sender closing;
 
     /* replicas */
     uint32_t wait_replicas; /* 0: nobody asks */
@@ -136,19 +137,19 @@ struct twi_sync {
     char formers[TWI_FORMERS][TWI_LEDGER_NAME_MAX]; /* ledgers that we had before this one: a ring */
     uint32_t formers_next;
     struct twi_identity candidate; /* who that instance would be */
-    char home[41];                 /* run_id of the server that last knew our ledger; "": none, or not told */
+    char ledger_run[41];           /* run_id of the server that last knew our ledger; "": none, or not told */
     int64_t doubt_since_ms;        /* since when we see a store that does not know us; 0: we do not */
     struct twi_depth depth;        /* how much of it may be */
     uint64_t sent_number;          /* in flight: confirmed + 1 .. sent_number */
     bool rewind;                   /* an answer was not "applied": await the rest, then send from confirmed + 1 again */
     bool use_eval;                 /* the next one goes with its script */
 
-    struct twi_plain plain;
+    struct twi_merge_plain merge_plain;
 
     /* collecting */
     struct twi_item *staging; /* TWI_BATCH_ITEMS_MAX */
     int64_t collect_at_ms;    /* the next collection may begin */
-    int64_t near_at_ms;       /* counters near their limit are not collected before that */
+    int64_t near_limit_at_ms; /* counters near their limit are not collected before that */
     int64_t collect_hold_ms;  /* not before that, not even for a flush: no memory, or too fast after an outage */
     bool collecting;          /* one has begun and has not taken everything */
     bool begin_again;         /* a round of tw_flush starts over */

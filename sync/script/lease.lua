@@ -33,7 +33,7 @@
 -- connection may outlive a change. There is no OK and no LATE without a write before it; the first one goes by redis.call, so
 -- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
 local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
-local WANTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
+local REQUESTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
 local NEW_MS = 1200                      -- by then others have been told of this engine
 local FEW_NEW, SOON_MS = 16, 50          -- or sooner, where all of so few have come since it did
 local EVERY_MS, EVERY_MORE_MS = 150, 1   -- as in leases.lua
@@ -54,24 +54,24 @@ end
 if epoch[1] ~= ARGV[2] or epoch[4] ~= ARGV[14] then return {'EPOCH', now} end
 local expiry = number(ARGV[5])
 if expiry ~= 0 and now >= expiry then
-  local said = redis.pcall('PEXPIRE', KEYS[2], WANTED_MS) -- it changes nothing of note, and only a master does it
-  if type(said) == 'table' and string.find(said.err, 'READONLY', 1, true) then return said end
+  local probe = redis.pcall('PEXPIRE', KEYS[2], REQUESTED_MS) -- it changes nothing of note, and only a master does it
+  if type(probe) == 'table' and string.find(probe.err, 'READONLY', 1, true) then return probe end
   return {'LATE', now}
 end
-local live = math.max(1, number(epoch[5]))
-local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * live))
+local engines = math.max(1, number(epoch[5]))
+local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * engines))
 local born = number(epoch[4])
 local is_new_for, soon = math.max(0, born + NEW_MS - now), math.max(SOON_MS, born + every + SOON_MS - now)
-if is_new_for > 0 and live <= FEW_NEW then
-  local all, untold = redis.call('HGETALL', KEYS[1]), false
+if is_new_for > 0 and engines <= FEW_NEW then
+  local all, unreported = redis.call('HGETALL', KEYS[1]), false
   for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me and number(all[i + 1]) <= born then untold = true end
+    if string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me and number(all[i + 1]) <= born then unreported = true end
   end
-  is_new_for = untold and math.min(is_new_for, soon) or 0
+  is_new_for = unreported and math.min(is_new_for, soon) or 0
 end
 
 local had = redis.call('HMGET', KEYS[3], 't', 's', 'f', 'l', 'e', 'd', 'k', 'p', me)
-local total, spent_all, floor, folded = number(had[1]), number(had[2]), number(had[3]), number(had[6])
+local total, spent_all, floor, collapsed = number(had[1]), number(had[2]), number(had[3]), number(had[6])
 local passed = number(had[8])
 local conn, granted, returned, spent, risk = string.match(had[9] or '', '^(%d+) (%d+) (%d+) (-?%d+) (%d+)$')
 conn, granted, returned, spent, risk = number(conn), number(granted), number(returned), number(spent), number(risk)
@@ -85,7 +85,7 @@ local before = beyond()
 if not had[9] and ARGV[15] ~= '' then    -- it was folded
   granted, returned, risk = number(ARGV[7]), number(ARGV[15]), number(ARGV[16])
   spent = granted - returned
-  folded = folded - spent
+  collapsed = collapsed - spent
 end
 
 if number(ARGV[10]) > returned then      -- first what comes back
@@ -105,9 +105,9 @@ if number(ARGV[7]) > granted then        -- forgotten
     redis.call('HSET', KEYS[1], 'id', '', 'open', '0', 'was', ARGV[2] .. ',' .. was)
   end
 else                                     -- never told: but what was freed of it already (reclaim.lua) is not freed twice
-  local untold = math.max(0, math.min(granted - number(ARGV[7]), granted - returned - spent))
-  total = total - untold
-  granted = granted - untold
+  local unreported = math.max(0, math.min(granted - number(ARGV[7]), granted - returned - spent))
+  total = total - unreported
+  granted = granted - unreported
 end
 -- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
@@ -132,7 +132,7 @@ end
 if want > 0 and open then
   -- A share of what is left, so that lots shrink towards 1 at the end; holders: those who have drawn here, and live.
   local left = limit - math.max(total, floor)
-  local holders = math.max(1, math.min(parts, live))
+  local holders = math.max(1, math.min(parts, engines))
   local give = math.min(want, math.max(need, math.floor(left / (2 * holders))), left)
   if give < need or give < 0 then give = 0 end
   granted = granted + give
@@ -143,24 +143,24 @@ end
 -- Who else has a field here, all of them or the next page: what is stranded, and who is folded.
 local gone, gone_spent, stranded = {}, 0, -1
 local function look_at(fields)
-  local who, of, asked, sum = {}, {}, {}, 0
+  local who, of, queries, sum = {}, {}, {}, 0
   for i = 1, #fields, 2 do
     if #fields[i] == 32 and fields[i] ~= me then
       local _, g, r, s = string.match(fields[i + 1], '^(%d+) (%d+) (%d+) (-?%d+) ')
       who[#who + 1] = fields[i]
       of[#of + 1] = {number(g) - number(r) - number(s), number(s)}
-      asked[#asked + 1] = 'b:' .. fields[i]
-      asked[#asked + 1] = 'i:' .. fields[i]
+      queries[#queries + 1] = 'b:' .. fields[i]
+      queries[#queries + 1] = 'i:' .. fields[i]
     end
   end
-  local lives = #asked == 0 and {} or redis.pcall('HMGET', KEYS[1], unpack(asked))
-  if lives.err then return 0 end
+  local states = #queries == 0 and {} or redis.pcall('HMGET', KEYS[1], unpack(queries))
+  if states.err then return 0 end
   for i = 1, #who do
-    local heard = lives[2 * i]
-    if of[i][1] == 0 and not lives[2 * i - 1] then
+    local last_heartbeat = states[2 * i]
+    if of[i][1] == 0 and not states[2 * i - 1] then
       gone[#gone + 1] = who[i]
       gone_spent = gone_spent + of[i][2]
-    elseif not heard or now - number(heard) > math.max(STRANDED_MS, 5 * every) then
+    elseif not last_heartbeat or now - number(last_heartbeat) > math.max(STRANDED_MS, 5 * every) then
       sum = sum + math.max(0, of[i][1])
     end
   end
@@ -175,7 +175,7 @@ if failed or ARGV[13] == '1' then
     local at, cursor, sum, last = string.match(state or '', '^(%d+) (%d+) (%d+) (-?%d+)$')
     if now - number(at) >= LOOK_MS then
       -- More fields than twice those who live: the fields of many who are gone.
-      local count = parts > 2 * live + FEW and 8 * PAGE or PAGE
+      local count = parts > 2 * engines + FEW and 8 * PAGE or PAGE
       local page = redis.pcall('HSCAN', KEYS[3], cursor or '0', 'COUNT', count)
       if not page.err then
         sum = number(sum) + look_at(page[2])
@@ -197,17 +197,17 @@ local function put(field, value)
   set[#set + 1] = value
 end
 if floor > 0 then put('f', text(floor)) end
-if had[6] or folded ~= 0 then put('d', text(folded)) end
+if had[6] or collapsed ~= 0 then put('d', text(collapsed)) end
 if state then put('k', state) end
 if had[8] or passed ~= 0 then put('p', text(passed)) end
 redis.call('HSET', KEYS[3], unpack(set))
 if #gone ~= 0 and redis.pcall('HDEL', KEYS[3], unpack(gone)) == #gone then -- where that is forbidden, nobody is folded
-  redis.call('HSET', KEYS[3], 'd', text(folded + gone_spent))
+  redis.call('HSET', KEYS[3], 'd', text(collapsed + gone_spent))
 end
 if expiry ~= 0 and redis.pcall('PTTL', KEYS[3]) == -1 then redis.pcall('PEXPIREAT', KEYS[3], ARGV[5]) end
 if failed then
   redis.pcall('ZADD', KEYS[2], now, me .. KEYS[3])
-  redis.pcall('PEXPIRE', KEYS[2], math.max(WANTED_MS, 3 * every))
+  redis.pcall('PEXPIRE', KEYS[2], math.max(REQUESTED_MS, 3 * every))
 end
 return {'OK', now, text(granted), text(total), text(math.max(spent_all, floor)), text(stranded), text(risk), open and 1 or 0,
   is_new_for}

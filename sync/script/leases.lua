@@ -33,13 +33,13 @@ local SETTLE_MS = 1000                   -- another server that knows them: for 
 local LATE_MS = 2000                     -- for one that comes when the others have begun again
 local FORGET_MS = 60000                  -- an engine that was not heard of for so long is not waited for in a later epoch
 local LIFE_MS = 86400000                 -- and after that its life is over: should it come again, it begins another
-local WANTED_MS = 5000
+local REQUESTED_MS = 5000
 local TIDY_MS = 1000
-local WAS_MAX, LOG_MAX, TOLD_MAX = 16, 64, 100
+local WAS_MAX, LOG_MAX, NAMED_MAX = 16, 64, 100
 local EVERY_MS, EVERY_MORE_MS = 150, 1   -- how often each comes: so often, or so many ms for each that there is (lease.lua)
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end
-local me, known, said, fresh = ARGV[2], ARGV[3], ARGV[5], ARGV[6]
+local me, known, resent_in, fresh = ARGV[2], ARGV[3], ARGV[5], ARGV[6]
 local info = redis.pcall('INFO', 'replication')
 if type(info) ~= 'string' then info = '' end -- not permitted: a change is noticed only by what is missing
 if string.find(info, 'role:slave', 1, true) then return {err = 'READONLY this store is a replica'} end
@@ -156,7 +156,7 @@ if had['open'] ~= '1' and #ARGV > 10 then
   end
 end
 local is_late = had['w:' .. me] and had['w:' .. me] == had['tag']
-if known ~= '' and said ~= had['id'] then
+if known ~= '' and resent_in ~= had['id'] then
   if not is_late then
     put('w:' .. me, had['tag'])
     late = late + 1
@@ -204,40 +204,40 @@ end
 write_all()
 
 -- The others, as far as it does not know them.
-local told, whole = {}, '0'
-local function tell_all()
+local changes_out, whole = {}, '0'
+local function name_all()
   local all
-  if n <= TOLD_MAX then
+  if n <= NAMED_MAX then
     all = redis.call('HGETALL', KEYS[1])
   else
     all = redis.call('HSCAN', KEYS[1], tonumber(string.sub(me, 1, 8), 16) or 0, 'COUNT', '300')[2]
   end
   whole = '1'
   for i = 1, #all, 2 do
-    if #told < TOLD_MAX and string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me then
-      told[#told + 1] = '+' .. string.sub(all[i], 3)
+    if #changes_out < NAMED_MAX and string.sub(all[i], 1, 2) == 'i:' and all[i] ~= 'i:' .. me then
+      changes_out[#changes_out + 1] = '+' .. string.sub(all[i], 3)
     end
   end
 end
 local before = known == had['id'] and tonumber(ARGV[9]) or -1
-if said == had['id'] then
+if resent_in == had['id'] then
   if before < 0 or before > changes or changes - before > LOG_MAX then
-    tell_all()
+    name_all()
   elseif before < changes then
     local fields = {}
     for i = before + 1, changes do fields[#fields + 1] = 'j:' .. i end
     for _, change in ipairs(redis.call('HMGET', KEYS[1], unpack(fields))) do
-      if change and string.sub(change, 2) ~= me then told[#told + 1] = change end
+      if change and string.sub(change, 2) ~= me then changes_out[#changes_out + 1] = change end
     end
   end
 end
 
-local out = {'OK', now, had['id'], tonumber(open), had['run'], had['b:' .. me], every, changes, whole, #told}
-for i = 1, #told do out[#out + 1] = told[i] end
-local old = now - math.max(WANTED_MS, 3 * every)
+local out = {'OK', now, had['id'], tonumber(open), had['run'], had['b:' .. me], every, changes, whole, #changes_out}
+for i = 1, #changes_out do out[#out + 1] = changes_out[i] end
+local old = now - math.max(REQUESTED_MS, 3 * every)
 if tidies then redis.pcall('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. old) end
-local wanted = redis.pcall('ZRANGEBYSCORE', KEYS[2], math.max(tonumber(ARGV[7]), old), '+inf', 'LIMIT', 0, 128)
-for i = 1, #wanted do
-  if string.sub(wanted[i], 1, 32) ~= me then out[#out + 1] = string.sub(wanted[i], 33) end
+local requested = redis.pcall('ZRANGEBYSCORE', KEYS[2], math.max(tonumber(ARGV[7]), old), '+inf', 'LIMIT', 0, 128)
+for i = 1, #requested do
+  if string.sub(requested[i], 1, 32) ~= me then out[#out + 1] = string.sub(requested[i], 33) end
 end
 return out

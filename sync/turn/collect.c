@@ -48,16 +48,16 @@ static bool freeze(struct twi_sync *sync, size_t count, int64_t now_ms) {
 }
 
 /* Gauges go another way than batches. False: no memory; everything went back. */
-static bool set_parts_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
-    struct twi_item *staging = sync->staging, part;
+static bool set_gauges_aside(struct twi_sync *sync, size_t *count, int64_t now_ms) {
+    struct twi_item *staging = sync->staging, gauge;
     size_t kept = 0;
     for (size_t i = 0; i < *count; i++) {
-        if ((staging[i].flags & TWI_ITEM_PART) != 0) continue;
-        part = staging[kept];
+        if ((staging[i].flags & TWI_ITEM_GAUGE) != 0) continue;
+        gauge = staging[kept];
         staging[kept++] = staging[i];
-        staging[i] = part;
+        staging[i] = gauge;
     }
-    if (kept == *count || twi_parts_take(sync, staging + kept, *count - kept)) {
+    if (kept == *count || twi_presence_take(sync, staging + kept, *count - kept)) {
         *count = kept;
         return true;
     }
@@ -85,20 +85,20 @@ static bool begin(struct twi_sync *sync, int64_t now_ms) {
 
 /* A flush's collection is over when all of it is in batches, and what went beside them is told. */
 static void end_round(struct twi_sync *sync) {
-    struct twi_parts *parts = &sync->parts;
+    struct twi_presence *presence = &sync->presence;
     if (sync->collecting || !sync->tickets.collecting || !twi_port_collect_is_done(sync->engine)) return;
-    if (parts->until == 0) parts->until = parts->taken + 1;
-    if (parts->told + 1 < parts->until) return;
-    parts->until = 0;
+    if (presence->until == 0) presence->until = presence->taken + 1;
+    if (presence->answered + 1 < presence->until) return;
+    presence->until = 0;
     twi_ticket_collected(&sync->tickets, sync->ledger.last);
 }
 
 /* Counters near their limit go at once: some hundred bytes, at most sixteen times in an interval. */
-static void collect_near(struct twi_sync *sync, int64_t now_ms) {
-    if (now_ms < sync->near_at_ms || !twi_port_is_near(sync->engine)) return;
-    sync->near_at_ms = now_ms + sync->interval_ms / 16 + 1;
-    size_t count = twi_port_collect_near(sync->engine, sync->staging);
-    if (!freeze(sync, count, now_ms) && sync->collecting) sync->begin_again = twi_ticket_again(&sync->tickets);
+static void collect_near_limit(struct twi_sync *sync, int64_t now_ms) {
+    if (now_ms < sync->near_limit_at_ms || !twi_port_is_near_limit(sync->engine)) return;
+    sync->near_limit_at_ms = now_ms + sync->interval_ms / 16 + 1;
+    size_t count = twi_port_collect_near_limit(sync->engine, sync->staging);
+    if (!freeze(sync, count, now_ms) && sync->collecting) sync->begin_again = twi_ticket_renew(&sync->tickets);
 }
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms) {
@@ -112,12 +112,12 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         sync->collecting = true;
         return;
     }
-    if (twi_replicas_hold(sync) || twi_parts_hold(&sync->parts)) return;
+    if (twi_replicas_hold(sync) || twi_presence_holds_flush(&sync->presence)) return;
     if (now_ms < sync->collect_hold_ms || twi_sync_is_full(sync)) return;
-    collect_near(sync, now_ms);
+    collect_near_limit(sync, now_ms);
     if (twi_sync_is_full(sync) || !begin(sync, now_ms)) return;
     sync->collecting = true;
-    while (sync->collecting && !twi_sync_is_full(sync) && !twi_parts_are_full(&sync->parts)) {
+    while (sync->collecting && !twi_sync_is_full(sync) && !twi_presence_are_full(&sync->presence)) {
         int64_t wait_ms = 0;
         size_t room = twi_pace_room(&sync->pace, TWI_BATCH_ITEMS_MAX, now_ms, &wait_ms);
         if (room == 0) {
@@ -127,8 +127,8 @@ void twi_collect(struct twi_sync *sync, int64_t now_ms) {
         size_t count = twi_port_collect(sync->engine, sync->staging, room);
         sync->collecting = count == room;
         twi_pace_took(&sync->pace, count, !sync->collecting);
-        if (!set_parts_aside(sync, &count, now_ms) || !freeze(sync, count, now_ms)) {
-            sync->begin_again = twi_ticket_again(&sync->tickets); /* what went back is not in this round yet */
+        if (!set_gauges_aside(sync, &count, now_ms) || !freeze(sync, count, now_ms)) {
+            sync->begin_again = twi_ticket_renew(&sync->tickets); /* what went back is not in this round yet */
             return;
         }
     }

@@ -209,7 +209,7 @@ static void rewrite_answered(struct twi_sync *sync, const struct twi_node *answe
 static void greeting_refused(struct twi_sync *sync, enum twi_command command, const struct twi_node *error) {
     static const char *const words[] = {
         [TWI_AUTH] = "the login", [TWI_SELECT] = "the database", [TWI_PING] = "to answer"};
-    bool slowly = command != TWI_PING || twi_answer_error(error) != TWI_ANSWER_REFUSED;
+    bool slowly = command != TWI_PING || twi_reply_error(error) != TWI_REPLY_REFUSED;
     if (command == TWI_AUTH)
         twi_refusal_login(sync, words[command], error);
     else
@@ -220,11 +220,11 @@ static void greeting_refused(struct twi_sync *sync, enum twi_command command, co
 
 static void greeted(struct twi_sync *sync, int64_t now_ms) {
     twi_port_count(sync->engine, connects, 1);
-    twi_port_parts_again(sync->engine);
+    twi_port_presence_resend(sync->engine);
     sync->look_until_ms =
         now_ms + 2 * (int64_t)sync->interval_ms; /* expiries may have been lost with whatever happened */
     sync->offset_at_ms = 0;
-    twi_live_connected(sync, now_ms);
+    twi_registry_connected(sync, now_ms);
     if (!sync->is_open) {
         sync->phase = TWI_OPENING;
         twi_connect_open(sync, now_ms);
@@ -232,7 +232,7 @@ static void greeted(struct twi_sync *sync, int64_t now_ms) {
     }
     sync->phase = TWI_UP;
     sync->rewind = sync->use_eval = false;
-    if (sync->run[0] == '\0' || strcmp(sync->run, sync->home) != 0) twi_ledger_look_back(&sync->ledger);
+    if (sync->run[0] == '\0' || strcmp(sync->run, sync->ledger_run) != 0) twi_ledger_look_back(&sync->ledger);
     sync->sent_number = sync->ledger.confirmed;
 }
 
@@ -292,9 +292,9 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms) {
 /* ---- the end of a connection ------------------------------------------------------------------------------------- */
 
 void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms) {
-    twi_plain_dropped(sync);
-    twi_side_dropped(sync, now_ms);
-    twi_parts_dropped(sync);
+    twi_merge_plain_dropped(sync);
+    twi_message_dropped(sync, now_ms);
+    twi_presence_dropped(sync);
 }
 
 void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {

@@ -26,7 +26,7 @@
 _Atomic int64_t twi_doubt_ms = 6000; /* a failover that is taken back is over by then, as a rule */
 
 /* Stores that we have counted in, by their markers. */
-static bool is_known_store(const struct twi_sync *sync, const struct twi_answer_head *head) {
+static bool is_known_store(const struct twi_sync *sync, const struct twi_reply_head *head) {
     for (uint32_t i = 0; i < TWI_STORES_KNOWN; i++)
         if (strlen(sync->stores[i]) == head->marker_size &&
             memcmp(sync->stores[i], head->marker, head->marker_size) == 0)
@@ -34,7 +34,7 @@ static bool is_known_store(const struct twi_sync *sync, const struct twi_answer_
     return false;
 }
 
-void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head) {
+void twi_instance_note(struct twi_sync *sync, const struct twi_reply_head *head) {
     if (!head->marker || head->marker_size >= sizeof sync->ledger.marker) return;
     memcpy(sync->ledger.marker, head->marker, head->marker_size + 1);
     sync->ledger.marker_known = true;
@@ -42,14 +42,14 @@ void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head
         memcpy(sync->stores[sync->stores_next++ % TWI_STORES_KNOWN], head->marker, head->marker_size + 1);
 }
 
-void twi_instance_entered(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+void twi_instance_entered(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     sync->entered_ms = now_ms;
     sync->entered_redis_ms = head->redis_ms;
 }
 
 /* A store answered that has our ledger. */
-void twi_instance_at_home(struct twi_sync *sync) {
-    memcpy(sync->home, sync->run, sizeof sync->home);
+void twi_instance_at_own_store(struct twi_sync *sync) {
+    memcpy(sync->ledger_run, sync->run, sizeof sync->ledger_run);
     sync->doubt_since_ms = 0;
 }
 
@@ -94,7 +94,7 @@ void twi_instance_lose(struct twi_sync *sync, const char *why) {
     twi_sync_fail(sync, false, NULL);
 }
 
-bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_answer_head *head) {
+bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_reply_head *head) {
     if (head->last <= sync->ledger.last) return true;
     twi_instance_lose(sync, "the ledger has numbers that were never sent from here");
     return false;
@@ -171,7 +171,7 @@ static void leave_uncertain(struct twi_sync *sync, const char *why) {
     leave_instance(sync, why);
 }
 
-static bool is_same_store(struct twi_sync *sync, const struct twi_answer_head *head) {
+static bool is_same_store(struct twi_sync *sync, const struct twi_reply_head *head) {
     const struct twi_ledger *ledger = &sync->ledger;
     bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
                 memcmp(head->marker, ledger->marker, head->marker_size) == 0;
@@ -182,13 +182,13 @@ static bool is_same_store(struct twi_sync *sync, const struct twi_answer_head *h
 /* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
  * only where the entry must be there if nothing was forgotten: it was made, or seen, since the marker was, and not so
  * long ago, by either clock, that it might have been tidied away. */
-static bool was_never_born(const struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static bool was_never_born(const struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     return !head->registered && head->marker_made_ms <= sync->entered_redis_ms &&
            now_ms - sync->entered_ms < TWI_LEDGER_TTL_MS && head->redis_ms - sync->entered_redis_ms < TWI_LEDGER_TTL_MS;
 }
 
 /* A store has taken another instance of ours: what of the one before? */
-static void part_from_instance(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static void part_from_instance(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     static const char unborn[] = "Redis went back to before this engine's ledger";
     static const char back[] = "Redis went back to a state from before it was wiped";
     bool same = is_same_store(sync, head);
@@ -227,7 +227,7 @@ static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
         return true;
     }
     TWI_MUTATE(TWI_MUTANT_ANY_SERVER, return false);
-    if (sync->run[0] && strcmp(sync->run, sync->home) == 0 && !sync->has_other_keys) return false;
+    if (sync->run[0] && strcmp(sync->run, sync->ledger_run) == 0 && !sync->has_other_keys) return false;
     return now_ms - sync->doubt_since_ms < doubt_ms;
 }
 
@@ -257,7 +257,7 @@ void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost,
 }
 
 /* The store is at that number: what it lacks is sent again. */
-static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static void go_back_to(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     sync->rewind = true;
     if (head->last >= sync->ledger.confirmed) return; /* only out of turn */
     struct twi_batch *step = twi_batch_empty(now_ms);
@@ -271,7 +271,7 @@ static void go_back_to(struct twi_sync *sync, const struct twi_answer_head *head
     twi_ledger_look_back(&sync->ledger);
 }
 
-void twi_instance_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+void twi_instance_at(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     if (twi_instance_is_ours(sync, head)) go_back_to(sync, head, now_ms);
 }
 
@@ -284,7 +284,7 @@ static void begin_instance(struct twi_sync *sync) {
     twi_poison_renumber(&sync->poison, sync->ledger.last);
     sync->sent_number = 0;
     sync->restores = false;
-    if (twi_ticket_again(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
+    if (twi_ticket_renew(&sync->tickets)) sync->begin_again = true; /* numbers have changed: the round starts over */
 }
 
 static void end_opening(struct twi_sync *sync, int64_t now_ms) {
@@ -292,13 +292,13 @@ static void end_opening(struct twi_sync *sync, int64_t now_ms) {
     sync->opening = NULL;
     sync->is_open = true;
     sync->phase = TWI_UP;
-    twi_instance_at_home(sync);
+    twi_instance_at_own_store(sync);
     sync->ledger_ms = now_ms;
 }
 
-static void take_opening(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static void take_opening(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     switch (head->kind) {
-    case TWI_ANSWER_OK:
+    case TWI_REPLY_OK:
         if (sync->ledger.name_size) part_from_instance(sync, head, now_ms);
         begin_instance(sync);
         end_opening(sync, now_ms);
@@ -308,16 +308,16 @@ static void take_opening(struct twi_sync *sync, const struct twi_answer_head *he
         /* What another identity had acknowledged is safe with the first batch of this one, if it is on the replicas. */
         if (sync->wait_replicas) (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
         break;
-    case TWI_ANSWER_KEPT:
+    case TWI_REPLY_KEPT:
         end_opening(sync, now_ms);
         if (head->last >= sync->ledger.confirmed) twi_ledger_look_back(&sync->ledger);
         sync->sent_number = sync->ledger.confirmed;
         twi_instance_at(sync, head, now_ms);
         break;
-    case TWI_ANSWER_NOSCRIPT: sync->use_eval = true; break; /* the turn sends it again */
-    case TWI_ANSWER_REFUSED:
-    case TWI_ANSWER_TURNED_AWAY:
-    case TWI_ANSWER_UNKNOWN: twi_settle_refused(sync, head, now_ms); break;
+    case TWI_REPLY_NOSCRIPT: sync->use_eval = true; break; /* the turn sends it again */
+    case TWI_REPLY_REFUSED:
+    case TWI_REPLY_TURNED_AWAY:
+    case TWI_REPLY_UNKNOWN: twi_settle_refused(sync, head, now_ms); break;
     default: /* its name was taken: by a copy of itself, or by chance; the next one has another */
         twi_sync_fail(sync, false, "the name of a new instance was taken");
     }
@@ -325,8 +325,8 @@ static void take_opening(struct twi_sync *sync, const struct twi_answer_head *he
 
 void twi_instance_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                         size_t count, int64_t now_ms) {
-    struct twi_answer_head head;
-    if (!twi_answer_read(nodes, count, &head)) {
+    struct twi_reply_head head;
+    if (!twi_reply_read(nodes, count, &head)) {
         twi_sync_fail(sync, false, "a reply that is not understood");
         return;
     }

@@ -4,7 +4,7 @@
 
 #include "sync/message/pipeline.h"
 
-struct twi_answer_head;
+struct twi_reply_head;
 
 /* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back. Tests
  * shorten it. */
@@ -14,14 +14,14 @@ void twi_instance_gone(struct twi_sync *sync, int64_t now_ms);
 /* The ledger is there, and not ours any more: nobody is to go back to it. */
 void twi_instance_lose(struct twi_sync *sync, const char *why);
 /* Is the ledger where we can have brought it? If it is further, it is not ours any more, and lost. */
-bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_answer_head *head);
+bool twi_instance_is_ours(struct twi_sync *sync, const struct twi_reply_head *head);
 /* The store has our ledger, at that number: what it lacks is sent again. */
-void twi_instance_at(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms);
+void twi_instance_at(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms);
 /* The store lacks what it had acknowledged: so many batches; of them so many units are in no batch any more. */
 void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms);
-void twi_instance_at_home(struct twi_sync *sync); /* a store answered that has our ledger */
-void twi_instance_note(struct twi_sync *sync, const struct twi_answer_head *head); /* its marker */
-void twi_instance_entered(struct twi_sync *sync, const struct twi_answer_head *head,
+void twi_instance_at_own_store(struct twi_sync *sync); /* a store answered that has our ledger */
+void twi_instance_note(struct twi_sync *sync, const struct twi_reply_head *head); /* its marker */
+void twi_instance_entered(struct twi_sync *sync, const struct twi_reply_head *head,
                           int64_t now_ms); /* and when it last wrote that it knows us */
 
 #endif

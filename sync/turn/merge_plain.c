@@ -116,8 +116,8 @@ static bool is_late(const struct twi_sync *sync, const struct twi_item *item, in
 }
 
 static void settle(struct twi_sync *sync, const struct twi_batch *batch, uint32_t index,
-                   const struct twi_item_answer *said, int64_t now_ms) {
-    twi_settle_item(sync, &batch->items[index], batch->number, said, true, now_ms);
+                   const struct twi_item_answer *result, int64_t now_ms) {
+    twi_settle_item(sync, &batch->items[index], batch->number, result, true, now_ms);
 }
 
 /* What the window of is over, or nearly so. */
@@ -148,17 +148,19 @@ static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
                  "%" PRId64 " units are sent again without knowing whether Redis has counted them", units);
 }
 
-void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
+void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
     int64_t redis_ms = twi_port_wall_ms(sync->engine) + sync->offset_ms;
     settle_what_is_late(sync, batch, redis_ms, now_ms);
     note_again(sync, batch);
-    *plain = (struct twi_plain){.repairs = plain->repairs, .out_begin = sync->out_sent + sync->out.size - sync->out_at};
+    *merge_plain = (struct twi_merge_plain){.repairs = merge_plain->repairs,
+                                            .out_begin = sync->out_sent + sync->out.size - sync->out_at};
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     bool multi = sync->merge == TW_MERGE_MULTI && batch->item_count > 0;
     put_command(sync, 1, "TIME", NULL);
     if (multi) put_command(sync, 1, "MULTI", NULL);
-    for (uint32_t i = 0; i < batch->item_count; i++) plain->commands += put_item(sync, &batch->items[i], redis_ms);
+    for (uint32_t i = 0; i < batch->item_count; i++)
+        merge_plain->commands += put_item(sync, &batch->items[i], redis_ms);
     if (multi) put_command(sync, 1, "EXEC", NULL);
     if (sync->out.failed) {
         twi_sync_fail(sync, false, "no memory");
@@ -166,7 +168,7 @@ void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_
     }
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    (void)twi_pipeline_await(sync, TWI_PLAIN, batch, 1 + plain->commands + (multi ? 2 : 0));
+    (void)twi_pipeline_await(sync, TWI_MERGE_PLAIN, batch, 1 + merge_plain->commands + (multi ? 2 : 0));
     twi_port_count(sync->engine, batches_sent, 1);
 }
 
@@ -174,130 +176,132 @@ void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_
 
 /* One key may be forbidden while others are not; a forbidden command helps nobody. */
 static bool is_of_the_key(const struct twi_node *error) {
-    enum twi_answer_kind kind = twi_answer_error(error);
-    if (kind == TWI_ANSWER_UNKNOWN) return true; /* WRONGTYPE, no number, overflow */
+    enum twi_reply_kind kind = twi_reply_error(error);
+    if (kind == TWI_REPLY_UNKNOWN) return true; /* WRONGTYPE, no number, overflow */
     return twi_node_is(error, "NOPERM") && !strstr(error->text, "to run the");
 }
 
 /* Nothing was done for this item, and it is not its key's fault. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
-    struct twi_plain *plain = &sync->plain;
-    if (!plain->refused) twi_refusal_report(sync, "a batch", error);
-    plain->refused = true;
-    if (twi_answer_error(error) == TWI_ANSWER_TURNED_AWAY) plain->turned_away = true;
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    if (!merge_plain->refused) twi_refusal_report(sync, "a batch", error);
+    merge_plain->refused = true;
+    if (twi_reply_error(error) == TWI_REPLY_TURNED_AWAY) merge_plain->turned_away = true;
 }
 
 static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
     struct name name;
     name.size = twi_port_render(item, name.bytes);
-    struct twi_bytes *repairs = &sync->plain.repairs;
+    struct twi_bytes *repairs = &sync->merge_plain.repairs;
     twi_wire_begin(repairs, 3);
     twi_wire_put_text(repairs, "PEXPIREAT");
     twi_wire_put(repairs, name.bytes, name.size);
     twi_wire_put_i64(repairs, end_of(sync, item));
-    sync->plain.repair_count++;
+    sync->merge_plain.repair_count++;
 }
 
 static void take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    plain->said = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    merge_plain->result = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
     if (node->type == TWI_NODE_ERROR) {
-        plain->over = true; /* its text is gone when the next answer is read */
+        merge_plain->over = true; /* its text is gone when the next answer is read */
         if (!is_of_the_key(node)) {
             note_refusal(sync, node);
-            batch->items[plain->kept++] = batch->items[plain->item];
+            batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
             return;
         }
-        plain->said.kind = TWI_ITEM_FAILED;
-        plain->said.error = node;
-        settle(sync, batch, plain->item, &plain->said, now_ms);
-    } else if (node->type != TWI_NODE_NIL && !twi_node_i64(node, &plain->said.total)) {
-        plain->said.kind = TWI_ITEM_NO_TOTAL; /* GET of a text */
+        merge_plain->result.kind = TWI_ITEM_FAILED;
+        merge_plain->result.error = node;
+        settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
+    } else if (node->type != TWI_NODE_NIL && !twi_node_i64(node, &merge_plain->result.total)) {
+        merge_plain->result.kind = TWI_ITEM_NO_TOTAL; /* GET of a text */
     }
 }
 
 static void take_end(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
-    struct twi_plain *plain = &sync->plain;
-    if (plain->over) return;
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    if (merge_plain->over) return;
     if (node->type != TWI_NODE_INTEGER) {
-        plain->unhealed++;
+        merge_plain->unhealed++;
     } else if (!sync->is_seven) { /* PTTL */
         if (node->integer == -1 && item->delta) need_repair(sync, item);
-        if (node->integer >= 0 && is_from_first(item)) plain->said.end_ms = plain->redis_ms + node->integer;
+        if (node->integer >= 0 && is_from_first(item))
+            merge_plain->result.end_ms = merge_plain->redis_ms + node->integer;
     }
 }
 
 /* All of an item's commands are answered, or as many as ever will be. */
 static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    const struct twi_item *item = &batch->items[plain->item];
-    if (!plain->over) {
-        if (is_late(sync, item, plain->redis_ms)) plain->said.kind = TWI_ITEM_LATE; /* counted into a dead window */
-        settle(sync, batch, plain->item, &plain->said, now_ms);
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    const struct twi_item *item = &batch->items[merge_plain->item];
+    if (!merge_plain->over) {
+        if (is_late(sync, item, merge_plain->redis_ms))
+            merge_plain->result.kind = TWI_ITEM_LATE; /* counted into a dead window */
+        settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
-    plain->item++;
-    plain->over = false;
-    plain->step = STEP_SET;
+    merge_plain->item++;
+    merge_plain->over = false;
+    merge_plain->step = STEP_SET;
 }
 
 static void take_result(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    const struct twi_item *item = &batch->items[plain->item];
-    enum step step = next_step(sync, item, (enum step)plain->step);
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    const struct twi_item *item = &batch->items[merge_plain->item];
+    enum step step = next_step(sync, item, (enum step)merge_plain->step);
     switch (step) {
     case STEP_COUNT: take_count(sync, batch, node, now_ms); break;
     case STEP_END: take_end(sync, item, node); break;
     case STEP_LIFE:
-        if (node->type == TWI_NODE_INTEGER && node->integer > 0) plain->said.end_ms = node->integer;
+        if (node->type == TWI_NODE_INTEGER && node->integer > 0) merge_plain->result.end_ms = node->integer;
         break;
     default: break; /* SET: if it was refused, INCRBY says so, too */
     }
-    plain->step = step + 1;
-    if (next_step(sync, item, (enum step)plain->step) == STEP_NONE) finish_item(sync, batch, now_ms);
+    merge_plain->step = step + 1;
+    if (next_step(sync, item, (enum step)merge_plain->step) == STEP_NONE) finish_item(sync, batch, now_ms);
 }
 
 /* ---- a transaction ----------------------------------------------------------------------------------------------- */
 
 /* A command that is not queued has the transaction discarded as a whole. */
 static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    struct twi_item *item = &batch->items[plain->item];
-    enum step step = next_step(sync, item, (enum step)plain->step);
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_item *item = &batch->items[merge_plain->item];
+    enum step step = next_step(sync, item, (enum step)merge_plain->step);
     if (node->type == TWI_NODE_ERROR && !is_of_the_key(node)) {
         note_refusal(sync, node);
     } else if (node->type == TWI_NODE_ERROR && item->cell) {
         const struct twi_item_answer failed = {.kind = TWI_ITEM_FAILED, .error = node};
-        settle(sync, batch, plain->item, &failed, now_ms);
+        settle(sync, batch, merge_plain->item, &failed, now_ms);
         item->cell = NULL; /* settled: not sent again */
     }
-    plain->step = step + 1;
-    if (next_step(sync, item, (enum step)plain->step) != STEP_NONE) return;
-    plain->item++;
-    plain->step = STEP_SET;
+    merge_plain->step = step + 1;
+    if (next_step(sync, item, (enum step)merge_plain->step) != STEP_NONE) return;
+    merge_plain->item++;
+    merge_plain->step = STEP_SET;
 }
 
 /* Those that were not settled wait for the next sending. */
 static void keep_the_rest(struct twi_sync *sync, struct twi_batch *batch) {
-    struct twi_plain *plain = &sync->plain;
-    for (; plain->item < batch->item_count; plain->item++)
-        if (batch->items[plain->item].cell) batch->items[plain->kept++] = batch->items[plain->item];
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    for (; merge_plain->item < batch->item_count; merge_plain->item++)
+        if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
 }
 
 /* False: not an answer to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    plain->item = plain->step = 0;
-    if (nodes->type == TWI_NODE_ARRAY && count == 1 + (size_t)plain->commands) {
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    merge_plain->item = merge_plain->step = 0;
+    if (nodes->type == TWI_NODE_ARRAY && count == 1 + (size_t)merge_plain->commands) {
         for (size_t i = 1; i < count; i++) take_result(sync, batch, &nodes[i], now_ms);
         return true;
     }
     bool discarded = nodes->type == TWI_NODE_ERROR &&
-                     (twi_node_is(nodes, "EXECABORT") || twi_answer_error(nodes) != TWI_ANSWER_UNKNOWN);
+                     (twi_node_is(nodes, "EXECABORT") || twi_reply_error(nodes) != TWI_REPLY_UNKNOWN);
     keep_the_rest(sync, batch);
-    if (discarded && !plain->refused && plain->kept == batch->item_count) note_refusal(sync, nodes);
+    if (discarded && !merge_plain->refused && merge_plain->kept == batch->item_count) note_refusal(sync, nodes);
     if (discarded) return true;
-    batch->item_count = plain->kept;
+    batch->item_count = merge_plain->kept;
     twi_sync_fail(sync, false, "an answer to EXEC that is not understood");
     return false;
 }
@@ -311,37 +315,38 @@ static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis
     return true;
 }
 
-void twi_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                    size_t count, int64_t now_ms) {
-    if (read_time(nodes, count, &sync->plain.redis_ms)) twi_settle_clock(sync, pending, sync->plain.redis_ms, now_ms);
+void twi_merge_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                          size_t count, int64_t now_ms) {
+    if (read_time(nodes, count, &sync->merge_plain.redis_ms))
+        twi_settle_clock(sync, pending, sync->merge_plain.redis_ms, now_ms);
 }
 
 /* Keys that stand without an end get one: those of Redis before 7. */
 static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    if (plain->repair_count == 0) return;
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    if (merge_plain->repair_count == 0) return;
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-    if (plain->repairs.failed) /* they are asked for again with their next counts */
-        twi_bytes_free(&plain->repairs);
+    if (merge_plain->repairs.failed) /* they are asked for again with their next counts */
+        twi_bytes_free(&merge_plain->repairs);
     else {
-        twi_bytes_add(&sync->out, plain->repairs.data, plain->repairs.size);
-        (void)twi_pipeline_await(sync, TWI_REPAIR, NULL, plain->repair_count);
+        twi_bytes_add(&sync->out, merge_plain->repairs.data, merge_plain->repairs.size);
+        (void)twi_pipeline_await(sync, TWI_REPAIR, NULL, merge_plain->repair_count);
     }
-    plain->repairs.size = plain->repair_count = 0;
+    merge_plain->repairs.size = merge_plain->repair_count = 0;
 }
 
 static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
-    batch->item_count = plain->kept;
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    batch->item_count = merge_plain->kept;
     batch->copies_open = 0;
-    plain->stage = STAGE_TIME;
-    plain->item = plain->kept = 0;
-    if (plain->unhealed)
+    merge_plain->stage = STAGE_TIME;
+    merge_plain->item = merge_plain->kept = 0;
+    if (merge_plain->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%u keys stay without an expiry in Redis",
-                     plain->unhealed);
+                     merge_plain->unhealed);
     send_repairs(sync, now_ms);
-    if (plain->refused) {
-        twi_settle_refusal(sync, plain->turned_away, now_ms);
+    if (merge_plain->refused) {
+        twi_settle_refusal(sync, merge_plain->turned_away, now_ms);
         return;
     }
     if (batch->item_count) { /* some had to leave the transaction: the others go at once */
@@ -357,40 +362,40 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
     twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
 }
 
-static enum stage after_queue(const struct twi_batch *batch, const struct twi_plain *plain) {
-    return plain->item == batch->item_count ? STAGE_EXEC : (enum stage)plain->stage;
+static enum stage after_queue(const struct twi_batch *batch, const struct twi_merge_plain *merge_plain) {
+    return merge_plain->item == batch->item_count ? STAGE_EXEC : (enum stage)merge_plain->stage;
 }
 
-void twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
-                     size_t count, int64_t now_ms) {
-    struct twi_plain *plain = &sync->plain;
+void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
+                           size_t count, int64_t now_ms) {
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
     struct twi_batch *batch = pending->batch;
     if (pending->command == TWI_REPAIR) {
         if (nodes->type == TWI_NODE_ERROR)
             twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "a key stays without an expiry in Redis");
         return;
     }
-    switch ((enum stage)plain->stage) {
+    switch ((enum stage)merge_plain->stage) {
     case STAGE_TIME:
         if (nodes->type == TWI_NODE_ERROR) note_refusal(sync, nodes);
-        twi_plain_time(sync, pending, nodes, count, now_ms);
-        plain->stage = sync->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
+        twi_merge_plain_time(sync, pending, nodes, count, now_ms);
+        merge_plain->stage = sync->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
         break;
     case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
-        plain->in_multi = nodes->type != TWI_NODE_ERROR;
-        if (!plain->in_multi) note_refusal(sync, nodes);
-        plain->stage = plain->in_multi ? STAGE_QUEUE : STAGE_RESULTS;
+        merge_plain->in_multi = nodes->type != TWI_NODE_ERROR;
+        if (!merge_plain->in_multi) note_refusal(sync, nodes);
+        merge_plain->stage = merge_plain->in_multi ? STAGE_QUEUE : STAGE_RESULTS;
         break;
     case STAGE_QUEUE:
         take_queued(sync, batch, nodes, now_ms);
-        plain->stage = after_queue(batch, plain);
+        merge_plain->stage = after_queue(batch, merge_plain);
         break;
     case STAGE_RESULTS:
         take_result(sync, batch, nodes, now_ms);
-        plain->stage = sync->merge == TW_MERGE_MULTI ? after_queue(batch, plain) : STAGE_RESULTS;
+        merge_plain->stage = sync->merge == TW_MERGE_MULTI ? after_queue(batch, merge_plain) : STAGE_RESULTS;
         break;
     case STAGE_EXEC:
-        if (plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
+        if (merge_plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
         break;
     }
     if (pending->replies == 1) finish_batch(sync, batch, now_ms);
@@ -398,21 +403,21 @@ void twi_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, c
 
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
 
-void twi_plain_dropped(struct twi_sync *sync) {
-    struct twi_plain *plain = &sync->plain;
+void twi_merge_plain_dropped(struct twi_sync *sync) {
+    struct twi_merge_plain *merge_plain = &sync->merge_plain;
     if (sync->pending_count == 0) return;
     const struct twi_pending *pending = &sync->pending[sync->pending_first];
     struct twi_batch *batch = pending->batch;
-    if (pending->command != TWI_PLAIN) return;
-    bool whole = pending->out_end <= sync->out_sent, none = sync->out_sent <= plain->out_begin;
-    if (none || (plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
-    if (plain->in_multi)
-        plain->item = 0; /* EXEC was not answered: nothing but what left it is settled */
-    else if (plain->stage == STAGE_RESULTS && plain->step > STEP_COUNT)
+    if (pending->command != TWI_MERGE_PLAIN) return;
+    bool whole = pending->out_end <= sync->out_sent, none = sync->out_sent <= merge_plain->out_begin;
+    if (none || (merge_plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
+    if (merge_plain->in_multi)
+        merge_plain->item = 0; /* EXEC was not answered: nothing but what left it is settled */
+    else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
         finish_item(sync, batch, sync->reply_ms); /* its count was answered */
     keep_the_rest(sync, batch);
-    batch->item_count = plain->kept;
-    plain->stage = STAGE_TIME;
-    plain->item = plain->kept = plain->repair_count = 0;
-    plain->repairs.size = 0;
+    batch->item_count = merge_plain->kept;
+    merge_plain->stage = STAGE_TIME;
+    merge_plain->item = merge_plain->kept = merge_plain->repair_count = 0;
+    merge_plain->repairs.size = 0;
 }

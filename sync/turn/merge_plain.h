@@ -4,8 +4,8 @@
 
 #include "sync/message/pipeline.h"
 
-void twi_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
-twi_taker twi_plain_reply, twi_plain_time;
-void twi_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
+void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms);
+twi_taker twi_merge_plain_reply, twi_merge_plain_time;
+void twi_merge_plain_dropped(struct twi_sync *sync); /* what is under way will not be answered */
 
 #endif

@@ -31,37 +31,37 @@ static const char clash[] = "two engines use one ledger, or another version does
 /* ---- applied ----------------------------------------------------------------------------------------------------- */
 
 static bool items_are_whole(const struct twi_batch *batch, const struct twi_node *nodes, size_t count, size_t at) {
-    struct twi_item_answer said;
+    struct twi_item_answer result;
     for (uint32_t i = 0; i < batch->key_count; i++)
-        if (!twi_answer_item(nodes, count, &at, &said)) return false;
+        if (!twi_reply_item(nodes, count, &at, &result)) return false;
     return at == count;
 }
 
 /* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one of
  * it. */
 static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
-                                const struct twi_item_answer *said, int64_t now_ms) {
-    bool returns = said->kind == TWI_ITEM_FAILED;
+                                const struct twi_item_answer *result, int64_t now_ms) {
+    bool returns = result->kind == TWI_ITEM_FAILED;
     uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
     twi_ledger_note_missing(&sync->ledger, batch->number, units);
-    twi_settle_item(sync, &batch->items[index], batch->number, said, false, now_ms);
+    twi_settle_item(sync, &batch->items[index], batch->number, result, false, now_ms);
 }
 
 static void settle_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                         const struct twi_answer_head *head, int64_t now_ms) {
+                         const struct twi_reply_head *head, int64_t now_ms) {
     size_t at = head->items_at;
-    bool uncertain = head->kind == TWI_ANSWER_DUP && !head->done;
+    bool uncertain = head->kind == TWI_REPLY_DUP && !head->done;
     batch->was_short = uncertain;
     for (uint32_t i = 0; i < batch->item_count; i++) {
-        struct twi_item_answer said;
-        bool whole = twi_answer_item(nodes, count, &at, &said);
+        struct twi_item_answer result;
+        bool whole = twi_reply_item(nodes, count, &at, &result);
         twi_check(whole); /* items_are_whole() has walked it */
         if (uncertain && batch->items[i].delta)
             twi_settle_give_up_item(sync, &batch->items[i], TW_LOST_UNCERTAIN);
-        else if (said.kind == TWI_ITEM_FAILED || said.kind == TWI_ITEM_LATE)
-            settle_refused_item(sync, batch, i, &said, now_ms);
+        else if (result.kind == TWI_ITEM_FAILED || result.kind == TWI_ITEM_LATE)
+            settle_refused_item(sync, batch, i, &result, now_ms);
         else
-            twi_settle_item(sync, &batch->items[i], batch->number, &said, head->last == batch->number, now_ms);
+            twi_settle_item(sync, &batch->items[i], batch->number, &result, head->last == batch->number, now_ms);
     }
     twi_batch_items_drop(batch);
 }
@@ -75,12 +75,12 @@ static struct replayed replay_items(struct twi_sync *sync, struct twi_batch *bat
                                     size_t count, size_t at) {
     struct replayed units = {0};
     for (uint32_t i = 0; i < batch->key_count; i++) {
-        struct twi_item_answer said;
-        bool whole = twi_answer_item(nodes, count, &at, &said);
+        struct twi_item_answer result;
+        bool whole = twi_reply_item(nodes, count, &at, &result);
         twi_check(whole); /* items_are_whole() has walked it */
-        if (said.kind == TWI_ITEM_FAILED)
+        if (result.kind == TWI_ITEM_FAILED)
             units.refused += twi_batch_strike(batch, i);
-        else if (said.kind != TWI_ITEM_LATE)
+        else if (result.kind != TWI_ITEM_LATE)
             units.twice += twi_batch_take_aside(batch, i);
     }
     twi_ledger_note_missing(&sync->ledger, batch->number, units.refused);
@@ -98,23 +98,23 @@ static void note_twice(struct twi_sync *sync, uint64_t units) {
 }
 
 static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                          const struct twi_answer_head *head, int64_t now_ms) {
+                          const struct twi_reply_head *head, int64_t now_ms) {
     int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
-    if (head->kind == TWI_ANSWER_DUP && !head->done) { /* it was cut short */
+    if (head->kind == TWI_REPLY_DUP && !head->done) { /* it was cut short */
         if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
         batch->was_short = true;
         return;
     }
-    bool went_back = head->kind == TWI_ANSWER_OK && batch->number <= sync->ledger.looked;
+    bool went_back = head->kind == TWI_REPLY_OK && batch->number <= sync->ledger.looked;
     if (went_back) twi_instance_went_back(sync, sync->ledger.looked - batch->before, 0, now_ms);
     struct replayed of = replay_items(sync, batch, nodes, count, head->items_at);
     if (!batch->was_short) twi_port_count(sync->engine, lost, (int64_t)of.refused);
     note_twice(sync, of.twice);
-    if (head->kind == TWI_ANSWER_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
+    if (head->kind == TWI_REPLY_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
 }
 
 static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
-                           const struct twi_answer_head *head, int64_t now_ms) {
+                           const struct twi_reply_head *head, int64_t now_ms) {
     if (!twi_instance_is_ours(sync, head)) return;
     /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
     if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
@@ -125,18 +125,18 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         sync->rewind = true;
         return;
     }
-    if (head->kind == TWI_ANSWER_OK)
+    if (head->kind == TWI_REPLY_OK)
         twi_port_count(sync->engine, batches_ok, 1);
     else
         twi_port_count(sync->engine, batches_dup, 1);
-    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_ANSWER_DUP) twi_settle_give_back(batch));
+    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_REPLY_DUP) twi_settle_give_back(batch));
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
         settle_replay(sync, batch, nodes, count, head, now_ms);
     twi_ledger_confirm(&sync->ledger, batch);
     twi_instance_note(sync, head);
-    if (head->kind == TWI_ANSWER_OK) { /* a DUP writes nothing */
+    if (head->kind == TWI_REPLY_OK) { /* a DUP writes nothing */
         twi_instance_entered(sync, head, now_ms);
         sync->wrote_number = batch->number;
     }
@@ -155,16 +155,16 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
 
 /* ---- Redis went back, or another engine has our ledger ----------------------------------------------------------- */
 
-static void settle_gap(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+static void settle_gap(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     twi_port_count(sync->engine, batches_gap, 1);
-    twi_instance_at_home(sync);
+    twi_instance_at_own_store(sync);
     bool heeds = true;
     TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, heeds = false);
     if (heeds) twi_instance_at(sync, head, now_ms);
 }
 
 /* It went back, was told again, and is now where it had been before: another store was seen in between. */
-static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_answer_head *head) {
+static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_reply_head *head) {
     if (!twi_instance_is_ours(sync, head)) return;
     sync->rewind = true;
     if (batch->before != sync->ledger.confirmed) return; /* out of turn */
@@ -174,7 +174,7 @@ static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, co
 }
 
 /* A step over what could not be replayed, where that stands after all. */
-static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_answer_head *head) {
+static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_reply_head *head) {
     if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > sync->ledger.last) {
         twi_instance_lose(sync, clash);
         return;
@@ -187,32 +187,32 @@ static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const s
 
 void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
-    struct twi_answer_head head;
+    struct twi_reply_head head;
     struct twi_batch *batch = pending->batch;
-    if (!twi_answer_read(nodes, count, &head)) {
+    if (!twi_reply_read(nodes, count, &head)) {
         twi_sync_fail(sync, false, "a reply that is not understood");
         return;
     }
     twi_settle_clock(sync, pending, head.redis_ms, now_ms);
     /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
-    bool applied = head.kind == TWI_ANSWER_OK || head.kind == TWI_ANSWER_DUP || head.kind == TWI_ANSWER_UNKNOWN;
-    TWI_MUTATE(TWI_MUTANT_UNKNOWN_CLOSED, applied = applied && head.kind != TWI_ANSWER_UNKNOWN);
+    bool applied = head.kind == TWI_REPLY_OK || head.kind == TWI_REPLY_DUP || head.kind == TWI_REPLY_UNKNOWN;
+    TWI_MUTATE(TWI_MUTANT_UNKNOWN_CLOSED, applied = applied && head.kind != TWI_REPLY_UNKNOWN);
     if (!applied && batch->copies_open) batch->copies_open--;
-    TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_ANSWER_REFUSED) twi_mutant_shrink(sync, batch));
+    TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_REPLY_REFUSED) twi_mutant_shrink(sync, batch));
     switch (head.kind) {
-    case TWI_ANSWER_OK:
-    case TWI_ANSWER_DUP:
-        twi_instance_at_home(sync);
+    case TWI_REPLY_OK:
+    case TWI_REPLY_DUP:
+        twi_instance_at_own_store(sync);
         sync->ledger_ms = now_ms;
         settle_applied(sync, batch, nodes, count, &head, now_ms);
         break;
-    case TWI_ANSWER_GAP: settle_gap(sync, &head, now_ms); break;
-    case TWI_ANSWER_PAST: settle_past(sync, batch, &head); break;
-    case TWI_ANSWER_GONE: twi_instance_gone(sync, now_ms); break;
-    case TWI_ANSWER_CLASH: settle_clash(sync, batch, &head); break;
-    case TWI_ANSWER_KEPT: twi_sync_fail(sync, false, "a reply that is not understood"); break;
-    case TWI_ANSWER_NOSCRIPT:
+    case TWI_REPLY_GAP: settle_gap(sync, &head, now_ms); break;
+    case TWI_REPLY_PAST: settle_past(sync, batch, &head); break;
+    case TWI_REPLY_GONE: twi_instance_gone(sync, now_ms); break;
+    case TWI_REPLY_CLASH: settle_clash(sync, batch, &head); break;
+    case TWI_REPLY_KEPT: twi_sync_fail(sync, false, "a reply that is not understood"); break;
+    case TWI_REPLY_NOSCRIPT:
         TWI_MUTATE(TWI_MUTANT_NUMBER_REUSED, twi_mutant_reuse(sync, batch));
         sync->rewind = sync->use_eval = true;
         break;

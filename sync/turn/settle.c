@@ -15,9 +15,9 @@
 /* ---- one item ---------------------------------------------------------------------------------------------------- */
 
 static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
-                        const struct twi_item_answer *said, bool take_total) {
-    struct twi_answer answer = {.total = said->total, .has_total = take_total && said->kind == TWI_ITEM_TOTAL};
-    if (said->end_ms) answer.end_ms = said->end_ms - sync->offset_ms;
+                        const struct twi_item_answer *result, bool take_total) {
+    struct twi_reply answer = {.total = result->total, .has_total = take_total && result->kind == TWI_ITEM_TOTAL};
+    if (result->end_ms) answer.end_ms = result->end_ms - sync->offset_ms;
     if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item, number);
     twi_port_acknowledge(item, &answer);
 }
@@ -41,7 +41,7 @@ static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint
     TWI_MUTATE(TWI_MUTANT_LATE_LOST, ends = false);
     if (ends && twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
     if (fresh.delta == 0 && item->delta != 0) {
-        struct twi_answer none = {0};
+        struct twi_reply none = {0};
         twi_port_acknowledge(&fresh, &none);
         return;
     }
@@ -51,7 +51,7 @@ static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint
 static void settle_failed(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
                           int64_t now_ms) {
     if (item->delta == 0) {
-        struct twi_answer none = {0};
+        struct twi_reply none = {0};
         twi_port_acknowledge(item, &none); /* asked and answered: there is no total to be had */
         return;
     }
@@ -60,12 +60,12 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
 }
 
 void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
-                     const struct twi_item_answer *said, bool take_total, int64_t now_ms) {
-    switch (said->kind) {
+                     const struct twi_item_answer *result, bool take_total, int64_t now_ms) {
+    switch (result->kind) {
     case TWI_ITEM_TOTAL:
-    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, said, take_total); break;
+    case TWI_ITEM_NO_TOTAL: acknowledge(sync, item, number, result, take_total); break;
     case TWI_ITEM_LATE: settle_late(sync, item, number); break;
-    case TWI_ITEM_FAILED: settle_failed(sync, item, said->error, now_ms); break;
+    case TWI_ITEM_FAILED: settle_failed(sync, item, result->error, now_ms); break;
     }
 }
 
@@ -90,7 +90,7 @@ void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
     sync->lost_logged = false;
-    memset(sync->refusals_said, 0, sizeof sync->refusals_said);
+    memset(sync->refusals_logged, 0, sizeof sync->refusals_logged);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
     int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
     /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
@@ -132,10 +132,10 @@ void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
     twi_sync_fail(sync, true, NULL);
 }
 
-void twi_settle_refused(struct twi_sync *sync, const struct twi_answer_head *head, int64_t now_ms) {
+void twi_settle_refused(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     twi_refusal_report(sync, "a batch", head->error);
-    if (head->kind != TWI_ANSWER_UNKNOWN) {
-        twi_settle_refusal(sync, head->kind == TWI_ANSWER_TURNED_AWAY, now_ms);
+    if (head->kind != TWI_REPLY_UNKNOWN) {
+        twi_settle_refusal(sync, head->kind == TWI_REPLY_TURNED_AWAY, now_ms);
         return;
     }
     twi_port_count(sync->engine, batches_error, 1);

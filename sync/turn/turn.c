@@ -41,7 +41,7 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
     }
     uint32_t room = pipeline_room(sync, now_ms);
     /* The answers of these are awaited beside those of batches. */
-    room += sync->rewriting + sync->waits + sync->sides.count + sync->sides.waits;
+    room += sync->rewriting + sync->waits + sync->messages.count + sync->messages.waits;
     uint64_t before = sync->sent_number;
     bool was_idle = sync->pending_count == 0;
     struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
@@ -51,10 +51,10 @@ static void send_batches(struct twi_sync *sync, int64_t now_ms) {
         if (sync->merge == TW_MERGE_SCRIPT)
             twi_pipeline_batch(sync, batch, TWI_BATCH, now_ms);
         else
-            twi_plain_send(sync, batch, now_ms);
+            twi_merge_plain_send(sync, batch, now_ms);
     }
     if (!sync->wait_replicas || sync->sent_number == before || sync->failure.is_there) return;
-    twi_replicas_ask(sync, now_ms);
+    twi_replicas_request(sync, now_ms);
     if (was_idle) /* its answer tells how long all of the way takes, the replicas' with it */
         sync->pending[(sync->pending_first + sync->pending_count - 1) % TWI_PENDING_MAX].alone = true;
 }
@@ -95,21 +95,30 @@ static void flush_out(struct twi_sync *sync, int64_t now_ms) {
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 static twi_taker *const takers[] = {
-    [TWI_AUTH] = twi_connect_reply,        [TWI_SELECT] = twi_connect_reply, [TWI_PING] = twi_connect_reply,
-    [TWI_INFO] = twi_connect_reply,        [TWI_CONFIG] = twi_connect_reply, [TWI_REWRITE] = twi_connect_reply,
-    [TWI_TIME] = twi_plain_time,           [TWI_WAIT] = twi_replicas_reply,  [TWI_SIDE] = twi_side_reply,
-    [TWI_SIDE_WAIT] = twi_side_wait_reply, [TWI_OPEN] = twi_instance_reply,  [TWI_BATCH] = twi_outcome_reply,
-    [TWI_PLAIN] = twi_plain_reply,         [TWI_REPAIR] = twi_plain_reply,
+    [TWI_AUTH] = twi_connect_reply,
+    [TWI_SELECT] = twi_connect_reply,
+    [TWI_PING] = twi_connect_reply,
+    [TWI_INFO] = twi_connect_reply,
+    [TWI_CONFIG] = twi_connect_reply,
+    [TWI_REWRITE] = twi_connect_reply,
+    [TWI_TIME] = twi_merge_plain_time,
+    [TWI_WAIT] = twi_replicas_reply,
+    [TWI_MESSAGE] = twi_message_reply,
+    [TWI_MESSAGE_WAIT] = twi_message_wait_reply,
+    [TWI_OPEN] = twi_instance_reply,
+    [TWI_BATCH] = twi_outcome_reply,
+    [TWI_MERGE_PLAIN] = twi_merge_plain_reply,
+    [TWI_REPAIR] = twi_merge_plain_reply,
 };
 
 /* Its last byte went out; or, of many commands, the first of them did. */
 static bool was_asked(const struct twi_sync *sync, const struct twi_pending *pending) {
-    return pending->sent_ms || (pending->command == TWI_PLAIN && sync->out_sent > sync->plain.out_begin);
+    return pending->sent_ms || (pending->command == TWI_MERGE_PLAIN && sync->out_sent > sync->merge_plain.out_begin);
 }
 
 /* How far Redis is, by what was under way alone. Where replicas are waited for, they are a part of the way. */
 static void note_way(struct twi_sync *sync, const struct twi_pending *pending) {
-    if (pending->sent_us == 0 || pending->command == TWI_PLAIN) return;
+    if (pending->sent_us == 0 || pending->command == TWI_MERGE_PLAIN) return;
     if (sync->wait_replicas != 0 && pending->command != TWI_WAIT) return;
     int64_t now_us = twi_port_mono_us(sync->engine);
     twi_depth_note(&sync->depth, now_us - pending->sent_us, pending->batch ? pending->batch->key_count : 0, now_us);
@@ -164,7 +173,7 @@ static int64_t deadline_of(const struct twi_sync *sync) {
     bool is_first = sync->phase != TWI_UP && sync->breaker.failures == 0; /* has ten times the time, as its dialling */
     int64_t reply_ms = since_ms + (is_first ? 10 : 1) * (int64_t)sync->timeout_ms + sync->late_ms;
     enum twi_command command = sync->pending[sync->pending_first].command;
-    if (command == TWI_WAIT || command == TWI_SIDE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
+    if (command == TWI_WAIT || command == TWI_MESSAGE_WAIT) reply_ms += TWI_WAIT_SLACK_MS;
     return reply_ms < out_ms ? reply_ms : out_ms;
 }
 
@@ -203,13 +212,14 @@ static int64_t wake_at(const struct twi_sync *sync, int64_t now_ms, int fd) {
     if (sync->phase == TWI_CONNECTING) /* 10 ms: a look-up has no descriptor; else: the next address's turn */
         return earlier(now_ms + (fd < 0 ? 10 : sync->timeout_ms), sync->phase_deadline_ms);
     int64_t wake_ms = deadline_of(sync);
-    if (sync->phase == TWI_UP && !sync->rewind && sync->sides.of[TWI_SENDER_LEASES] < TWI_LEASES_MAX &&
+    if (sync->phase == TWI_UP && !sync->rewind && sync->messages.of[TWI_SENDER_LEASES] < TWI_LEASES_MAX &&
         breaker->state == TWI_BREAKER_CLOSED)
         wake_ms = earlier(wake_ms, twi_port_lease_due(sync->engine));
-    if (sync->phase == TWI_UP && !sync->rewind && twi_parts_wait(&sync->parts) && breaker->state == TWI_BREAKER_CLOSED)
+    if (sync->phase == TWI_UP && !sync->rewind && twi_presence_wait(&sync->presence) &&
+        breaker->state == TWI_BREAKER_CLOSED)
         return now_ms;
     if (sync->phase == TWI_UP && !sync->rewind && breaker->state == TWI_BREAKER_CLOSED)
-        wake_ms = earlier(earlier(wake_ms, twi_live_due_ms(sync)), twi_closers_due_ms(sync));
+        wake_ms = earlier(earlier(wake_ms, twi_registry_due_ms(sync)), twi_closing_sender_due_ms(sync));
     if (breaker->state == TWI_BREAKER_OPEN) return earlier(wake_ms, breaker->retry_at_ms);
     if (sync->phase != TWI_UP || twi_sync_is_full(sync) || breaker->state != TWI_BREAKER_CLOSED) return wake_ms;
     if (sync->rewind && sync->pending_count == 0) return now_ms;
@@ -235,7 +245,7 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms);
     if (away && since_ms == 0) since_ms = now_ms ? now_ms : 1;
     twi_store_relaxed(&sync->outage_since_ms, away ? since_ms : 0);
-    twi_port_lease_away(sync->engine, away && sync->breaker.failures != 0 ? since_ms : 0);
+    twi_port_lease_outage(sync->engine, away && sync->breaker.failures != 0 ? since_ms : 0);
     twi_store_relaxed(&sync->breaker_state, sync->breaker.state);
     twi_store_relaxed(&sync->wake_ms, wake_at(sync, now_ms, fd));
 }
@@ -259,8 +269,8 @@ static const struct {
     {twi_connect_step, TWI_DOWN}, {receive, TWI_GREETING},       {look_at_deadline, TWI_GREETING},
     {open_again, TWI_OPENING},    {twi_connect_rewrite, TWI_UP}, {twi_replicas_step, TWI_UP},
     {twi_collect, TWI_UP},        {send_batches, TWI_UP},        {twi_lease_step, TWI_UP},
-    {twi_parts_step, TWI_UP},     {twi_live_step, TWI_UP},       {twi_closers_step, TWI_UP},
-    {twi_side_step, TWI_UP},      {flush_out, TWI_GREETING},
+    {twi_presence_step, TWI_UP},  {twi_registry_step, TWI_UP},   {twi_closing_sender_step, TWI_UP},
+    {twi_message_step, TWI_UP},   {flush_out, TWI_GREETING},
 };
 
 void twi_sync_turn(struct twi_sync *sync) {

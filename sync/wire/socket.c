@@ -21,7 +21,7 @@
 
 enum state { IDLE, RESOLVING, DIALLING, OPEN };
 
-struct twi_link {
+struct twi_socket {
     enum state state;
     int fd;
     bool may_thread;
@@ -32,12 +32,12 @@ struct twi_link {
     char why[128];
 };
 
-static int fail(struct twi_link *link, const char *what, const char *detail) {
+static int fail(struct twi_socket *link, const char *what, const char *detail) {
     snprintf(link->why, sizeof link->why, "%s: %s", what, detail);
     return -1;
 }
 
-static void fd_close(struct twi_link *link) {
+static void fd_close(struct twi_socket *link) {
     if (link->fd >= 0) close(link->fd); /* EINTR or not, Linux has released it */
     link->fd = -1;
 }
@@ -45,7 +45,7 @@ static void fd_close(struct twi_link *link) {
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 /* 1: link->addresses stand; 0: the helper is still asking; -1: failed. */
-static int resolve(struct twi_link *link, const struct twi_url *url) {
+static int resolve(struct twi_socket *link, const struct twi_url *url) {
     const char *why = NULL;
     if (link->addresses) return 1;
     if (!link->lookup) {
@@ -60,7 +60,7 @@ static int resolve(struct twi_link *link, const struct twi_url *url) {
     return link->addresses ? 1 : fail(link, "name", why ? why : "has no address");
 }
 
-static void addresses_forget(struct twi_link *link) {
+static void addresses_forget(struct twi_socket *link) {
     if (!link->may_thread || !link->addresses) return; /* a host-driven engine resolved once: it keeps what it has */
     freeaddrinfo(link->addresses);
     link->addresses = NULL;
@@ -77,7 +77,7 @@ static void socket_set_up(int fd, int family) {
 }
 
 /* Begins to connect to one address: 1, 0 or -1 as connect() of the table. */
-static int dial(struct twi_link *link, int family, const struct sockaddr *address, socklen_t size) {
+static int dial(struct twi_socket *link, int family, const struct sockaddr *address, socklen_t size) {
     link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) return fail(link, "socket", strerror(errno));
     socket_set_up(link->fd, family);
@@ -88,7 +88,7 @@ static int dial(struct twi_link *link, int family, const struct sockaddr *addres
     return -1;
 }
 
-static int dial_unix(struct twi_link *link, const struct twi_url *url) {
+static int dial_unix(struct twi_socket *link, const struct twi_url *url) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path, url->host, strnlen(url->host, sizeof address.sun_path - 1));
     return dial(link, AF_UNIX, (const struct sockaddr *)&address, sizeof address);
@@ -101,7 +101,7 @@ static int addresses_left(const struct addrinfo *address) {
 }
 
 /* Tries addresses from link->address on until one answers or is under way. */
-static int dial_next(struct twi_link *link, int64_t now_ms, int64_t deadline_ms) {
+static int dial_next(struct twi_socket *link, int64_t now_ms, int64_t deadline_ms) {
     for (; link->address; link->address = link->address->ai_next) {
         int64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
         link->dial_deadline_ms = now_ms + left_ms / addresses_left(link->address);
@@ -112,7 +112,7 @@ static int dial_next(struct twi_link *link, int64_t now_ms, int64_t deadline_ms)
 }
 
 /* The connection under way: 1 it stands, 0 not yet, -1 it failed (fd closed). */
-static int dial_look(struct twi_link *link) {
+static int dial_look(struct twi_socket *link) {
     struct pollfd pollfd = {.fd = link->fd, .events = POLLOUT};
     int ready = poll(&pollfd, 1, 0);
     if (ready == 0 || (ready < 0 && errno == EINTR)) return 0;
@@ -124,7 +124,7 @@ static int dial_look(struct twi_link *link) {
     return -1;
 }
 
-static int dial_go_on(struct twi_link *link, int64_t now_ms, int64_t deadline_ms) {
+static int dial_go_on(struct twi_socket *link, int64_t now_ms, int64_t deadline_ms) {
     int done = dial_look(link);
     if (done > 0) return 1;
     if (done == 0) {
@@ -139,7 +139,7 @@ static int dial_go_on(struct twi_link *link, int64_t now_ms, int64_t deadline_ms
 }
 
 static int link_connect(void *ctx, const struct twi_url *url, int64_t now_ms, int64_t deadline_ms) {
-    struct twi_link *link = ctx;
+    struct twi_socket *link = ctx;
     int done = 0;
     if (link->state == OPEN) return 1;
     if (link->state == DIALLING) {
@@ -169,14 +169,14 @@ static bool would_wait(void) {
 }
 
 static ssize_t link_send(void *ctx, const void *data, size_t size) {
-    struct twi_link *link = ctx;
+    struct twi_socket *link = ctx;
     ssize_t sent = send(link->fd, data, size, MSG_NOSIGNAL);
     if (sent >= 0) return sent;
     return would_wait() ? 0 : fail(link, "send", strerror(errno));
 }
 
 static ssize_t link_recv(void *ctx, void *data, size_t size) {
-    struct twi_link *link = ctx;
+    struct twi_socket *link = ctx;
     ssize_t got = recv(link->fd, data, size, 0);
     if (got > 0) return got;
     if (got == 0) return fail(link, "recv", "closed by Redis");
@@ -184,7 +184,7 @@ static ssize_t link_recv(void *ctx, void *data, size_t size) {
 }
 
 static void link_close(void *ctx) {
-    struct twi_link *link = ctx;
+    struct twi_socket *link = ctx;
     fd_close(link);
     link->address = NULL;
     if (link->state == DIALLING) addresses_forget(link); /* nobody answered in time: ask anew */
@@ -192,16 +192,16 @@ static void link_close(void *ctx) {
 }
 
 static int link_fd(void *ctx, bool *wants_write) {
-    struct twi_link *link = ctx;
+    struct twi_socket *link = ctx;
     *wants_write = link->state == DIALLING;
     return link->fd;
 }
 
 static const char *link_why(void *ctx) {
-    return ((struct twi_link *)ctx)->why;
+    return ((struct twi_socket *)ctx)->why;
 }
 
-const struct twi_transport twi_link_transport = {
+const struct twi_transport twi_socket_transport = {
     .connect = link_connect,
     .send = link_send,
     .recv = link_recv,
@@ -212,8 +212,8 @@ const struct twi_transport twi_link_transport = {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread) {
-    struct twi_link *link = calloc(1, sizeof *link);
+struct twi_socket *twi_socket_create(const struct twi_url *url, bool may_thread) {
+    struct twi_socket *link = calloc(1, sizeof *link);
     if (!link) return NULL;
     link->fd = -1;
     link->may_thread = may_thread;
@@ -224,7 +224,7 @@ struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread) {
     return link;
 }
 
-void twi_link_destroy(struct twi_link *link) {
+void twi_socket_destroy(struct twi_socket *link) {
     if (!link) return;
     fd_close(link);
     if (link->lookup) twi_lookup_abandon(link->lookup);
@@ -232,9 +232,9 @@ void twi_link_destroy(struct twi_link *link) {
     free(link);
 }
 
-void twi_link_abandon(struct twi_link *link) {
+void twi_socket_abandon(struct twi_socket *link) {
     if (!link) return;
     if (link->lookup) twi_lookup_forget(link->lookup);
     link->lookup = NULL;
-    twi_link_destroy(link);
+    twi_socket_destroy(link);
 }

@@ -23,13 +23,13 @@ struct twi_transport {
     const char *(*why)(void *ctx);                             /* what went wrong last */
 };
 
-struct twi_link;
-extern const struct twi_transport twi_link_transport; /* its ctx is a struct twi_link */
+struct twi_socket;
+extern const struct twi_transport twi_socket_transport; /* its ctx is a struct twi_socket */
 /* `may_thread`: names are looked up by a helper thread; else here and now, once (host-driven engines). NULL: no
  * memory. */
-struct twi_link *twi_link_create(const struct twi_url *url, bool may_thread);
-void twi_link_destroy(struct twi_link *link);
-void twi_link_abandon(
-    struct twi_link *link); /* in a forked child: closes its copy of the descriptor and says nothing */
+struct twi_socket *twi_socket_create(const struct twi_url *url, bool may_thread);
+void twi_socket_destroy(struct twi_socket *link);
+void twi_socket_abandon(
+    struct twi_socket *link); /* in a forked child: closes its copy of the descriptor and says nothing */
 
 #endif

@@ -309,7 +309,8 @@ static int be_silent(int mode) {
     if (synced) fake_driver_install(&options);
     if (tw_open(&options, &engine) != TW_OK) return 1;
     if (synced)
-        twi_port_live(engine, 0); /* nobody tells how many live: else it would spend with care for its first seconds */
+        twi_port_live_engines(engine,
+                              0); /* nobody tells how many live: else it would spend with care for its first seconds */
     const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST};
     const char *names[] = {"endless", "second", "first"};
     for (size_t i = 0; i < 3; i++) {

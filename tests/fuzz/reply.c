@@ -8,11 +8,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read_as_answer(const struct twi_node *nodes, size_t count) {
-    struct twi_answer_head head;
+    struct twi_reply_head head;
     struct twi_item_answer item;
-    if (!twi_answer_read(nodes, count, &head) || head.error) return;
+    if (!twi_reply_read(nodes, count, &head) || head.error) return;
     size_t at = head.items_at;
-    while (twi_answer_item(nodes, count, &at, &item))
+    while (twi_reply_item(nodes, count, &at, &item))
         if (at > count) abort();
 }
 

@@ -34,7 +34,7 @@ struct store {
     int64_t from_ms, to_ms;
     bool open;
     char names[STORE_INSTANCES][33]; /* of instances: a book of the test's, never forgotten */
-    int64_t heard_ms[STORE_INSTANCES];
+    int64_t last_reply_ms[STORE_INSTANCES];
     int64_t born_ms[STORE_INSTANCES]; /* its life; 0: none */
     int64_t gone_ms[STORE_INSTANCES];
     bool heard[STORE_INSTANCES], waits[STORE_INSTANCES], gone[STORE_INSTANCES];
@@ -47,7 +47,7 @@ struct store {
 
 /* A word to the store, as it stands on the wire. */
 struct store_word {
-    struct twi_lease_ask ask; /* ask.lease == NULL: leases.lua */
+    struct twi_lease_message ask; /* ask.lease == NULL: leases.lua */
     char instance[33], epoch_run[41], epoch_id[33], fresh[33], life[33];
     int64_t changes, every_ms;
     char others[STORE_INSTANCES][33];
@@ -113,7 +113,7 @@ static inline int64_t store_every_ms(const struct store *store) {
 static inline void store_tidy(struct store *store, int me, int64_t now_ms) {
     for (int i = 0; i < STORE_INSTANCES; i++) {
         if (i == me) continue;
-        if (store->heard[i] && now_ms - store->heard_ms[i] > 60000 && !store->waits[i]) {
+        if (store->heard[i] && now_ms - store->last_reply_ms[i] > 60000 && !store->waits[i]) {
             store->heard[i] = false;
             store->gone[i] = true;
             store->gone_ms[i] = now_ms;
@@ -129,7 +129,7 @@ static inline void store_tidy(struct store *store, int me, int64_t now_ms) {
 static inline void store_tell(const struct store *store, const struct store_word *word, int me,
                               struct store_answer *out) {
     int64_t before = strcmp(word->ask.epoch, store->id) == 0 ? word->changes : -1;
-    if (strcmp(word->ask.said, store->id) != 0) return;
+    if (strcmp(word->ask.resent_in, store->id) != 0) return;
     out->answer.whole = before < 0 || before > store->changes || store->changes - before > STORE_LOG;
     for (int i = 0; i < STORE_INSTANCES && out->answer.whole; i++)
         if (store->heard[i] && i != me) snprintf(out->others[out->other_count++], 34, "+%s", store->names[i]);
@@ -146,7 +146,7 @@ static inline void store_begin(struct store *store, const struct store_word *wor
     else if (store->id[0] == '\0')
         wait_ms = 0;
     for (int i = 0; i < STORE_INSTANCES; i++)
-        store->waits[i] = store->waits[i] || (store->heard[i] && now_ms - store->heard_ms[i] <= 60000);
+        store->waits[i] = store->waits[i] || (store->heard[i] && now_ms - store->last_reply_ms[i] <= 60000);
     store_meet(store, word->ask.epoch);
     store_meet(store, store->id);
     memcpy(store->id, word->fresh, sizeof store->id);
@@ -164,7 +164,7 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
         if (store->heard[me]) store_note(store, '-', me);
         store->heard[me] = store->waits[me] = store->gone[me] = false;
         store->born_ms[me] = 0;
-        out->answer.kind = TWI_LEASE_TOLD;
+        out->answer.kind = TWI_LEASE_NUMBERS;
         return;
     }
     const char *known = word->ask.epoch;
@@ -172,14 +172,14 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
     if (store->id[0] == '\0' || strcmp(store->run, run) != 0 || is_strange) store_begin(store, word, run, now_ms);
     if (!store->heard[me]) store_note(store, '+', me);
     if (store->born_ms[me] == 0) store->born_ms[me] = now_ms;
-    store->heard_ms[me] = now_ms;
+    store->last_reply_ms[me] = now_ms;
     store->heard[me] = true;
     store->gone[me] = false;
     for (uint32_t i = 0; i < word->other_count && !store->open; i++) {
         int other = store_instance(store, word->others[i]);
         if (!store->heard[other]) store->waits[other] = true;
     }
-    if (word->ask.epoch[0] != '\0' && strcmp(word->ask.said, store->id) != 0) {
+    if (word->ask.epoch[0] != '\0' && strcmp(word->ask.resent_in, store->id) != 0) {
         if (!store->waits[me] && store->to_ms < now_ms + 2000) store->to_ms = now_ms + 2000;
         store->waits[me] = true;
     } else {
@@ -198,7 +198,7 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
     store_tell(store, word, me, out);
     out->answer.changes = store->changes;
     snprintf(out->life, sizeof out->life, "%lld", (long long)store->born_ms[me]);
-    out->answer.kind = TWI_LEASE_TOLD;
+    out->answer.kind = TWI_LEASE_NUMBERS;
     out->answer.open = store->open;
     memcpy(out->id, store->id, sizeof out->id);
     memcpy(out->run, store->run, sizeof out->run);
@@ -206,7 +206,8 @@ static inline void store_epoch(struct store *store, const struct store_word *wor
         for (int i = 0; i < STORE_INSTANCES; i++) {
             int64_t *wanted_ms = &store->leases[key].wanted_ms[i];
             if (*wanted_ms < now_ms - 5000) *wanted_ms = INT64_MIN;
-            if (i != me && *wanted_ms != INT64_MIN && *wanted_ms >= word->ask.wanted_since_ms) out->wanted[key] = true;
+            if (i != me && *wanted_ms != INT64_MIN && *wanted_ms >= word->ask.requested_since_ms)
+                out->wanted[key] = true;
         }
     }
 }
@@ -222,7 +223,7 @@ static inline int64_t store_beyond(const struct store_lease *lease, int64_t limi
     return used > limit ? used - limit : 0;
 }
 
-static inline bool store_grant(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
+static inline bool store_grant(struct store_lease *lease, struct store_part *mine, const struct twi_lease_message *ask,
                                int64_t live) {
     int64_t want = ask->target - mine->granted, left = ask->limit - store_used(lease), holders = 0;
     if (want <= 0) return false;
@@ -248,7 +249,7 @@ static inline int64_t store_look(const struct store *store, struct store_lease *
         if (unspent == 0 && store->born_ms[i] == 0) {
             lease->folded += part->spent;
             *part = (struct store_part){0};
-        } else if (unspent > 0 && (!store->heard[i] || now_ms - store->heard_ms[i] > 5000)) {
+        } else if (unspent > 0 && (!store->heard[i] || now_ms - store->last_reply_ms[i] > 5000)) {
             stranded += unspent;
         }
     }
@@ -265,8 +266,8 @@ static inline bool store_take_granted(struct store_lease *lease, struct store_pa
 }
 
 /* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was forgotten. */
-static inline bool store_take_in(struct store_lease *lease, struct store_part *mine, const struct twi_lease_ask *ask,
-                                 bool made_here) {
+static inline bool store_take_in(struct store_lease *lease, struct store_part *mine,
+                                 const struct twi_lease_message *ask, bool made_here) {
     int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
     if (!mine->there && ask->base >= 0) { /* it was folded */
         mine->granted = ask->granted;
@@ -304,7 +305,7 @@ static inline int64_t store_new_for_ms(const struct store *store, int me, int64_
     bool untold = false;
     if (left_ms <= 0) return 0;
     for (int i = 0; i < STORE_INSTANCES; i++)
-        if (i != me && store->heard[i] && store->heard_ms[i] <= born_ms) untold = true;
+        if (i != me && store->heard[i] && store->last_reply_ms[i] <= born_ms) untold = true;
     if (!untold) return 0;
     if (soon_ms < 50) soon_ms = 50;
     return left_ms < soon_ms ? left_ms : soon_ms;
@@ -322,7 +323,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     if (word->ask.item.expiry_ms != 0 && now_ms >= word->ask.item.expiry_ms) return;
     struct store_lease *lease = &store->leases[word->key];
     struct store_part *mine = &lease->parts[me];
-    out->answer.kind = TWI_LEASE_AGAIN;
+    out->answer.kind = TWI_LEASE_RESEND;
     out->stale = word->serial < mine->serial;
     if (out->stale) return;
     bool was_there = lease->there;
@@ -341,7 +342,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     mine->serial = word->serial;
     lease->limit = word->ask.limit;
     if (failed) lease->wanted_ms[me] = now_ms;
-    out->answer = (struct twi_lease_answer){.kind = TWI_LEASE_TOLD,
+    out->answer = (struct twi_lease_answer){.kind = TWI_LEASE_NUMBERS,
                                             .open = open,
                                             .granted = mine->granted,
                                             .total = lease->total,

@@ -95,19 +95,19 @@ static struct letter *letter_at(struct twi_sync *sync, size_t i) {
     return &sync->letters[(sync->first + i) % IN_FLIGHT];
 }
 
-static void send(struct twi_sync *sync, const struct twi_lease_ask *ask) {
+static void send(struct twi_sync *sync, const struct twi_lease_message *ask) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
     struct letter *letter = letter_at(sync, sync->count++);
     *letter = (struct letter){.word = {.ask = *ask, .serial = sync->serial}};
     memcpy(letter->word.instance, epoch->instance, sizeof epoch->instance);
     memcpy(letter->word.epoch_run, epoch->run, sizeof epoch->run);
     memcpy(letter->word.epoch_id, epoch->id, sizeof epoch->id);
-    memcpy(letter->word.life, epoch->life, sizeof epoch->life);
+    memcpy(letter->word.life, epoch->incarnation, sizeof epoch->incarnation);
     letter->word.changes = epoch->changes;
     letter->word.every_ms = epoch->every_ms;
     snprintf(letter->word.fresh, sizeof letter->word.fresh, "epoch%llu", (unsigned long long)++sim.words);
     if (ask->lease == NULL) {
-        letter->word.other_count = ask->tells ? epoch->other_count : 0;
+        letter->word.other_count = ask->wants_members ? epoch->other_count : 0;
         memcpy(letter->word.others, epoch->others, letter->word.other_count * sizeof epoch->others[0]);
         return;
     }
@@ -119,35 +119,35 @@ static void send(struct twi_sync *sync, const struct twi_lease_ask *ask) {
 static void take_counts(struct twi_sync *sync) {
     struct twi_item items[64];
     size_t count = twi_port_collect(sync->engine, items, 64);
-    struct twi_answer answer = {0};
+    struct twi_reply answer = {0};
     for (size_t i = 0; i < count; i++) twi_port_acknowledge(&items[i], &answer);
 }
 
 static void node_turn(struct twi_sync *sync) {
     take_counts(sync);
-    twi_port_lease_away(sync->engine, sync->up ? 0 : twi_port_mono_ms(sync->engine));
+    twi_port_lease_outage(sync->engine, sync->up ? 0 : twi_port_mono_ms(sync->engine));
     if (!sync->up) return;
-    struct twi_lease_ask asks[IN_FLIGHT];
+    struct twi_lease_message asks[IN_FLIGHT];
     size_t count = twi_port_leases(sync->engine, sync->serial, asks, IN_FLIGHT - sync->count);
     for (size_t i = 0; i < count; i++) send(sync, &asks[i]);
 }
 
 static void tell(struct twi_sync *sync, struct letter *letter) {
-    if (letter->word.ask.lease == NULL && letter->answer.answer.kind == TWI_LEASE_TOLD) {
+    if (letter->word.ask.lease == NULL && letter->answer.answer.kind == TWI_LEASE_NUMBERS) {
         letter->answer.answer.id = letter->answer.id;
         letter->answer.answer.run = letter->answer.run;
-        letter->answer.answer.life = letter->answer.life;
+        letter->answer.answer.incarnation = letter->answer.life;
         for (uint32_t i = 0; i < letter->answer.other_count; i++)
             twi_port_lease_other(sync->engine, letter->answer.others[i] + 1, letter->answer.others[i][0] == '+');
         for (int key = 0; key < KEYS; key++) {
             char name[16];
             snprintf(name, sizeof name, "sale:k%d", key);
-            if (letter->answer.wanted[key]) twi_port_lease_wanted(sync->engine, name, strlen(name));
+            if (letter->answer.wanted[key]) twi_port_lease_requested(sync->engine, name, strlen(name));
         }
     }
-    struct twi_lease_ask ask = letter->word.ask;
+    struct twi_lease_message ask = letter->word.ask;
     struct twi_lease_answer answer = letter->answer.answer;
-    twi_port_lease_told(sync->engine, &ask, &answer);
+    twi_port_lease_answered(sync->engine, &ask, &answer);
 }
 
 static void cut(struct twi_sync *sync) {
@@ -157,7 +157,7 @@ static void cut(struct twi_sync *sync) {
             sim.adrift[sim.adrift_count].run = sim.here.run;
             sim.adrift[sim.adrift_count++].word = letter->word;
         }
-        letter->answer.answer = (struct twi_lease_answer){.kind = TWI_LEASE_AGAIN};
+        letter->answer.answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
         if (!sync->dead) tell(sync, letter);
     }
     sync->up = false;

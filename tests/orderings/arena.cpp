@@ -2,19 +2,19 @@
 // Left out: which of several runs is taken, untouched segments, sizes, what is gathered before a large piece is looked
 // for; where a search begins, and how many segments have which hint.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/memory/free_map.c:run_around 70fb9c09f60c
-//   engine/memory/free_map.c:change_hint 7e6d9e182849
-//   engine/memory/free_map.c:raise_hint 6434aa321509
-//   engine/memory/free_map.c:renew_hint 1e3238d8c7f6
-//   engine/memory/free_map.c:set_bits 1ad3aa241186
-//   engine/memory/free_map.c:clear_bits bdd411868472
+//   engine/memory/free_map.c:run_around b961367682ba
+//   engine/memory/free_map.c:change_hint aba96854f66b
+//   engine/memory/free_map.c:raise_hint 4bbf6861a554
+//   engine/memory/free_map.c:renew_hint 8d8d48ed579a
+//   engine/memory/free_map.c:set_bits 70896ef41543
+//   engine/memory/free_map.c:clear_bits 38729c6f2b66
 //   engine/memory/arena.c:carve 5325808069dc
-//   engine/memory/arena.c:begin_segment 415ff6c18b67
-//   engine/memory/arena.c:gather 677c1ee9b000
-//   engine/memory/arena.c:take_small 8b44afe16472
-//   engine/memory/arena.c:search 1e962404d5ed
+//   engine/memory/arena.c:begin_segment b29a667a2f89
+//   engine/memory/arena.c:gather 5faa5d6417b8
+//   engine/memory/arena.c:take_small 32840770953d
+//   engine/memory/arena.c:search 5f77c6c316b1
 //   engine/memory/arena.c:keep_for_next d824bbec04ff
-//   engine/memory/arena.c:twi_arena_give 7a0b107914ca
+//   engine/memory/arena.c:twi_arena_give 2a510118144d
 #include "tests/orderings/model.hpp"
 
 // One segment of two words with two lines each. Three threads take runs of it, write to them, zero them and give them back.

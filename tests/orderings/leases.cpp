@@ -6,18 +6,18 @@
 //   engine/limit/lease.h:twi_lease_of 66d4c05ca353
 //   engine/limit/lease.c:enlist 35e16f58d51b
 //   engine/limit/lease.c:lease_of df83cc280f08
-//   engine/limit/lease.c:twi_lease_list e462a1ae03ac
-//   engine/limit/lease.c:ask 0f9f27071be8
+//   engine/limit/lease.c:twi_lease_list cebce1b3be92
+//   engine/limit/lease.c:request 6bd516e7970a
 //   engine/limit/lease.c:put_back d4c8d1acc879
-//   engine/limit/lease.c:fall_short 75e0b6564b30
-//   engine/limit/lease.c:spend bdb2b0ff2e85
+//   engine/limit/lease.c:fall_short e089e45c876e
+//   engine/limit/lease.c:spend d727d43394c0
 //   engine/limit/lease.c:keep_units ffb0c0f88a57
 //   engine/turn/lease_renewal.c:take_out cdd8c2b47a0a
-//   engine/turn/lease_renewal.c:may_draw 537b8b1abc2b
-//   engine/turn/lease_renewal.c:is_at_rest c17f49e31de8
-//   engine/turn/lease_renewal.c:take_listed 297fa0a82e3d
-//   engine/turn/lease_renewal.c:numbers_told 1e0d14c0cde1
-//   engine/turn/lease_renewal.c:restate_window 5fcc7ba62aca
+//   engine/turn/lease_renewal.c:may_draw faf789c5ae80
+//   engine/turn/lease_renewal.c:is_quiescent 2a19ad1880dd
+//   engine/turn/lease_renewal.c:take_listed 7a0a67b68002
+//   engine/turn/lease_renewal.c:take_numbers 604f1fdb4a70
+//   engine/turn/lease_renewal.c:restate_window 85026beb1b3f
 //   engine/turn/lease_renewal.c:begin_epoch 89d6d948556c
 #include "tests/orderings/model.hpp"
 
@@ -55,7 +55,7 @@ struct sections {
 struct lists {
     struct lease { // number 0: none
         rl::var<unsigned> cell, older;
-        rl::atomic<unsigned> asked, listed, next_asked;
+        rl::atomic<unsigned> asked, listed, next_requested;
         unsigned granted; // the turn's own
     };
     lease leases[LEASES];
@@ -72,7 +72,7 @@ struct lists {
         for (unsigned i = 0; i < LEASES; i++) {
             twi_store_relaxed(&leases[i].asked, 0u);
             twi_store_relaxed(&leases[i].listed, 0u);
-            twi_store_relaxed(&leases[i].next_asked, 0u);
+            twi_store_relaxed(&leases[i].next_requested, 0u);
             leases[i].granted = 0;
         }
     }
@@ -103,7 +103,7 @@ struct lists {
         if (twi_swap_acqrel(&leases[line].listed, 1u, J5) != 0) return;
         unsigned head = twi_load_relaxed(&asked);
         do {
-            twi_store_relaxed(&leases[line].next_asked, head);
+            twi_store_relaxed(&leases[line].next_requested, head);
         } while (!twi_cas_weak_acqrel(&asked, &head, line, J7));
     }
     void ask(unsigned line) {
@@ -118,7 +118,7 @@ struct lists {
         if (twi_load_relaxed(&asked) == 0) return;
         for (unsigned line = twi_swap_acqrel(&asked, 0u, J8); line != 0;) {
             unsigned own = line;
-            line = twi_load_relaxed(&leases[own].next_asked);
+            line = twi_load_relaxed(&leases[own].next_requested);
             if (is_weak(J6, STEP)) look(own); // J6 step: looked at, then taken off the list
             (void)twi_swap_acqrel(&leases[own].listed, 0u, J6);
             if (!is_weak(J6, STEP)) look(own);
@@ -180,7 +180,7 @@ struct returning : rl::test_suite<returning, 3> {
         (void)twi_add_acqrel(&left[line], 1, J11);
         l.list(line);
     }
-    void look(unsigned line) { // take_out(), is_at_rest()
+    void look(unsigned line) { // take_out(), is_quiescent()
         int units = twi_load_relaxed(&left[line]);
         while (units != 0 && !twi_cas_weak_acqrel(&left[line], &units, 0, NONE)) {}
         active[line] = twi_load_relaxed(&left[line]) != 0;
@@ -321,19 +321,19 @@ struct refunding : rl::test_suite<refunding, 3> {
 // Four units that were stranded turn out to be spent: at no moment are less than two unsold that nobody holds.
 struct telling : rl::test_suite<telling, 2> {
     enum { LIMIT = 8, NEEDS = 2 };
-    rl::atomic<int> told_spent, stranded;
+    rl::atomic<int> reported_spent, stranded;
     void before() {
-        twi_store_relaxed(&told_spent, 2);
+        twi_store_relaxed(&reported_spent, 2);
         twi_store_relaxed(&stranded, 4);
     }
     void thread(unsigned index) {
-        if (index == 0) { // numbers_told()
+        if (index == 0) { // take_numbers()
             twi_store_relaxed(&stranded, 0);
-            twi_store_release(&told_spent, 6, J10);
+            twi_store_release(&reported_spent, 6, J10);
             return;
         }
         int held = is_weak(J9, STEP) ? twi_load_relaxed(&stranded) : 0; // J9 step: the other one first
-        int unsold = LIMIT - twi_load_acquire(&told_spent, J9);
+        int unsold = LIMIT - twi_load_acquire(&reported_spent, J9);
         if (!is_weak(J9, STEP)) held = twi_load_relaxed(&stranded);
         RL_ASSERT(unsold - held >= NEEDS); // TW_PENDING, not TW_DENIED
     }

@@ -9,13 +9,13 @@
 //   engine/count/dirty.c:twi_dirty_list 79b22daf837e
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
 //   engine/count/dirty.c:twi_dirty_take_marked ae8ab507a6ed
-//   engine/turn/collect.c:make_item f48ec889aa82
+//   engine/turn/collect.c:make_item 533ab661ccec
 //   engine/turn/collect.c:collect_chunk 75e792e94467
 //   engine/turn/collect.c:next_chunk 81a3bfc4f9e1
 //   engine/turn/collect.c:collect_pass 2f6dad9275f1
 //   engine/turn/collect.c:is_exhausted 6de3f30555de
 //   engine/turn/collect.c:pend_if_marked 00943e340b51
-//   engine/turn/collect.c:begin_full_collection 1c07d03c2763
+//   engine/turn/collect.c:begin_full_collection 999b47669670
 //   engine/table/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/orderings/model.hpp"
 

@@ -1,23 +1,23 @@
-// near.cpp -- models of share.c twi_share_hurry() and collect.c twi_port_collect_near(): counters near their limit, which are
+// near.cpp -- models of share.c twi_share_request_sync() and collect.c twi_port_collect_near_limit(): counters near their limit, which are
 // sent before their interval is over; and of the notes of overshoot.c.
 // Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
 // its interval, as one does that finds itself there already.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/limit/share.c:twi_share_hurry 2fde1b357c5f
-//   engine/turn/collect.c:twi_port_is_near b346cb34d63d
-//   engine/turn/collect.c:twi_port_collect_near b149eff12031
+//   engine/limit/share.c:twi_share_request_sync 49fc0ad7d837
+//   engine/turn/collect.c:twi_port_is_near_limit f69f7bc2fe2d
+//   engine/turn/collect.c:twi_port_collect_near_limit 26832989b327
 //   engine/limit/overshoot.c:twi_overshoot_note 8d82b7b6dca4
-//   engine/limit/overshoot.c:let_go 4de3829224ed
+//   engine/limit/overshoot.c:let_go 31f02b25d6e8
 //   engine/limit/overshoot.c:observe_all 8fa586f508bf
 #include "tests/orderings/model.hpp"
 
 struct coming : rl::test_suite<coming, 3> {
-    rl::atomic<unsigned> any_near, near[2];
+    rl::atomic<unsigned> any_near_limit, near[2];
     rl::var<unsigned> cell[2]; // what the turn reads of a counter
     unsigned entered[2], sent[2];
 
     void before() {
-        twi_store_relaxed(&any_near, 0u);
+        twi_store_relaxed(&any_near_limit, 0u);
         for (int i = 0; i < 2; i++) {
             twi_store_relaxed(&near[i], 0u);
             entered[i] = sent[i] = 0;
@@ -35,20 +35,20 @@ struct coming : rl::test_suite<coming, 3> {
             return;
         }
         if (is_weak(Q3, STEP)) { // Q3 step: stored over what another one showed
-            twi_store_release(&any_near, 1u, NONE);
+            twi_store_release(&any_near_limit, 1u, NONE);
             return;
         }
-        (void)twi_swap_acqrel(&any_near, 1u, Q3);
+        (void)twi_swap_acqrel(&any_near_limit, 1u, Q3);
     }
-    void collect_near() {
-        if (twi_load_relaxed(&any_near) == 0) return;
-        if (!is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near, 0u, Q4);
+    void collect_near_limit() {
+        if (twi_load_relaxed(&any_near_limit) == 0) return;
+        if (!is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near_limit, 0u, Q4);
         for (int i = 0; i < 2; i++) {
             if (twi_load_relaxed(&near[i]) == 0 || twi_swap_acqrel(&near[i], 0u, Q2) == 0) continue;
             RL_ASSERT(VAR(cell[i]) == 1);
             sent[i]++;
         }
-        if (is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near, 0u, NONE); // Q4 step: cleared behind
+        if (is_weak(Q4, STEP)) (void)twi_swap_acqrel(&any_near_limit, 0u, NONE); // Q4 step: cleared behind
     }
     void thread(unsigned index) {
         if (index < 2) {
@@ -57,10 +57,10 @@ struct coming : rl::test_suite<coming, 3> {
             if (index == 0) hurry(0);
             return;
         }
-        for (int i = 0; i < 2; i++) collect_near();
+        for (int i = 0; i < 2; i++) collect_near_limit();
     }
     void after() {
-        collect_near();
+        collect_near_limit();
         for (int i = 0; i < 2; i++) RL_ASSERT(sent[i] == entered[i] && sent[i] != 0);
     }
 };

@@ -2,19 +2,19 @@
 // Left out: registering and leaving threads, a fork; nested sections; a membarrier that the kernel
 // refuses (then nothing is reached).
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/memory/epoch.h:twi_section_enter c34753c39346
+//   engine/memory/epoch.h:twi_section_enter 9c55c90e7871
 //   engine/memory/epoch.h:twi_section_leave 17b7da846e2b
-//   engine/memory/epoch.h:twi_section_enter_short 4ea82adbe657
+//   engine/memory/epoch.h:twi_section_enter_short 7da7f9578934
 //   engine/memory/epoch.h:twi_section_leave_short d0b42697e8f1
 //   engine/memory/epoch.c:new_record e9014e0382d4
-//   engine/memory/epoch.c:twi_reclaim_stamp 19b36ccd9273
-//   engine/memory/epoch.c:twi_reclaim_oldest c6d5d4fe07ca
-//   engine/memory/epoch.c:barrier f4a8ee947c7a
-//   engine/memory/epoch.c:twi_reclaim_reached 81fcd90c1267
-//   engine/turn/history.c:publish 75f0134b9eb3
-//   engine/turn/history.c:shed 8786b6e88e07
+//   engine/memory/epoch.c:twi_epoch_stamp 5f2f66fc81b9
+//   engine/memory/epoch.c:twi_epoch_oldest 40b859d79c04
+//   engine/memory/epoch.c:barrier 0e111cd16a14
+//   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
+//   engine/turn/history.c:publish 0ef476fcde37
+//   engine/turn/history.c:shed 1262ea348a98
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count/lookup.c:twi_view_in db9c2542ddb8
+//   engine/count/lookup.c:twi_view_in fdb27bec35a4
 //   engine/count/api.c:begin_each abec52ac4799
 //   engine/count/api.c:each_window a51317a9c9ee
 #include "tests/orderings/model.hpp"

@@ -4,28 +4,28 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit/acquire.c:take 920ff51ec493
+//   engine/limit/acquire.c:take 78cfb1909196
 //   engine/table/stripe.h:twi_stripes_of b8b96f71c712
 //   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
-//   engine/table/stripe.c:twi_stripes_sum abe6d4c94e2c
-//   engine/table/stripe.c:twi_stripes_count c97001c50a36
+//   engine/table/stripe.c:twi_stripes_sum c4504971a11f
+//   engine/table/stripe.c:twi_stripes_count 4416f2b4db85
 //   engine/table/stripe.c:freeze_word b719c2d7cef8
-//   engine/table/stripe.c:twi_stripes_fold 4ca9a97dff5b
-//   engine/table/stripe.c:twi_stripes_freeze fbb004163a7b
+//   engine/table/stripe.c:twi_stripes_collapse 65e72fdea681
+//   engine/table/stripe.c:twi_stripes_freeze 09288895197a
 //   engine/table/stripe.c:add_to_stripe f67f58d57090
-//   engine/table/stripe.c:add_to_trunk 568093d9b08b
-//   engine/table/stripe.c:add_striped bbd882481c39
+//   engine/table/stripe.c:add_to_shared 8f289ef0593b
+//   engine/table/stripe.c:add_striped 68c9f5c833e0
 //   engine/table/stripe.c:twi_stripes_add_anew e43f11e0c7ba
-//   engine/count/contention.c:twi_stripe_ask ac51718655d0
+//   engine/count/contention.c:twi_contention_request 1988a70f9703
 //   engine/count/contention.c:freeze_local a8559353ffca
-//   engine/count/contention.c:twi_stripes_make 45d00409b0f1
-//   engine/count/contention.c:twi_stripes_turn 513db2547cef
+//   engine/count/contention.c:twi_contention_make_stripes bf09ea1d5d23
+//   engine/count/contention.c:twi_contention_turn 87cdf78e59c2
 //   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
 //   engine/limit/slice.c:take_of bcd03d92aaf8
 //   engine/limit/slice.c:take_of_any bd19a83bdb5d
-//   engine/limit/slice.c:are_true 64401792e8e6
-//   engine/limit/slice.c:take_exactly c956e7d0ad58
-//   engine/limit/slice.c:twi_slices_take 3405d1a12d7c
+//   engine/limit/slice.c:are_true 641acbc8a0ef
+//   engine/limit/slice.c:take_exactly 3f42ebeaa949
+//   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
 //   engine/table/table.c:twi_table_seal 5655be92f29a
 #include "tests/orderings/model.hpp"
 
@@ -41,9 +41,9 @@ struct striped {
     rl::atomic<unsigned> local, meta, way;
     rl::atomic<int> final;
     // struct twi_stripes
-    rl::atomic<unsigned> trunk;
-    rl::atomic<int> folded;
-    rl::atomic<unsigned> is_folded;
+    rl::atomic<unsigned> shared_stripe;
+    rl::atomic<int> collapsed;
+    rl::atomic<unsigned> is_collapsed;
     rl::var<unsigned> mask;
     rl::var<int> limit;
     struct {
@@ -56,9 +56,9 @@ struct striped {
         twi_store_relaxed(&meta, 0u);
         twi_store_relaxed(&way, 0u);
         twi_store_relaxed(&final, 0);
-        twi_store_relaxed(&trunk, 0u);
-        twi_store_relaxed(&folded, 0);
-        twi_store_relaxed(&is_folded, 0u);
+        twi_store_relaxed(&shared_stripe, 0u);
+        twi_store_relaxed(&collapsed, 0);
+        twi_store_relaxed(&is_collapsed, 0u);
         for (int i = 0; i < STRIPES; i++) twi_store_relaxed(&each[i].word, 0u);
     }
 
@@ -68,7 +68,7 @@ struct striped {
         return (seen & STRIPED) != 0 && twi_load_acquire(&way, S2) != 0;
     }
     int sum() {
-        if (twi_load_acquire(&is_folded, S4) != 0) return twi_load_relaxed(&folded);
+        if (twi_load_acquire(&is_collapsed, S4) != 0) return twi_load_relaxed(&collapsed);
         int all = 0;
         for (unsigned i = 0; i <= VAR(mask); i++) all += value_of(twi_load_acquire(&each[i].word, NONE));
         return all;
@@ -78,7 +78,7 @@ struct striped {
         if ((word & FROZEN) == 0) return value_of(word);
         int whole = twi_load_relaxed(&final);
         if (!stripes_of(seen)) return whole;
-        return whole + value_of(twi_load_acquire(&trunk, NONE)) + sum();
+        return whole + value_of(twi_load_acquire(&shared_stripe, NONE)) + sum();
     }
     int freeze_word(rl::atomic<unsigned> *word) {
         unsigned found = twi_load_relaxed(word);
@@ -89,12 +89,12 @@ struct striped {
         if ((found & FROZEN) == 0) found = twi_or_acqrel(word, (unsigned)FROZEN, NONE);
         return value_of(found);
     }
-    int fold() {
-        if (twi_load_acquire(&is_folded, S4) != 0) return twi_load_relaxed(&folded);
+    int collapse() {
+        if (twi_load_acquire(&is_collapsed, S4) != 0) return twi_load_relaxed(&collapsed);
         int all = 0;
         for (unsigned i = 0; i <= VAR(mask); i++) all += freeze_word(&each[i].word);
-        twi_store_relaxed(&folded, all);
-        twi_store_release(&is_folded, 1u, S3);
+        twi_store_relaxed(&collapsed, all);
+        twi_store_release(&is_collapsed, 1u, S3);
         return all;
     }
 
@@ -107,11 +107,11 @@ struct striped {
         } while (!twi_cas_weak_acqrel(&each[own].word, &word, word + (1u << COUNT_SHIFT), NONE));
         return true;
     }
-    answer add_to_trunk(bool wants_sum, int *view) {
-        unsigned word = twi_load_acquire(&trunk, NONE);
+    answer add_to_shared(bool wants_sum, int *view) {
+        unsigned word = twi_load_acquire(&shared_stripe, NONE);
         do {
             if ((word & FROZEN) != 0) return ADD_FROZEN;
-        } while (!twi_cas_weak_acqrel(&trunk, &word, word + (1u << COUNT_SHIFT), NONE));
+        } while (!twi_cas_weak_acqrel(&shared_stripe, &word, word + (1u << COUNT_SHIFT), NONE));
         if (wants_sum) *view = value_of(word) + 1 + twi_load_relaxed(&final) + sum();
         return ADDED;
     }
@@ -128,9 +128,9 @@ struct striped {
         if (!stripes_of(seen)) return ADD_FROZEN;
         if (!wants_sum && VAR(limit) == NO_LIMIT) {
             if (add_to_stripe(own & VAR(mask))) return ADDED;
-            (void)fold();
+            (void)collapse();
         }
-        return add_to_trunk(wants_sum, view);
+        return add_to_shared(wants_sum, view);
     }
     answer add(bool wants_sum, unsigned own, int *view) {
         if ((twi_load_relaxed(&meta) & STRIPED) == 0) {
@@ -146,12 +146,12 @@ struct striped {
     // ---- slices
 
     verdict take_exactly(int beside, int n, int most) {
-        unsigned word = twi_load_acquire(&trunk, NONE);
-        int fixed = beside + fold();
+        unsigned word = twi_load_acquire(&shared_stripe, NONE);
+        int fixed = beside + collapse();
         do {
             if ((word & FROZEN) != 0) return PENDING;
             if (fixed + value_of(word) + n > most) return DENIED;
-        } while (!twi_cas_weak_acqrel(&trunk, &word, word + ((unsigned)n << COUNT_SHIFT), NONE));
+        } while (!twi_cas_weak_acqrel(&shared_stripe, &word, word + ((unsigned)n << COUNT_SHIFT), NONE));
         return OK;
     }
     bool take_of(unsigned i, int n) {
@@ -164,8 +164,8 @@ struct striped {
     verdict slices_take(unsigned seen, int n, int most, unsigned own) {
         if (!stripes_of(seen)) return PENDING;
         int beside = twi_load_relaxed(&final);
-        unsigned word = twi_load_acquire(&trunk, NONE);
-        if (VAR(limit) != NO_LIMIT && most >= VAR(limit) && value_of(word) <= 0 && twi_load_relaxed(&is_folded) == 0)
+        unsigned word = twi_load_acquire(&shared_stripe, NONE);
+        if (VAR(limit) != NO_LIMIT && most >= VAR(limit) && value_of(word) <= 0 && twi_load_relaxed(&is_collapsed) == 0)
             for (unsigned i = 0; i <= VAR(mask); i++)
                 if (take_of((own + i) & VAR(mask), n)) return OK;
         return take_exactly(beside, n, most);
@@ -210,11 +210,11 @@ struct striped {
     }
     int seal_words() {
         if (is_weak(S4, STEP)) { // S4 step: the trunk first (E34)
-            int shared = freeze_word(&trunk);
-            return shared + fold();
+            int shared = freeze_word(&shared_stripe);
+            return shared + collapse();
         }
-        int all = fold();
-        return all + freeze_word(&trunk);
+        int all = collapse();
+        return all + freeze_word(&shared_stripe);
     }
 };
 

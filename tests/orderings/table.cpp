@@ -7,30 +7,30 @@
 //   engine/table/cell.h:twi_cell_count befcda67a000
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/table/index.h:twi_leaf_find f4eb3c63b554
+//   engine/table/index.h:twi_leaf_find 089916b0232a
 //   engine/table/index.h:twi_index_descend d99ec474e0ae
-//   engine/table/index.h:twi_index_find 5aa62cfc4a08
-//   engine/table/table.h:twi_table_find c3acbe04d4ac
+//   engine/table/index.h:twi_index_find 655ec92e7bbb
+//   engine/table/table.h:twi_table_find 82ee3df4237d
 //   engine/table/layout.h:twi_cell_publish 3d4a8ab7d49e
-//   engine/table/record.c:add_chunk 7d066cc775dd
+//   engine/table/record.c:add_chunk 3b2b2febbcdc
 //   engine/table/record.c:twi_record_take d00a849d59c9
-//   engine/table/table.c:prepare_record 63c987100926
-//   engine/table/table.c:claim_slot 1b1285632bd9
-//   engine/table/table.c:twi_table_insert b37f81ab7a93
-//   engine/table/index.c:twi_index_find_further 8018de94fcb0
+//   engine/table/table.c:prepare_record d5e8841e5216
+//   engine/table/table.c:claim_slot 9101381ecc66
+//   engine/table/table.c:twi_table_insert 54ec2ae9f5a1
+//   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
 //   engine/table/table.c:twi_table_seal 5655be92f29a
 //   engine/table/index.c:take_copy 29a5fc320a8e
 //   engine/table/index.c:twi_leaf_close 89a0c363d3b1
-//   engine/table/index.c:place_slot 23d798f04d7e
+//   engine/table/index.c:place_slot 33d5a0251cc1
 //   engine/table/index.c:fill_copy 432633fe405c
-//   engine/table/index.c:twi_leaf_grow 8611400f4356
+//   engine/table/index.c:twi_leaf_grow 7551d121e152
 //   engine/table/index.c:step_over a41a972cca70
 //   engine/table/index.c:twi_index_leaf 83da1d57e549
-//   engine/table/tag_groups.h:twi_home_find cb2496e0798f
-//   engine/table/tag_groups.c:claim f625f6840ff6
-//   engine/table/tag_groups.c:twi_home_take e2b051c376f4
-//   engine/table/tag_groups.c:twi_home_give d19d63927b56
+//   engine/table/tag_groups.h:twi_tag_groups_find 66e72afdcbea
+//   engine/table/tag_groups.c:claim f7249b64bb65
+//   engine/table/tag_groups.c:twi_tag_groups_take 37e8deab13e0
+//   engine/table/tag_groups.c:twi_tag_groups_give f79b8349a395
 #include "tests/orderings/model.hpp"
 
 enum { SLOT_EMPTY = 0, SLOT_CLOSED = 1 };

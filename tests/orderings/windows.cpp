@@ -10,24 +10,24 @@
 //   engine/core/window_map.c:live_in 25b43972e087
 //   engine/core/window_map.c:copy_into e8942daefeb7
 //   engine/core/window_map.c:count_live 6c5557ad7dd1
-//   engine/core/window_map.c:replace_map f32f3896efb2
+//   engine/core/window_map.c:replace_map 3b10c46eda14
 //   engine/core/window_map.c:twi_window_find 91e51dd7d8ef
 //   engine/core/window_map.c:enter 79e6d197b83d
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
 //   engine/core/window_map.h:twi_window_at c6c455eb73bc
 //   engine/core/family.h:twi_family_takes_until 2529a1ee656b
-//   engine/count/lookup.c:still_lives_before c742b249a113
+//   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current 8b0c6f791be8
-//   engine/count/lookup.c:twi_place_make 29b4123314c3
-//   engine/turn/closing.c:fill_word 64e2de07c73a
-//   engine/turn/rollover.c:is_its_turn d18fc63e77c8
-//   engine/limit/gcra.c:close_before 4dde61a6638a
+//   engine/count/lookup.c:twi_place_make af69d5adba8b
+//   engine/turn/closing.c:fill_heartbeat 717ca6d53fbc
+//   engine/turn/rollover.c:is_its_turn 8b1723749b20
+//   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take ff7c9044904b
 //   engine/family_open.c:note_what_is_over 39bb1d391b7a
-//   engine/family_open.c:apply_policies 5cc373920a64
+//   engine/family_open.c:apply_policies 676fe430a234
 //   engine/count/api.c:status_of_absent_window 7d7e783077db
-//   engine/turn/turn.c:twi_engine_take_turn e94039f533c9
-//   engine/turn/turn.c:twi_engine_leave_turn 6eece2637bd7
+//   engine/turn/turn.c:twi_turn_take 6fcd5b725453
+//   engine/turn/turn.c:twi_turn_leave 70ba09eb8391
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };
@@ -256,7 +256,7 @@ struct told : rl::test_suite<told, 2> {
         counted = said_over = false;
     }
     void thread(unsigned index) {
-        if (index == 0) {                                            // fill_word()
+        if (index == 0) {                                            // fill_heartbeat()
             bool looked_first = is_weak(N5, STEP) && f.find(1) == 0; // N5 step: looked before the clock was raised
             twi_store_relaxed(&clock, 2u);
             twi_fence_seqcst(N5);
@@ -288,7 +288,7 @@ struct passed : rl::test_suite<passed, 3> {
         if (index == 0) { // tw_close_until()
             unsigned found = 0;
             (void)twi_cas_acqrel(&watermark, &found, 1u, NONE);
-        } else if (index == 1) { // is_its_turn(), fill_word()
+        } else if (index == 1) { // is_its_turn(), fill_heartbeat()
             bool looked_first = is_weak(N5, STEP) && f.find(1) == 0;
             bool over = twi_load_relaxed(&watermark) != 0;
             twi_fence_seqcst(N5);

@@ -8,9 +8,9 @@
 #include "hold.lua.h"
 #include "lock.lua.h"
 #include "once.lua.h"
-#include "paced.lua.h"
+#include "gcra.lua.h"
 #include "reclaim.lua.h"
-#include "stock.lua.h"
+#include "reserve.lua.h"
 #include "strict.lua.h"
 
 #define WORDS_MAX 32
@@ -86,14 +86,14 @@ static const struct row rows[] = {
     {"strict: never mind", twi_script_strict, "", STRICT "0 1 5 0 0 0 0 0", "OK", true},
     {"sliding: denied", twi_script_strict, "ZADD tw:log:c -5 + 9000000000000000 you:1:5",
      "3 tw:calls:c c tw:log:c me 7 1 1 5 0 0 0 60000 0", "DENIED", false},
-    {"paced: denied", twi_script_paced, "SET tw:bucket:b 1+0/5", PACED "1 6 5 0 5 60000 0", "DENIED", false},
-    {"paced: nothing wanted", twi_script_paced, "", PACED "1 0 5 0 5 60000 0", "OK", false},
-    {"paced: given", twi_script_paced, "", PACED "1 1 5 0 5 60000 0", "OK", true},
-    {"paced: denied, full here", twi_script_paced, "", PACED "1 1 5 0 5 60000 60000", "DENIED", true},
-    {"paced: had been given", twi_script_paced, "HSET tw:calls:b me 7|1|9|9", PACED "2 1 5 0 5 60000 0", "OK", false},
-    {"paced: no moment", twi_script_paced, "SET tw:bucket:b x", PACED "1 1 5 0 5 60000 0", "BAD", false},
-    {"paced: overtaken", twi_script_paced, "HSET tw:calls:b me 8|0|9", PACED "1 1 5 0 5 60000 0", "STALE", false},
-    {"paced: never mind", twi_script_paced, "", PACED "0 1 5 0 5 60000 0", "OK", true},
+    {"paced: denied", twi_script_gcra, "SET tw:bucket:b 1+0/5", PACED "1 6 5 0 5 60000 0", "DENIED", false},
+    {"paced: nothing wanted", twi_script_gcra, "", PACED "1 0 5 0 5 60000 0", "OK", false},
+    {"paced: given", twi_script_gcra, "", PACED "1 1 5 0 5 60000 0", "OK", true},
+    {"paced: denied, full here", twi_script_gcra, "", PACED "1 1 5 0 5 60000 60000", "DENIED", true},
+    {"paced: had been given", twi_script_gcra, "HSET tw:calls:b me 7|1|9|9", PACED "2 1 5 0 5 60000 0", "OK", false},
+    {"paced: no moment", twi_script_gcra, "SET tw:bucket:b x", PACED "1 1 5 0 5 60000 0", "BAD", false},
+    {"paced: overtaken", twi_script_gcra, "HSET tw:calls:b me 8|0|9", PACED "1 1 5 0 5 60000 0", "STALE", false},
+    {"paced: never mind", twi_script_gcra, "", PACED "0 1 5 0 5 60000 0", "OK", true},
     {"once: second", twi_script_once, "SET tw:once:o you;SET o 1", ONCE "1 O token 0 0", "SECOND", false},
     {"once: second, by the counter", twi_script_once, "SET o 1", ONCE "1 O token 0 0", "SECOND", false},
     {"once: still the first", twi_script_once, "SET tw:once:o token", ONCE "1 O token 0 0", "FIRST", false},
@@ -113,28 +113,28 @@ static const struct row rows[] = {
     {"lock: had been unlocked", twi_script_lock, "HSET tw:calls:l me 7|1|9", LOCK "2 U token 1", "OK", false},
     {"lock: overtaken", twi_script_lock, "HSET tw:calls:l me 8|0|9", LOCK "1 L token 1000", "STALE", false},
     {"lock: never mind", twi_script_lock, "", LOCK "0 L token 1000", "OK", true},
-    {"stock: where, of no token", twi_script_stock, "", "1 tw:token:id me 7 1 where id", "UNKNOWN", false},
-    {"stock: confirm of no token", twi_script_stock, "", STOCK "confirm id", "UNKNOWN", false},
-    {"stock: confirm of another's token", twi_script_stock, "HSET tw:token:id k t", STOCK "confirm id", "UNKNOWN",
+    {"stock: where, of no token", twi_script_reserve, "", "1 tw:token:id me 7 1 where id", "UNKNOWN", false},
+    {"stock: confirm of no token", twi_script_reserve, "", STOCK "confirm id", "UNKNOWN", false},
+    {"stock: confirm of another's token", twi_script_reserve, "HSET tw:token:id k t", STOCK "confirm id", "UNKNOWN",
      false},
-    {"stock: confirm too late", twi_script_stock, "HSET tw:token:id k s", STOCK "confirm id", "LATE", false},
-    {"stock: had been confirmed", twi_script_stock, "HSET tw:token:id k s s 1", STOCK "confirm id", "OK", false},
-    {"stock: confirmed", twi_script_stock,
+    {"stock: confirm too late", twi_script_reserve, "HSET tw:token:id k s", STOCK "confirm id", "LATE", false},
+    {"stock: had been confirmed", twi_script_reserve, "HSET tw:token:id k s s 1", STOCK "confirm id", "OK", false},
+    {"stock: confirmed", twi_script_reserve,
      "HSET tw:token:id k s;HSET tw:stock:s hid 1|b;ZADD tw:due:s " FAR_MS " id;SET s 1", STOCK "confirm id", "OK",
      true},
-    {"stock: cancel of no token", twi_script_stock, "", STOCK "cancel id", "UNKNOWN", false},
-    {"stock: cancel of what is sold", twi_script_stock, "HSET tw:token:id k s s 1", STOCK "cancel id", "SOLD", false},
-    {"stock: had been cancelled", twi_script_stock, "HSET tw:token:id k s", STOCK "cancel id", "OK", false},
-    {"stock: too few left", twi_script_stock, "SET s 5", STOCK "reserve id 1 5 1000 '' 0 1000", "DENIED", false},
-    {"stock: the buyer has some", twi_script_stock, "HSET tw:stock:s bb other", STOCK "reserve id 1 5 1000 b 0 1000",
+    {"stock: cancel of no token", twi_script_reserve, "", STOCK "cancel id", "UNKNOWN", false},
+    {"stock: cancel of what is sold", twi_script_reserve, "HSET tw:token:id k s s 1", STOCK "cancel id", "SOLD", false},
+    {"stock: had been cancelled", twi_script_reserve, "HSET tw:token:id k s", STOCK "cancel id", "OK", false},
+    {"stock: too few left", twi_script_reserve, "SET s 5", STOCK "reserve id 1 5 1000 '' 0 1000", "DENIED", false},
+    {"stock: the buyer has some", twi_script_reserve, "HSET tw:stock:s bb other", STOCK "reserve id 1 5 1000 b 0 1000",
      "BUYER", false},
-    {"stock: reserved and over", twi_script_stock, "HSET tw:token:id k s", STOCK "reserve id 1 5 1000 '' 0 1000",
+    {"stock: reserved and over", twi_script_reserve, "HSET tw:token:id k s", STOCK "reserve id 1 5 1000 '' 0 1000",
      "LATE", false},
-    {"stock: had been reserved", twi_script_stock,
+    {"stock: had been reserved", twi_script_reserve,
      "HSET tw:token:id k s;HSET tw:stock:s hid 1|b;ZADD tw:due:s " FAR_MS " id;SET s 1",
      STOCK "reserve id 1 5 1000 b 0 1000", "OK", false},
-    {"stock: reserved", twi_script_stock, "", STOCK "reserve id 1 5 1000 '' 0 1000", "OK", true},
-    {"stock: nothing to sweep", twi_script_stock, "", "3 s tw:stock:s tw:due:s me 7 1 sweep ''", "OK", false},
+    {"stock: reserved", twi_script_reserve, "", STOCK "reserve id 1 5 1000 '' 0 1000", "OK", true},
+    {"stock: nothing to sweep", twi_script_reserve, "", "3 s tw:stock:s tw:due:s me 7 1 sweep ''", "OK", false},
     {"hold: too many", twi_script_hold, "ZADD tw:hold:h " FAR_MS " you:1", HOLD "hold 15000 1 me:1", "DENIED", false},
     {"hold: none may", twi_script_hold, "", HOLD "hold 15000 0 me:1", "DENIED", false},
     {"hold: all were dead", twi_script_hold, "ZADD tw:hold:h 1 you:1", HOLD "hold 15000 1 me:1", "MORE", true},
@@ -207,7 +207,7 @@ static const struct asked kinds[] = {
     {"a strict limit from the first on", twi_script_strict, "2 tw:calls:x x", "1 10 0 0 60000 0 0", "GET x"},
     {"a strict limit that slides", twi_script_strict, "3 tw:calls:x x tw:log:x", "1 10 0 0 0 60000 0",
      "ZRANGEBYSCORE tw:log:x 1 +inf"},
-    {"a rate with a burst", twi_script_paced, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL},
+    {"a rate with a burst", twi_script_gcra, "2 tw:calls:x tw:bucket:x", "1 10 0 10 86400000 0", NULL},
     {"once", twi_script_once, "3 tw:calls:x tw:once:x x", "O token@ 0 0", "GET tw:once:x"},
     {"a lock", twi_script_lock, "3 tw:calls:x tw:lock:x tw:fence:x", "L token@ 60000", "GET tw:lock:x"},
 };
@@ -223,7 +223,7 @@ static const char *say(const struct asked *kind, const char *who, int serial, ch
 }
 
 static bool is_charged(const struct asked *kind) {
-    if (kind->script == twi_script_paced) { /* a tenth of a day ahead, or next to nothing */
+    if (kind->script == twi_script_gcra) { /* a tenth of a day ahead, or next to nothing */
         int64_t now_s = atoll(redis_server_ask(&server, "TIME", NULL));
         return redis_server_get(&server, "tw:bucket:x") > (now_s + 60) * 1000000;
     }

@@ -7,7 +7,7 @@
 #include "engine/turn/closing.h"
 #include "engine/core/state.h"
 
-#include "closers.lua.h"
+#include "close_election.lua.h"
 
 #include <time.h>
 
@@ -258,7 +258,7 @@ static const char *say(struct redis_server *server, const char *verb, const char
     static char status[16];
     char said[16];
     snprintf(said, sizeof said, "%d", ++number);
-    const char *reply = redis_server_ask(server, "EVAL", twi_script_closers, "3", "tw:closers:f", "tw:closed:f",
+    const char *reply = redis_server_ask(server, "EVAL", twi_script_close_election, "3", "tw:closers:f", "tw:closed:f",
                                          "tw:names:f", "1", verb, who, said, "0", life_ms, holds ? "0" : "1000", ",",
                                          "1000", "9999999999999", more, more_yet, NULL);
     snprintf(status, sizeof status, "%.*s", (int)strcspn(reply, "\n"), reply);

@@ -115,8 +115,8 @@ static inline bool open_process(struct process *process) {
 static inline int run_process(int number) {
     struct process process = {.number = number};
     pid_t parent = getppid();
-    atomic_store(&twi_close_life_ms, page->life_ms);
-    atomic_store(&twi_close_wait_ms, page->wait_ms);
+    atomic_store(&twi_closing_life_ms, page->life_ms);
+    atomic_store(&twi_closing_wait_ms, page->wait_ms);
     while (!atomic_load(&page->go) && getppid() == parent) test_sleep_ms(1);
     if (!open_process(&process)) return 2;
     atomic_fetch_add(&page->ready, 1);

@@ -4,9 +4,9 @@
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
 
-#include "closers.lua.h"
+#include "close_election.lua.h"
 #include "leases.lua.h"
-#include "live.lua.h"
+#include "registry.lua.h"
 
 #define CROWD 3000
 #define LINES 12
@@ -42,7 +42,7 @@ static int64_t calls_of(struct redis_server *server, const char *command) {
 /* ---- the registry ---- */
 
 static struct answer lives(struct redis_server *server, int i) {
-    return split(redis_server_ask(server, "EVAL", twi_script_live, "1", "tw:live", "1", name(i), "5000", NULL));
+    return split(redis_server_ask(server, "EVAL", twi_script_registry, "1", "tw:live", "1", name(i), "5000", NULL));
 }
 
 /* Goal: in a crowd the word is said less often, and good for longer; among few as ever. */
@@ -105,7 +105,7 @@ static void who_knows_the_others_is_told_what_has_changed(void **state) {
 static struct answer closes(struct redis_server *server, int i, int64_t number, const char *verb, const char *floor) {
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)number);
-    return split(redis_server_ask(server, "EVAL", twi_script_closers, "3", "tw:closers:f:0", "tw:closed:f:1000",
+    return split(redis_server_ask(server, "EVAL", twi_script_close_election, "3", "tw:closers:f:0", "tw:closed:f:1000",
                                   "tw:names:f:1000", "1", verb, name(i), text, "1", "30000", floor, ",", "2000", "0",
                                   "1", NULL));
 }

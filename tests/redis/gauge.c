@@ -315,7 +315,7 @@ int main(void) {
     };
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     redis_server_require();
-    atomic_store(&twi_part_life_ms, LIFE_MS);
+    atomic_store(&twi_presence_life_ms, LIFE_MS);
     redis_server_start(&server, durable);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_server_destroy(&server);

@@ -140,7 +140,7 @@ static void after_a_reconnect_all_is_said_again_at_once(void **state) {
     (void)state;
     const int64_t life_ms = 600000;
     int64_t two = 2;
-    atomic_store(&twi_part_life_ms, life_ms);
+    atomic_store(&twi_presence_life_ms, life_ms);
     tw_engine *engine = quick_engine(server.url, NULL);
     tw_family *jobs = family_of(engine, "jobs", TW_WINDOW_FOREVER, 0);
     for (int i = 0; i < 2; i++) assert_status(tw_hold(jobs, tw_str("a"), 3, NULL), TW_OK);
@@ -156,7 +156,7 @@ static void after_a_reconnect_all_is_said_again_at_once(void **state) {
     for (int i = 0; i < 2; i++) assert_status(tw_hold_release(jobs, tw_str("a")), TW_OK);
     assert_status(tw_close(engine, 5000), TW_OK);
     redis_server_ask(&server, "DEL", "tw:hold:jobs:a", NULL); /* who released may not have been heard */
-    atomic_store(&twi_part_life_ms, LIFE_MS);
+    atomic_store(&twi_presence_life_ms, LIFE_MS);
 }
 
 struct worker {
@@ -233,7 +233,7 @@ struct sayer {
 
 static void *say_again(void *arg) {
     struct sayer *sayer = arg;
-    while (!atomic_load(&sayer->stop)) twi_holds_again(sayer->engine);
+    while (!atomic_load(&sayer->stop)) twi_hold_book_resend(sayer->engine);
     return NULL;
 }
 
@@ -248,7 +248,7 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     struct worker workers[WORKERS];
     pthread_t threads[WORKERS], again;
     redis_server_ask(&server, "FLUSHALL", NULL);
-    atomic_store(&twi_part_life_ms, 60000);
+    atomic_store(&twi_presence_life_ms, 60000);
     assert_int_equal(pthread_create(&again, NULL, say_again, &sayer), 0);
     for (int i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){.jobs = jobs, .inside = &inside, .most = &most, .naps = true};
@@ -259,7 +259,7 @@ static void a_statement_under_way_brings_nothing_back(void **state) {
     pthread_join(again, NULL);
     test_sleep_ms(20);
     assert_i64_equal(in_flight(), 0);
-    atomic_store(&twi_part_life_ms, LIFE_MS);
+    atomic_store(&twi_presence_life_ms, LIFE_MS);
     assert_status(tw_close(sayer.engine, 5000), TW_OK);
 }
 
@@ -296,7 +296,7 @@ int main(void) {
         cmocka_unit_test(an_outage_is_decided_by_policy),
     };
     redis_server_require();
-    atomic_store(&twi_part_life_ms, LIFE_MS);
+    atomic_store(&twi_presence_life_ms, LIFE_MS);
     redis_server_start(&server, NULL);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     redis_server_destroy(&server);

@@ -88,7 +88,7 @@ static tw_status acquire_closed(const struct store *store) {
 static tw_status acquire_open(const struct store *store) {
     return acquire_of(store->open);
 }
-static tw_status acquire_paced(const struct store *store) {
+static tw_status acquire_gcra(const struct store *store) {
     return acquire_of(store->paced);
 }
 static tw_status acquire_some(const struct store *store) {
@@ -127,7 +127,7 @@ static const struct {
     {"tw_reserve", reserve, TW_ERR_REDIS},
     {"tw_acquire, closed", acquire_closed, TW_DENIED},
     {"tw_acquire, open", acquire_open, TW_OK},
-    {"tw_acquire, a rate", acquire_paced, TW_OK},
+    {"tw_acquire, a rate", acquire_gcra, TW_OK},
     {"tw_acquire_some", acquire_some, TW_OK},
     {"tw_once", once, TW_ERR_REDIS},
     {"tw_lock", lock, TW_ERR_REDIS},

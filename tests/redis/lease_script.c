@@ -55,10 +55,10 @@ static void change_run(void) {
 static void compare_epoch(const struct store_word *word) {
     char lines[LINES_MAX][64];
     const char *other[2] = {word->other_count > 0 ? word->others[0] : NULL, NULL};
-    const char *reply = redis_server_ask(&server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2",
-                                         word->instance, word->ask.epoch, word->epoch_run, word->ask.said, word->fresh,
-                                         number(word->ask.wanted_since_ms), word->ask.leaves ? "1" : "0",
-                                         number(word->changes), number(word->every_ms), other[0], NULL);
+    const char *reply = redis_server_ask(
+        &server, "EVAL", twi_script_leases, "2", "tw:leases", "tw:leases:wanted", "2", word->instance, word->ask.epoch,
+        word->epoch_run, word->ask.resent_in, word->fresh, number(word->ask.requested_since_ms),
+        word->ask.leaves ? "1" : "0", number(word->changes), number(word->every_ms), other[0], NULL);
     size_t count = split(reply, lines);
     assert_true(count >= 10);
     assert_string_equal(lines[0], "OK");
@@ -80,7 +80,7 @@ static void compare_epoch(const struct store_word *word) {
 
 static void compare_lease(const struct store_word *word) {
     char lines[LINES_MAX][64];
-    const struct twi_lease_ask *ask = &word->ask;
+    const struct twi_lease_message *ask = &word->ask;
     const char *reply = redis_server_ask(
         &server, "EVAL", twi_script_lease, "3", "tw:leases", "tw:leases:wanted", "tw:lease:k0", "2", word->epoch_id,
         word->instance, number((int64_t)word->serial), "0", number(ask->limit), number(ask->granted),
@@ -122,7 +122,7 @@ static struct store_word draw_word(struct twi_lease *some) {
     const char *known = test_prng_chance(&prng, 5, 6) ? store.id : other_epoch;
     snprintf(word.epoch_id, sizeof word.epoch_id, "%s", known);
     snprintf(word.ask.epoch, sizeof word.ask.epoch, "%s", test_prng_chance(&prng, 1, 4) ? "" : known);
-    snprintf(word.ask.said, sizeof word.ask.said, "%s", test_prng_chance(&prng, 1, 3) ? "" : known);
+    snprintf(word.ask.resent_in, sizeof word.ask.resent_in, "%s", test_prng_chance(&prng, 1, 3) ? "" : known);
     word.ask.leaves = test_prng_chance(&prng, 1, 12);
     if (test_prng_chance(&prng, 1, 4))
         snprintf(word.others[word.other_count++], 33, "%032d", (int)test_prng_below(&prng, INSTANCES));

@@ -10,9 +10,9 @@
 #include "hold.lua.h"
 #include "lock.lua.h"
 #include "once.lua.h"
-#include "paced.lua.h"
+#include "gcra.lua.h"
 #include "reclaim.lua.h"
-#include "stock.lua.h"
+#include "reserve.lua.h"
 #include "strict.lua.h"
 
 #define WORDS_MAX 32
@@ -64,25 +64,26 @@ struct row {
 #define GAUGE "2 {m}g tw:gauge:{m}g me 15000 5 "
 
 static const struct row rows[] = {
-    {"a stock whose last reservation is over", twi_script_stock, OURS_OVER, SWEEP},
-    {"a stock of which some are over", twi_script_stock,
+    {"a stock whose last reservation is over", twi_script_reserve, OURS_OVER, SWEEP},
+    {"a stock of which some are over", twi_script_reserve,
      "HSET tw:stock:{m}s h1 2|b bb 1 h2 1| h3 4|c bc 3;ZADD tw:due:{m}s 1 1 2 2 " FAR_MS " 3;SET {m}s 7", SWEEP},
-    {"a stock that has nothing to sweep", twi_script_stock, OURS, SWEEP},
-    {"the last reservation is confirmed", twi_script_stock, TOKEN OURS, STOCK "confirm id"},
-    {"the last one is confirmed too late", twi_script_stock, TOKEN OURS_OVER, STOCK "confirm id"},
-    {"one is confirmed, all others are over", twi_script_stock,
+    {"a stock that has nothing to sweep", twi_script_reserve, OURS, SWEEP},
+    {"the last reservation is confirmed", twi_script_reserve, TOKEN OURS, STOCK "confirm id"},
+    {"the last one is confirmed too late", twi_script_reserve, TOKEN OURS_OVER, STOCK "confirm id"},
+    {"one is confirmed, all others are over", twi_script_reserve,
      TOKEN "HSET tw:stock:{m}s hid 2|b bb id h1 3|;ZADD tw:due:{m}s " FAR_MS " id 1 1;SET {m}s 5", STOCK "confirm id"},
-    {"the last reservation is cancelled", twi_script_stock, TOKEN OURS, STOCK "cancel id"},
-    {"it is cancelled when it is over", twi_script_stock, TOKEN OURS_OVER, STOCK "cancel id"},
-    {"it is asked for again", twi_script_stock, TOKEN OURS, STOCK "reserve id 2 5 1000 b 0 1000"},
-    {"it is asked for again when it is over", twi_script_stock, TOKEN OURS_OVER, STOCK "reserve id 2 5 1000 b 0 1000"},
-    {"another one is wanted, the others are over", twi_script_stock,
+    {"the last reservation is cancelled", twi_script_reserve, TOKEN OURS, STOCK "cancel id"},
+    {"it is cancelled when it is over", twi_script_reserve, TOKEN OURS_OVER, STOCK "cancel id"},
+    {"it is asked for again", twi_script_reserve, TOKEN OURS, STOCK "reserve id 2 5 1000 b 0 1000"},
+    {"it is asked for again when it is over", twi_script_reserve, TOKEN OURS_OVER,
+     STOCK "reserve id 2 5 1000 b 0 1000"},
+    {"another one is wanted, the others are over", twi_script_reserve,
      "HSET tw:token:{m}id s ''; HSET tw:stock:{m}s h1 3|b bb 1;ZADD tw:due:{m}s 1 1;SET {m}s 3",
      STOCK "reserve id 2 5 1000 b 0 1000"},
-    {"too many are wanted, the others are over", twi_script_stock,
+    {"too many are wanted, the others are over", twi_script_reserve,
      "HSET tw:token:{m}id s '';HSET tw:stock:{m}s h1 3|b bb 1;ZADD tw:due:{m}s 1 1;SET {m}s 3",
      STOCK "reserve id 9 5 1000 b 0 1000"},
-    {"where a token is", twi_script_stock, TOKEN, "1 tw:token:{m}id me 7 1 where id"},
+    {"where a token is", twi_script_reserve, TOKEN, "1 tw:token:{m}id me 7 1 where id"},
     {"one in flight, the others are dead", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1 2 you:2",
      HOLD "hold 15000 9 me:1"},
     {"one in flight, room comes of the dead", twi_script_hold, "ZADD tw:hold:{m}h 1 you:1 " FAR_MS " you:2",
@@ -109,8 +110,8 @@ static const struct row rows[] = {
     {"a log's only call is not minded", twi_script_strict,
      "HSET tw:calls:{m}x me 7|1|9;SET {m}x 1;ZADD tw:log:{m}x -1 + -1 =0 9000000000000000 me:7:1",
      SLIDING "0 1 5 0 0 0 60000 0"},
-    {"a bucket", twi_script_paced, CALLS "SET tw:bucket:{m}x 1", PACED "1 1 5 0 5 60000 0"},
-    {"a bucket's only call is not minded", twi_script_paced,
+    {"a bucket", twi_script_gcra, CALLS "SET tw:bucket:{m}x 1", PACED "1 1 5 0 5 60000 0"},
+    {"a bucket's only call is not minded", twi_script_gcra,
      "HSET tw:calls:{m}x me 7|1|9|1800000012000000;SET tw:bucket:{m}x 1800000012000000", PACED "0 1 5 0 5 60000 0"},
     {"once", twi_script_once, CALLS "SET tw:once:{m}x you;SET {m}x 1", ONCE "1 O token 0 0"},
     {"once, cancelled", twi_script_once, CALLS "SET tw:once:{m}x you;SET {m}x 1", ONCE "1 C token 0 0"},

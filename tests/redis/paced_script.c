@@ -1,11 +1,11 @@
-/* paced_script.c -- paced.lua against a slow bucket in whole numbers of 128 bits: every answer, every moment it leaves behind, to the
+/* paced_script.c -- gcra.lua against a slow bucket in whole numbers of 128 bits: every answer, every moment it leaves behind, to the
  * last fraction of a microsecond; and, whatever is lost and asked again, no stretch of time has more than the burst and the rate.
  * Method: the script asks the test for the time, not Redis; random calls of four connections for each bucket, with windows from a second
  * to ten years and limits from 1 to 2^53. */
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
 
-#include "paced.lua.h"
+#include "gcra.lua.h"
 
 __extension__ typedef __int128 wide;
 
@@ -353,7 +353,7 @@ static void replace(const char *what, const char *by) {
 
 /* The script, with a time that the test names; and of all that time it forgets no call (calls_script.c has that). */
 static void write_script(void) {
-    snprintf(script, sizeof script, "%s", twi_script_paced);
+    snprintf(script, sizeof script, "%s", twi_script_gcra);
     replace("redis.call('TIME')", "{ARGV[10], ARGV[11]}");
     replace("NOTE_MS, EXACT = 600000", "NOTE_MS, EXACT = 300000000000000");
 }

@@ -333,7 +333,7 @@ static tw_family *family_closed_once(tw_engine *engine, struct closed *closed) {
 /* Goal: what the manual names suffices for it; without, it is said once, and each closes with what it knows. */
 static void closing_by_one_needs_what_the_manual_names(void **state) {
     (void)state;
-    atomic_store(&twi_close_wait_ms, 3000);
+    atomic_store(&twi_closing_wait_ms, 3000);
     for (int permitted = 0; permitted < 2; permitted++) {
         struct redis_server server;
         struct log_lines lines = {.text = ""};
@@ -367,7 +367,7 @@ static void closing_by_one_needs_what_the_manual_names(void **state) {
         if (line != NULL) assert_null(strstr(line + 1, "refuses the choice of one engine"));
         redis_server_destroy(&server);
     }
-    atomic_store(&twi_close_wait_ms, 60000);
+    atomic_store(&twi_closing_wait_ms, 60000);
 }
 
 int main(void) {

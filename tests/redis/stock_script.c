@@ -5,7 +5,7 @@
 
 #include "gauge.lua.h"
 #include "hold.lua.h"
-#include "stock.lua.h"
+#include "reserve.lua.h"
 
 static struct redis_server server;
 
@@ -59,14 +59,14 @@ static const char *run_stock(const char *what, int key, const char *id, int64_t 
                              int64_t expiry_ms) {
     struct names names = names_of(key, id);
     if (strcmp(what, "confirm") == 0 || strcmp(what, "cancel") == 0)
-        return behind_number(redis_server_ask(&server, "EVAL", twi_script_stock, "4", names.counter, names.stock,
+        return behind_number(redis_server_ask(&server, "EVAL", twi_script_reserve, "4", names.counter, names.stock,
                                               names.due, names.token, "me", "5", "1", what, id, NULL));
     if (strcmp(what, "sweep") == 0)
-        return behind_number(redis_server_ask(&server, "EVAL", twi_script_stock, "3", names.counter, names.stock,
+        return behind_number(redis_server_ask(&server, "EVAL", twi_script_reserve, "3", names.counter, names.stock,
                                               names.due, "me", "5", "1", what, "", NULL));
-    return behind_number(redis_server_ask(&server, "EVAL", twi_script_stock, "4", names.counter, names.stock, names.due,
-                                          names.token, "me", "5", "1", what, id, text_of(n), text_of(limit), "60000",
-                                          buyer, text_of(expiry_ms), "86400000", NULL));
+    return behind_number(redis_server_ask(&server, "EVAL", twi_script_reserve, "4", names.counter, names.stock,
+                                          names.due, names.token, "me", "5", "1", what, id, text_of(n), text_of(limit),
+                                          "60000", buyer, text_of(expiry_ms), "86400000", NULL));
 }
 
 static int64_t used_of(int key) {

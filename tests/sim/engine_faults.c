@@ -173,7 +173,7 @@ static void run_seed(const char *name, uint64_t seed, const struct world_faults 
     sim.seed = seed;
     world_init(&sim.world, seed);
     sim.world.faults = *faults;
-    atomic_store(&twi_near_keys,
+    atomic_store(&twi_near_limit_keys,
                  seed % 3 == 0 ? TWI_NEAR_KEYS : 1 + (uint32_t)(seed % 4)); /* few: a collection is several batches */
     sim.forgets = faults->wipe != 0;
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);

@@ -171,7 +171,7 @@ int64_t twi_port_start_ms(const struct twi_item *item) {
     return 0;
 }
 
-void twi_port_acknowledge(const struct twi_item *item, const struct twi_answer *answer) {
+void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *answer) {
     struct twi_cell *cell = item->cell;
     cell->in_flight--;
     cell->acked += item->delta;
@@ -299,39 +299,39 @@ bool twi_port_restore_some(tw_engine *engine) {
 
 /* ---- limits: there are none here ---- */
 
-bool twi_port_is_near(tw_engine *engine) {
+bool twi_port_is_near_limit(tw_engine *engine) {
     (void)engine;
     return false;
 }
 
-size_t twi_port_collect_near(tw_engine *engine, struct twi_item *items) {
+size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
     (void)engine, (void)items;
     return 0;
 }
 
-void twi_port_live(tw_engine *engine, uint32_t count) {
+void twi_port_live_engines(tw_engine *engine, uint32_t count) {
     engine->live = count;
 }
 
-bool twi_port_closing(tw_engine *engine, struct twi_closing_say *say) {
-    (void)engine, (void)say;
+bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
+    (void)engine, (void)message;
     return false;
 }
 
-void twi_port_closing_told(tw_engine *engine, const struct twi_closing_say *say,
-                           const struct twi_closing_answer *answer) {
-    (void)engine, (void)say, (void)answer;
+void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_message *message,
+                               const struct twi_closing_answer *answer) {
+    (void)engine, (void)message, (void)answer;
 }
 
-void twi_port_closing_part(tw_engine *engine, const struct twi_closing_say *say, int64_t start_ms) {
-    (void)engine, (void)say, (void)start_ms;
+void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
+    (void)engine, (void)message, (void)start_ms;
 }
-void twi_port_closing_name(tw_engine *engine, const struct twi_closing_say *say, tw_key name) {
-    (void)engine, (void)say, (void)name;
+void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *message, tw_key name) {
+    (void)engine, (void)message, (void)name;
 }
 
-void twi_port_closing_keys(const struct twi_closing_say *say, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
-    (void)say, (void)keys, (void)sizes;
+void twi_port_closing_keys(const struct twi_closing_message *message, char (*keys)[TWI_OWN_NAME_MAX], size_t *sizes) {
+    (void)message, (void)keys, (void)sizes;
 }
 
 int64_t twi_port_closing_due(tw_engine *engine) {
@@ -339,16 +339,17 @@ int64_t twi_port_closing_due(tw_engine *engine) {
     return INT64_MAX;
 }
 
-size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_ask *asks, size_t count_max) {
+size_t twi_port_leases(tw_engine *engine, uint64_t serial, struct twi_lease_message *asks, size_t count_max) {
     (void)engine, (void)serial, (void)asks, (void)count_max;
     return 0;
 }
 
-void twi_port_lease_told(tw_engine *engine, const struct twi_lease_ask *ask, const struct twi_lease_answer *answer) {
+void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *ask,
+                             const struct twi_lease_answer *answer) {
     (void)engine, (void)ask, (void)answer;
 }
 
-void twi_port_lease_wanted(tw_engine *engine, const char *name, size_t size) {
+void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size) {
     (void)engine, (void)name, (void)size;
 }
 
@@ -367,7 +368,7 @@ int64_t twi_port_lease_due(tw_engine *engine) {
     return INT64_MAX;
 }
 
-void twi_port_lease_away(tw_engine *engine, int64_t since_ms) {
+void twi_port_lease_outage(tw_engine *engine, int64_t since_ms) {
     (void)engine, (void)since_ms;
 }
 
@@ -424,13 +425,13 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
 
 /* ---- gauges, holds: there are none ---- */
 
-_Atomic int64_t twi_part_life_ms = 15000;
+_Atomic int64_t twi_presence_life_ms = 15000;
 
-void twi_port_parts_again(tw_engine *engine) {
+void twi_port_presence_resend(tw_engine *engine) {
     (void)engine;
 }
 
-bool twi_port_hold_due(tw_engine *engine, struct twi_hold_part *part) {
+bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *part) {
     (void)engine, (void)part;
     return false;
 }
@@ -439,7 +440,7 @@ void twi_port_holds_sent(tw_engine *engine) {
     (void)engine;
 }
 
-void twi_port_holds_told(tw_engine *engine) {
+void twi_port_holds_answered(tw_engine *engine) {
     (void)engine;
 }
 
@@ -448,7 +449,7 @@ bool twi_port_sweep_due(tw_engine *engine, struct twi_sweep *sweep) {
     return false;
 }
 
-void twi_port_sweep_told(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
+void twi_port_sweep_answered(tw_engine *engine, uint64_t serial, int64_t wait_ms) {
     (void)engine, (void)serial, (void)wait_ms;
 }
 

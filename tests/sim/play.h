@@ -207,9 +207,9 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     sim.world.may_flicker = all_at_home;
     sim.world.other_kinds = OTHER_OLD; /* all but the last, which forgets */
     atomic_store(&twi_doubt_ms, 2000);
-    atomic_store(&twi_near_keys, seed % 3 == 0
-                                     ? TWI_NEAR_KEYS
-                                     : 1 + (uint32_t)(seed % 7)); /* few: so that a collection is several batches */
+    atomic_store(&twi_near_limit_keys,
+                 seed % 3 == 0 ? TWI_NEAR_KEYS
+                               : 1 + (uint32_t)(seed % 7)); /* few: so that a collection is several batches */
     sim.forgets =
         faults->roll_back || faults->fail_over || faults->wipe || faults->restart_empty || faults->evict_ledgers;
     bool loses_ledgers = faults->wipe || faults->restart_empty || faults->evict_ledgers || faults->lose_marker;

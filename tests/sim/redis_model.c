@@ -584,7 +584,8 @@ static void run_script(struct redis_model *model, const struct model_word *words
     answer(&run, "DUP", ledger, ledger->slots[slot].done, reply);
 }
 
-/* ---- the registry of live engines (live.lua) --------------------------------------------------------------------- */
+/* ---- the registry of live engines (registry.lua)
+ * --------------------------------------------------------------------- */
 
 static void run_live(struct redis_model *model, const struct model_word *words, struct twi_bytes *reply) {
     char instance[40];

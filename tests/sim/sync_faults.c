@@ -164,18 +164,18 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     }
     assert_int_equal(sync->phase, TWI_UP);
     struct twi_item gauge = {.family = &sim.engines[0].family};
-    assert_true(twi_parts_take(sync, &gauge, 1));
+    assert_true(twi_presence_take(sync, &gauge, 1));
     fake_add(&sim.engines[0], 1, 1);
     sync->collect_at_ms = 0;
-    sync->parts.end = 0; /* not before a batch is on its way */
+    sync->presence.end = 0; /* not before a batch is on its way */
     turn_node(0);
     assert_int_equal(sync->pending_count, 1);
-    sync->parts.end = 1;
+    sync->presence.end = 1;
     sync->rewind = true;
     turn_node(0);
-    assert_true(twi_parts_wait(&sync->parts) && sync->rewind && sync->pending_count == 1);
+    assert_true(twi_presence_wait(&sync->presence) && sync->rewind && sync->pending_count == 1);
     assert_true(twi_driver_find()->wake_ms(sync) > sim.world.now_ms);
-    sync->parts.end = 0;
+    sync->presence.end = 0;
     live();
     check_books();
     sim_free();
@@ -239,7 +239,7 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     (void)state;
     static const struct world_faults none = {0}, slow = {.slow = 10000};
     sim_make(test_seed(), &none, "noeviction", 1000);
-    atomic_store(&twi_near_keys, 1);
+    atomic_store(&twi_near_limit_keys, 1);
     struct twi_sync *sync = sim.engines[0].sync;
     sim.world.is_near = true;
     for (int i = 0; i < STEPS && twi_depth_way_us(&sync->depth) != 1; i++) (void)most_under_way(1);

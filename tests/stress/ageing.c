@@ -70,7 +70,7 @@ static void look(struct member *member, uint32_t key) {
 
 /* However slow the machine: keys are to move some times. */
 static bool has_more_to_see(void) {
-    return twi_load_relaxed(&field.family->era) < ERAS_MIN && test_mono_ms() < field.deadline_ms;
+    return twi_load_relaxed(&field.family->eviction_epoch) < ERAS_MIN && test_mono_ms() < field.deadline_ms;
 }
 
 /* Adds to its own key are seen by its thread at once, whatever becomes of the cell, as long as the key is in memory: one that
@@ -113,7 +113,7 @@ static void keep_books(const char *test, uint64_t keys_max, uint32_t return_perc
     fake_driver.hold_percent = hold_percent;
     fake_driver.totals = true;
     team_work(4, add_and_look, NULL);
-    int64_t era = twi_load_acquire(&field.family->era);
+    int64_t era = twi_load_acquire(&field.family->eviction_epoch);
     int64_t evicted = test_stat_of(field.engine, evicted);
     fake_driver.return_percent = 0;
     fake_driver.hold_percent = 0;

@@ -93,7 +93,7 @@ static void ask_for_stripes(struct member *member) {
         struct twi_place place;
         expect(twi_call_begin(&call, field.family, fake_key(&number)) == TW_OK);
         if (twi_call_now(&call) == TW_OK && twi_place_find(&call, &place))
-            twi_stripe_ask(field.engine, place.generation, place.cell, slices ? LIMIT : TWI_NO_LIMIT);
+            twi_contention_request(field.engine, place.generation, place.cell, slices ? LIMIT : TWI_NO_LIMIT);
         twi_call_end(&call);
         test_sleep_ms(test_prng_below(&member->prng, 3) == 0);
     }
@@ -168,7 +168,7 @@ static int64_t fetch_striped(void) {
         assert_status(twi_call_begin(&call, field.family, key), TW_OK);
         assert_status(twi_call_now(&call), TW_OK);
         assert_true(twi_place_find(&call, &place));
-        twi_stripe_ask(field.engine, place.generation, place.cell, TWI_NO_LIMIT);
+        twi_contention_request(field.engine, place.generation, place.cell, TWI_NO_LIMIT);
         twi_call_end(&call);
         while ((twi_load_relaxed(&place.cell->meta) & TWI_META_STRIPED) == 0) test_sleep_ms(1); /* time stands still */
         for (int round = 0; round < 3; round++) {
@@ -190,8 +190,8 @@ static int64_t fetch_striped(void) {
 static void check_hot_keys(bool synced) {
     field_open(synced);
     if (synced)
-        twi_port_live(field.engine,
-                      0); /* nobody tells how many live: else it would spend with care for its first seconds */
+        twi_port_live_engines(field.engine,
+                              0); /* nobody tells how many live: else it would spend with care for its first seconds */
     field.windows = test_scale(60);
     if (field.windows > FAKE_WINDOWS - 8) field.windows = FAKE_WINDOWS - 8;
     int64_t counted = team_work(6, use_hot_keys, NULL);

@@ -23,7 +23,7 @@ struct store {
     bool loses;                       /* what is said of the lease is done, and its answer lost */
 };
 
-static void run_lease(struct store *store, const struct twi_lease_ask *ask, struct twi_lease_answer *answer) {
+static void run_lease(struct store *store, const struct twi_lease_message *ask, struct twi_lease_answer *answer) {
     store->returned = ask->returned;
     store->spent = ask->spent;
     if (ask->granted > store->granted) store->granted = ask->granted; /* forgotten, and said again */
@@ -64,20 +64,24 @@ static void rig_open(struct rig *rig) {
     assert_status(tw_family_open(rig->engine, &family, &rig->family), TW_OK);
 }
 
-static void answer(struct rig *rig, const struct twi_lease_ask *ask) {
-    struct twi_lease_answer told = {
-        .kind = TWI_LEASE_TOLD, .open = true, .id = rig->store.epoch, .run = "run", .life = "1", .whole = true};
+static void answer(struct rig *rig, const struct twi_lease_message *ask) {
+    struct twi_lease_answer told = {.kind = TWI_LEASE_NUMBERS,
+                                    .open = true,
+                                    .id = rig->store.epoch,
+                                    .run = "run",
+                                    .incarnation = "1",
+                                    .whole = true};
     if (ask->lease != NULL) {
         run_lease(&rig->store, ask, &told);
-        if (rig->store.loses) told.kind = TWI_LEASE_AGAIN;
+        if (rig->store.loses) told.kind = TWI_LEASE_RESEND;
     }
-    twi_port_lease_told(rig->engine, ask, &told);
+    twi_port_lease_answered(rig->engine, ask, &told);
 }
 
 /* `ms` turns, a millisecond each; all that is said is executed and answered at once. */
 static void converse(struct rig *rig, int ms) {
     for (int turn = 0; turn < ms; turn++) {
-        struct twi_lease_ask asks[ASKS];
+        struct twi_lease_message asks[ASKS];
         fake_clock_advance_ms(&rig->clock, 1);
         assert_status(tw_turn(rig->engine), TW_OK);
         size_t count = twi_port_leases(rig->engine, 1, asks, ASKS);

@@ -237,7 +237,7 @@ static void a_flush_is_not_done_before_all_windows_were_collected(void **state) 
         size_t count = twi_port_collect(rig.engine, items, 64);
         for (size_t i = 0; i < count; i++) {
             sum += items[i].delta;
-            twi_port_acknowledge(&items[i], &(struct twi_answer){0});
+            twi_port_acknowledge(&items[i], &(struct twi_reply){0});
         }
     }
     stop_at = NULL;
@@ -252,7 +252,7 @@ static int64_t collect_once(struct rig *rig) {
     size_t count = twi_port_collect(rig->engine, items, 64);
     for (size_t i = 0; i < count; i++) {
         sum += items[i].delta;
-        twi_port_acknowledge(&items[i], &(struct twi_answer){0});
+        twi_port_acknowledge(&items[i], &(struct twi_reply){0});
     }
     return sum;
 }

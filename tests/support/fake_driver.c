@@ -76,7 +76,7 @@ static uint32_t number_of(const struct twi_item *item) {
 static void acknowledge(const struct twi_item *item) {
     uint32_t window = window_of(twi_port_start_ms(item)), number = number_of(item);
     int64_t total = atomic_fetch_add(&fake_driver.acked[window][number], item->delta) + item->delta;
-    struct twi_answer answer = {.total = total, .has_total = fake_driver.totals};
+    struct twi_reply answer = {.total = total, .has_total = fake_driver.totals};
     twi_port_acknowledge(item, &answer);
 }
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 /* ThreadSanitizer has a thread of its own, and does not let a forked child start one. */
-#if TWI_RECLAIM_SEES_FENCES
+#if TWI_EPOCH_SEES_FENCES
 #define UNDER_TSAN false
 #else
 #define UNDER_TSAN true

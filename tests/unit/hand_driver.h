@@ -32,7 +32,7 @@ static inline struct twi_item hand_pop(void) {
 
 static inline void hand_acknowledge(int64_t total) {
     struct twi_item item = hand_pop();
-    struct twi_answer answer = {.total = total, .has_total = true};
+    struct twi_reply answer = {.total = total, .has_total = true};
     twi_port_acknowledge(&item, &answer);
 }
 
@@ -54,7 +54,7 @@ static void hand_turn(struct twi_sync *sync) {
         }
     if (!sync->settle_at_turns) return;
     (void)hand_collect(1000);
-    struct twi_answer answer = {0};
+    struct twi_reply answer = {0};
     while (sync->count != 0) {
         struct twi_item item = hand_pop();
         twi_port_acknowledge(&item, &answer);
@@ -126,7 +126,7 @@ static inline void lost_write(void *ctx, tw_family *family, tw_key key, int64_t 
 
 /* So many engines live, and have for long. */
 static inline void hand_live(struct rig *rig, uint32_t count) {
-    twi_port_live(rig->engine, count);
+    twi_port_live_engines(rig->engine, count);
     twi_store_relaxed(&rig->engine->live_engines, count);
 }
 

@@ -11,7 +11,7 @@ static int64_t admitted_of(tw_family *family, const char *key, int64_t limit) {
 static void tell_all(int64_t others) {
     while (hand->count != 0) {
         struct twi_item item = hand_pop();
-        struct twi_answer answer = {.total = others + item.delta, .has_total = true};
+        struct twi_reply answer = {.total = others + item.delta, .has_total = true};
         twi_port_acknowledge(&item, &answer);
     }
 }
@@ -43,15 +43,15 @@ static void the_first_seconds_are_spent_with_care(void **state) {
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
     assert_i64_equal(admitted_of(family, "small", 64), 64);
     assert_i64_equal(spend_and_sync(family, "k", 20000), 0);
-    twi_port_live(rig.engine, 4);
+    twi_port_live_engines(rig.engine, 4);
     assert_i64_equal(spend_and_sync(family, "l", 20000), 156);
     rig_pass(&rig, 100);
-    twi_port_live(rig.engine, 4);
+    twi_port_live_engines(rig.engine, 4);
     assert_i64_equal(spend_and_sync(family, "l", 20000), 5000 - 156);
     assert_status(tw_acquire(family, tw_str("l"), 1, 20000, &verdict), TW_DENIED);
     assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
     rig_pass(&rig, 900);
-    twi_port_live(rig.engine, 4);
+    twi_port_live_engines(rig.engine, 4);
     assert_i64_equal(spend_and_sync(family, "l", 20000), 15000);
     hand_close(&rig);
 }
@@ -68,19 +68,19 @@ static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
     assert_i64_equal(admitted_of(family, "k", 20000), 156);
     assert_status(tw_acquire(family, tw_str("k"), 1, 20000, &verdict), TW_DENIED);
     assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
-    twi_port_live(rig.engine, 1);
+    twi_port_live_engines(rig.engine, 1);
     assert_i64_equal(admitted_of(family, "k", 20000), 0); /* of unknown total still */
     (void)hand_collect(10);
     tell_all(0);
     assert_i64_equal(spend_and_sync(family, "k", 20000), 5000 - 156);
     rig_pass(&rig, 2000);
-    twi_port_live(rig.engine, 8);
+    twi_port_live_engines(rig.engine, 8);
     assert_i64_equal(spend_and_sync(family, "n", 20000), 2500);
     rig_pass(&rig, 2000);
-    twi_port_live(rig.engine, 8);
+    twi_port_live_engines(rig.engine, 8);
     assert_i64_equal(spend_and_sync(family, "n", 20000), 0); /* somebody came 2 s ago */
     rig_pass(&rig, 1000);
-    twi_port_live(rig.engine, 8);
+    twi_port_live_engines(rig.engine, 8);
     assert_i64_equal(spend_and_sync(family, "n", 20000), 17500);
     hand_close(&rig);
 }
@@ -94,10 +94,10 @@ static void the_care_ends(void **state) {
         if (i == 0) rig.options.engines_expected = 4;
         rig_start(&rig);
         tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-        if (i == 0) twi_port_live(rig.engine, 1);
-        if (i == 2) twi_port_live(rig.engine, 0);
+        if (i == 0) twi_port_live_engines(rig.engine, 1);
+        if (i == 2) twi_port_live_engines(rig.engine, 0);
         rig_pass(&rig, i == 2 ? 0 : 5000);
-        if (i == 0) twi_port_live(rig.engine, 1);
+        if (i == 0) twi_port_live_engines(rig.engine, 1);
         assert_i64_equal(spend_and_sync(family, "k", 20000), 20000);
         hand_close(&rig);
     }
@@ -113,9 +113,9 @@ static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
         hand_open(&rig);
         tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
         rig_pass(&rig, starts_ms[i]);
-        twi_port_live(rig.engine, 1);
+        twi_port_live_engines(rig.engine, 1);
         rig_pass(&rig, meetings_ms[i] - 1);
-        twi_port_live(rig.engine, 1);
+        twi_port_live_engines(rig.engine, 1);
         assert_i64_equal(spend_and_sync(family, "k", 20000), 156);
         rig_pass(&rig, 1);
         assert_i64_equal(spend_and_sync(family, "k", 20000), 20000 - 156);
@@ -133,7 +133,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
         rig.options.engines_expected = expected;
         rig_start(&rig);
         tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-        twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
+        twi_port_lease_outage(rig.engine, rig.engine->turn_mono_ms);
         assert_i64_equal(admitted_of(family, "k", 20000), 156);
         rig_pass(&rig, 1000);
         assert_i64_equal(admitted_of(family, "k", 20000), (expected == 0 ? 20000 : 5000) - 156);
@@ -157,11 +157,11 @@ static void ready_waits_for_what_must_be_known(void **state) {
     twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
     assert_non_null(strstr(tw_error_text(), "how many engines live"));
-    twi_port_live(rig.engine, 2);
+    twi_port_live_engines(rig.engine, 2);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
     rig_pass(&rig, 100);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT); /* the others may be there by now: nobody has asked */
-    twi_port_live(rig.engine, 2);
+    twi_port_live_engines(rig.engine, 2);
     assert_status(tw_ready(rig.engine, 0), TW_OK);
     tw_enter(rig.engine);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_MODE);
@@ -176,7 +176,7 @@ static void ready_knows_a_registry_that_is_refused(void **state) {
     struct rig rig;
     hand_open(&rig);
     twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
-    twi_port_live(rig.engine, 0);
+    twi_port_live_engines(rig.engine, 0);
     assert_status(tw_ready(rig.engine, 0), TW_OK);
     hand_close(&rig);
 }

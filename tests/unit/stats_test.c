@@ -32,7 +32,7 @@ static bool text_write(void *ctx, const char *bytes, size_t size) {
 }
 
 /* As tw_metrics_write() does it. */
-static tw_status write_page(const tw_stats *stats, const struct twi_family_figures *families, size_t count,
+static tw_status write_page(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
                             uint32_t format, const char *labels, struct text *text) {
     struct twi_page page = {.labels = labels, .write = text_write, .ctx = text};
     assert_true(twi_page_of(format, &page));
@@ -261,7 +261,7 @@ static void families_have_samples_of_their_own(void **state) {
     (void)state;
     static struct text text;
     tw_stats stats = {0};
-    struct twi_family_figures families[3] = {
+    struct twi_family_limit_stats families[3] = {
         {.name = "a", .limits = {.admitted = 1, .denied = 2}},
         {.name = "b.c-d_e",
          .is_measured = true,
@@ -298,8 +298,8 @@ static void every_sample_bears_the_labels_of_the_program(void **state) {
     longest[sizeof longest - 1] = '\0';
     const char *const labels[] = {"a=\"1\"", "service=\"shop\",zone=\"a \\\"b\\\\\\n}\"", longest};
     tw_stats stats = {0};
-    struct twi_family_figures families[2] = {{.name = "a", .limits = {.admitted = 1}},
-                                             {.is_measured = true, .limits = {.overshoots = {3}}}};
+    struct twi_family_limit_stats families[2] = {{.name = "a", .limits = {.admitted = 1}},
+                                                 {.is_measured = true, .limits = {.overshoots = {3}}}};
     memset(families[1].name, 'x', 64);
     for (size_t i = 0; i < 9; i++) {
         static struct text text;

@@ -45,7 +45,7 @@ static void each_family_is_due_at_its_own_times(void **state) {
         engine->turn_ms = twi_clock_read(&engine->clock);
         engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
         tw_family *told = families[test_prng_below(&prng, 300)];
-        if (test_prng_chance(&prng, 1, 4)) twi_agenda_tell(told);
+        if (test_prng_chance(&prng, 1, 4)) twi_agenda_notify(told);
         int64_t want = 0, got = 0, next_ms = INT64_MAX;
         for (int i = 0; i < 300; i++) {
             bool due = families[i]->due_ms <= engine->turn_ms || families[i]->look_mono_ms <= engine->turn_mono_ms;

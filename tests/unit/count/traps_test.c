@@ -32,13 +32,13 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
     struct twi_call call;
     begin_and_stall(&call, family, "key");
     struct twi_generation *generation = twi_window_at(family, call.now_ms, true);
-    assert_null(twi_table_close_probe(&rig.engine->arena, generation, &call.wanted));
+    assert_null(twi_table_close_probe(&rig.engine->arena, generation, &call.lookup));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.wanted, 0, NULL};
+    struct twi_insert insert = {&rig.engine->arena, generation, call.self, call.lookup, 0, NULL};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
-    assert_null(twi_table_find(&rig.engine->arena, generation, &call.wanted));
+    assert_null(twi_table_find(&rig.engine->arena, generation, &call.lookup));
     twi_call_end(&call);
     rig_close(&rig);
 }
@@ -56,14 +56,14 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
     begin_and_stall(&call, family, "key");
     struct twi_arena *arena = &rig.engine->arena;
     struct twi_generation *generation = twi_window_at(family, call.now_ms, true);
-    assert_null(twi_table_close_probe(arena, generation, &call.wanted));
-    (void)twi_leaf_grow(arena, generation, twi_index_leaf(arena, generation, call.wanted.tag));
+    assert_null(twi_table_close_probe(arena, generation, &call.lookup));
+    (void)twi_leaf_grow(arena, generation, twi_index_leaf(arena, generation, call.lookup.tag));
     int asked = 0;
     struct twi_cell *cell = NULL;
-    struct twi_insert insert = {arena, generation, call.self, call.wanted, 0, NULL};
+    struct twi_insert insert = {arena, generation, call.self, call.lookup, 0, NULL};
     enum twi_found found = twi_table_insert(&insert, never_current, &asked, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);
-    assert_null(twi_table_find(arena, generation, &call.wanted));
+    assert_null(twi_table_find(arena, generation, &call.lookup));
     twi_call_end(&call);
     rig_close(&rig);
 }
@@ -124,8 +124,8 @@ static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     struct twi_place place;
     begin_and_stall(&call, family, "key");
     fake_clock_advance_ms(&rig.clock, 1);
-    twi_engine_turn(rig.engine);
-    twi_engine_turn(rig.engine);
+    twi_turn_run(rig.engine);
+    twi_turn_run(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_false(twi_place_find(&call, &place));
     assert_status(twi_place_make(&call, &place), TWI_AGAIN);

@@ -193,11 +193,11 @@ static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
     for (size_t i = hand->count; i != 0; i--) {
         struct twi_item item = hand_pop();
         if (item.generation != first.generation)
-            twi_port_acknowledge(&item, &(struct twi_answer){.total = 1, .has_total = true});
+            twi_port_acknowledge(&item, &(struct twi_reply){.total = 1, .has_total = true});
     }
     for (int i = 0; i < 10; i++) rig_pass(&rig, 100);
     assert_i64_equal(told.calls, 0); /* three are drained, the first is not */
-    twi_port_acknowledge(&first, &(struct twi_answer){.total = 1, .has_total = true});
+    twi_port_acknowledge(&first, &(struct twi_reply){.total = 1, .has_total = true});
     for (int i = 0; i < 10; i++) rig_pass(&rig, 100);
     assert_i64_equal(told.calls, 4);
     for (int i = 0; i < 4; i++) assert_i64_equal(told.start_ms[i], RIG_START_MS + i * TW_MINUTE);
@@ -208,14 +208,14 @@ static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
 static void by_one_it_is_what_an_engine_is_through_with(void **state) {
     (void)state;
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_ONE);
-    struct twi_closing_say say;
+    struct twi_closing_message say;
     fake_clock_advance_ms(&rig.clock, 10 * TW_MINUTE);
     for (int i = 0; i < 2; i++) {
         rig_pass(&rig, 1000);
         assert_true(twi_port_closing(rig.engine, &say));
-        assert_int_equal(say.verb, i == 0 ? TWI_CLOSING_SAY_COME : TWI_CLOSING_SAY_WORD);
+        assert_int_equal(say.verb, i == 0 ? TWI_CLOSING_SEND_JOIN : TWI_CLOSING_SEND_HEARTBEAT);
         assert_i64_equal(say.floor_ms, i == 0 ? 0 : RIG_START_MS + 4 * TW_MINUTE);
-        twi_port_closing_told(rig.engine, &say, &(struct twi_closing_answer){.kind = TWI_CLOSING_TOLD_OK});
+        twi_port_closing_answered(rig.engine, &say, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_OK});
         assert_status(close_until(family, 4), TW_OK);
     }
     hand_close(&rig);

@@ -164,7 +164,7 @@ static void hand_turns(struct rig *rig, int64_t ms) {
 }
 
 static size_t hand_collect_near(void) {
-    size_t count = twi_port_collect_near(hand->engine, hand->held + hand->count);
+    size_t count = twi_port_collect_near_limit(hand->engine, hand->held + hand->count);
     hand->count += count;
     return count;
 }
@@ -179,7 +179,7 @@ static tw_family *open_minutes(struct rig *rig) {
 static void end_window(struct rig *rig) {
     while (hand_collect(1) != 0) {
         struct twi_item item = hand_pop();
-        struct twi_answer answer = {.total = item.delta, .has_total = true};
+        struct twi_reply answer = {.total = item.delta, .has_total = true};
         twi_port_acknowledge(&item, &answer);
     }
     (void)hand_collect_near();
@@ -284,7 +284,7 @@ static void nothing_is_asked_while_redis_is_away(void **state) {
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
     end_window(&rig);
-    twi_port_lease_away(rig.engine, 1);
+    twi_port_lease_outage(rig.engine, 1);
     hand_turns(&rig, 300);
     assert_i64_equal(hand_collect_near(), 0);
     assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_HISTORY);
@@ -368,7 +368,7 @@ static void a_forked_child_knows_of_no_counter_of_its_parent(void **state) {
     struct rig rig;
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
-    assert_true(twi_port_is_near(rig.engine));
+    assert_true(twi_port_is_near_limit(rig.engine));
     pid_t pid = fork();
     if (pid == 0) {
         bool clean = tw_get(family, tw_str("k"), NULL) == TW_OK && hand_collect_near() == 0;

@@ -92,7 +92,7 @@ static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit
     assert_status(twi_call_begin(&call, family, tw_str(key)), TW_OK);
     assert_status(twi_call_now(&call), TW_OK);
     assert_true(twi_place_find(&call, &place));
-    assert_true(twi_stripes_make(rig.engine, place.generation, place.cell, limit));
+    assert_true(twi_contention_make_stripes(rig.engine, place.generation, place.cell, limit));
     twi_call_end(&call);
     return place.cell;
 }

@@ -109,7 +109,7 @@ static void a_brief_outage_leaves_shares(void **state) {
         tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
         hand_live(&rig, live);
         int64_t fair = 20000 / live;
-        twi_port_lease_away(rig.engine, rig.engine->turn_mono_ms);
+        twi_port_lease_outage(rig.engine, rig.engine->turn_mono_ms);
         assert_i64_equal(take_all(family, 20000), fair);
         rig_pass(&rig, 999);
         assert_i64_equal(take_all(family, 20000), 0);
@@ -128,7 +128,7 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         hand_open(&rig);
         tw_family *family = shaped_family(&rig, i < 4 ? TW_SHAPE_FIXED : TW_SHAPE_SLIDING, policy);
         hand_live(&rig, 4);
-        twi_port_lease_away(rig.engine, 1);
+        twi_port_lease_outage(rig.engine, 1);
         bool open = policy == TW_OUTAGE_FAIL_OPEN;
         assert_status(tw_acquire(family, tw_str("new"), 101, 100, &verdict), open ? TW_OK : TW_DENIED);
         assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
@@ -158,17 +158,17 @@ struct both {
 
 /* What is owed of this window, by all means or in a hurry, is told for both keys at once. */
 static void settle_both(struct both *both, bool hurry) {
-    struct twi_item items[TWI_NEAR_MAX];
+    struct twi_item items[TWI_NEAR_LIMIT_MAX];
     size_t count, now = 0;
     if (hurry) {
-        count = twi_port_collect_near(both->rig.engine, items);
+        count = twi_port_collect_near_limit(both->rig.engine, items);
     } else {
         count = hand_collect(10);
         memcpy(items, hand->held, count * sizeof *items);
         hand->count = 0;
     }
     for (size_t i = 0; i < count; i++) now += twi_port_start_ms(&items[i]) == both->start_ms;
-    struct twi_answer answer = {.total = both->others + both->mine, .has_total = true};
+    struct twi_reply answer = {.total = both->others + both->mine, .has_total = true};
     for (size_t i = 0; i < count; i++) {
         bool alone = hurry && now == 1 && twi_port_start_ms(&items[i]) == both->start_ms;
         if (alone)
@@ -181,7 +181,7 @@ static void settle_both(struct both *both, bool hurry) {
 
 static void look_at_ring(struct both *both) {
     int hurried = 0;
-    for (uint32_t i = 0; i < TWI_NEAR_MAX; i++) hurried += atomic_load(&both->rig.engine->near[i]) != 0;
+    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) hurried += atomic_load(&both->rig.engine->near_limit[i]) != 0;
     both->pairs += hurried == 2;
     both->singles += hurried == 1;
     assert_true(both->pairs == 0 || both->singles == 0);
@@ -201,7 +201,7 @@ static void the_short_way_is_the_long_one(void **state) {
     tw_family *family = open_family(&both.rig, TW_OUTAGE_LOCAL);
     for (int i = 0; i < STEPS; i++) {
         if (test_prng_chance(&prng, 1, 40)) hand_live(&both.rig, (uint32_t)test_prng_below(&prng, 5));
-        if (test_prng_chance(&prng, 1, 60)) twi_port_lease_away(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
+        if (test_prng_chance(&prng, 1, 60)) twi_port_lease_outage(both.rig.engine, (int64_t)test_prng_below(&prng, 2));
         if (test_prng_chance(&prng, 1, 3)) rig_pass(&both.rig, test_prng_between(&prng, 1, 120));
         if (test_prng_chance(&prng, 1, 3)) both.others += test_prng_between(&prng, 0, 12);
         if (test_prng_chance(&prng, 1, 3)) settle_both(&both, test_prng_chance(&prng, 1, 2));
@@ -231,7 +231,7 @@ static void tell(int64_t start_ms, int64_t total) {
     (void)hand_collect(10);
     for (size_t i = 0; i < hand->count; i++) {
         struct twi_item item = hand->held[i];
-        struct twi_answer answer = {.total = total, .has_total = true};
+        struct twi_reply answer = {.total = total, .has_total = true};
         bool is_it = twi_port_start_ms(&item) == start_ms;
         if (is_it) twi_port_acknowledge(&item, &answer);
         if (!is_it) hand->held[kept++] = item;
@@ -286,7 +286,7 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
 static void an_unknown_window_before_leaves_a_share(void **state) {
     (void)state;
     struct rig rig;
-    struct twi_item items[TWI_NEAR_MAX];
+    struct twi_item items[TWI_NEAR_LIMIT_MAX];
     hand_open(&rig);
     tw_family *family = shaped_family(&rig, TW_SHAPE_SLIDING, TW_OUTAGE_LOCAL);
     int64_t start_ms = rig_now(&rig);
@@ -298,7 +298,7 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
     assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 100);
     bool hurried = false;
-    for (size_t i = twi_port_collect_near(rig.engine, items); i != 0; i--) {
+    for (size_t i = twi_port_collect_near_limit(rig.engine, items); i != 0; i--) {
         hurried = hurried || twi_port_start_ms(&items[i - 1]) == start_ms - TW_MINUTE;
         hand->held[hand->count++] = items[i - 1];
     }
@@ -319,12 +319,12 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
 static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     (void)state;
     struct rig rig;
-    struct twi_item items[TWI_NEAR_MAX];
+    struct twi_item items[TWI_NEAR_LIMIT_MAX];
     char key[16];
     hand_open(&rig);
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
     hand_live(&rig, 8);
-    struct twi_answer answer = {.total = 1, .has_total = true};
+    struct twi_reply answer = {.total = 1, .has_total = true};
     for (int i = 0; i < 200; i++) {
         snprintf(key, sizeof key, "%d", i);
         assert_status(tw_add(family, tw_str(key), 1, NULL), TW_OK);
@@ -345,7 +345,7 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
             if (i % 2 == 0) (void)tw_acquire(family, tw_str(key), 1, 10, NULL);
         }
         assert_status(tw_acquire(family, tw_str("99"), 10, 1000, NULL), TW_OK);
-        for (size_t more = twi_port_collect_near(rig.engine, items); more != 0; more--, count++) {
+        for (size_t more = twi_port_collect_near_limit(rig.engine, items); more != 0; more--, count++) {
             assert_i64_equal(twi_port_key(&items[more - 1]).size, 2);
             answer.total += items[more - 1].delta;
             twi_port_acknowledge(&items[more - 1], &answer);

@@ -27,7 +27,7 @@ static struct twi_stripes *slices_of(tw_family *family) {
 static bool cut(tw_family *family, int64_t limit) {
     int64_t striped = test_stat_of(rig.engine, striped);
     struct twi_place place = place_of(family);
-    twi_stripe_ask(rig.engine, place.generation, place.cell, limit);
+    twi_contention_request(rig.engine, place.generation, place.cell, limit);
     rig_turn(&rig);
     return test_stat_of(rig.engine, striped) == striped + 1;
 }
@@ -67,13 +67,13 @@ static void trap_e35_slices_strand_nothing(void **state) {
         assert_i64_equal(rig_get(family, "stock"), i + 1);
     }
     struct twi_stripes *slices = slices_of(family);
-    assert_false(twi_load_relaxed(&slices->is_folded));
+    assert_false(twi_load_relaxed(&slices->is_collapsed));
     tw_verdict verdict = acquire(family, 1, 1000, TW_DENIED);
     assert_i64_equal(verdict.used, 1000);
     assert_i64_equal(verdict.remaining, 0);
     assert_i64_equal(verdict.error_bound, 0);
     assert_i64_equal(verdict.retry_after_ms, TW_HOUR);
-    assert_true(twi_load_relaxed(&slices->is_folded));
+    assert_true(twi_load_relaxed(&slices->is_collapsed));
     unsigned char before[8192], cell[64];
     size_t bytes = sizeof *slices + ((size_t)slices->mask + 1) * sizeof slices->each[0];
     assert_true(bytes <= sizeof before);
@@ -124,7 +124,7 @@ static void adds_and_refunds_count(void **state) {
     tw_family *family = sale("refund", 1000);
     for (int i = 1; i < 500; i++) (void)acquire(family, 1, 1000, TW_OK);
     assert_status(tw_add(family, tw_str("stock"), -100, NULL), TW_OK);
-    assert_false(twi_load_relaxed(&slices_of(family)->is_folded)); /* still true: there is more room, not less */
+    assert_false(twi_load_relaxed(&slices_of(family)->is_collapsed)); /* still true: there is more room, not less */
     for (int i = 0; i < 600; i++) (void)acquire(family, 1, 1000, TW_OK);
     (void)acquire(family, 1, 1000, TW_DENIED);
     (void)rig_add(family, "stock", -1);
@@ -155,7 +155,7 @@ static void looking_changes_nothing(void **state) {
     assert_i64_equal(verdict.error_bound, 0);
     verdict = acquire(family, 0, 699, TW_DENIED);
     assert_i64_equal(verdict.used, 700);
-    assert_false(twi_load_relaxed(&slices_of(family)->is_folded));
+    assert_false(twi_load_relaxed(&slices_of(family)->is_collapsed));
     assert_i64_equal(test_stat_of(rig.engine, increments), 700);
 }
 
@@ -238,14 +238,14 @@ static void slices_end_with_their_window(void **state) {
 static void slices_give_way_to_what_redis_tells(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-    twi_port_live(rig.engine, 0); /* it may not be known */
+    twi_port_live_engines(rig.engine, 0); /* it may not be known */
     (void)acquire(family, 1, 1000, TW_OK);
     assert_true(cut(family, 1000));
     for (int i = 1; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].delta, 100);
     for (int i = 0; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK); /* beside the batch */
-    assert_false(twi_load_relaxed(&slices_of(family)->is_folded));
+    assert_false(twi_load_relaxed(&slices_of(family)->is_collapsed));
     hand_acknowledge(500); /* others: 400 */
     tw_verdict verdict = acquire(family, 1, 1000, TW_OK);
     assert_i64_equal(verdict.used, 601);
@@ -317,13 +317,13 @@ static void contended_limits_ask_for_slices(void **state) {
     (void)acquire(family, 1, 5000, TW_OK);
     struct twi_place place = place_of(family);
     for (int i = 0; i < 100; i++) {
-        twi_stripe_watch_acquire(rig.engine, place.generation, place.cell, 5000, twi_thread_here());
+        twi_contention_detect_acquire(rig.engine, place.generation, place.cell, 5000, twi_thread_here());
         fake_clock_advance_ms(&rig.clock, 2);
     }
     rig_turn(&rig);
     assert_null(slices_of(family));
     for (int i = 0; i < 100; i++)
-        twi_stripe_watch_acquire(rig.engine, place.generation, place.cell, 5000, twi_thread_here());
+        twi_contention_detect_acquire(rig.engine, place.generation, place.cell, 5000, twi_thread_here());
     rig_turn(&rig);
     assert_non_null(slices_of(family));
     assert_i64_equal(slices_of(family)->limit, 5000);

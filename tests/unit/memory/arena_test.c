@@ -140,10 +140,10 @@ static void stock_lies_ready_and_is_bounded(void **state) {
     uint32_t work = 3 * TWI_SEGMENT_LINES - 1;
     assert_true(twi_arena_stock(&arena, 8, 1000, &work));
     assert_true(work < TWI_SEGMENT_LINES);
-    assert_int_equal(twi_room_whole(&arena.room), 2);
+    assert_int_equal(twi_free_map_whole(&arena.free_map), 2);
     work = UINT32_MAX;
     assert_true(twi_arena_stock(&arena, 8, 1000, &work));
-    assert_int_equal(twi_room_whole(&arena.room), 8); /* 128 pieces each */
+    assert_int_equal(twi_free_map_whole(&arena.free_map), 8); /* 128 pieces each */
     assert_i64_equal(twi_arena_bytes_used(&arena), 0);
     assert_i64_equal(twi_arena_bytes_committed(&arena), 8 * TWI_SEGMENT_BYTES);
     work = UINT32_MAX;

@@ -48,10 +48,10 @@ static void player_end(struct player *player) {
 static void without_sections_every_stamp_is_reached_at_once(void **state) {
     (void)state;
     for (int i = 0; i < 100; i++) {
-        uint64_t stamp = twi_reclaim_stamp();
-        assert_true(stamp < twi_reclaim_reached());
+        uint64_t stamp = twi_epoch_stamp();
+        assert_true(stamp < twi_epoch_reached());
     }
-    assert_true(twi_reclaim_oldest() == UINT64_MAX);
+    assert_true(twi_epoch_oldest() == UINT64_MAX);
 }
 
 /* From here on membarrier(2) answers ENOMEM in this thread. */
@@ -96,9 +96,9 @@ static void *live_without_barriers(void *ctx) {
     family_options.history_ms = TW_NONE;
     if (tw_open(&options, &engine) != TW_OK || tw_family_open(engine, &family_options, &family) != TW_OK) return NULL;
     refused->works = refuse_barriers();
-    uint64_t stamp = twi_reclaim_stamp();
-    refused->reached = stamp < twi_reclaim_reached();
-    refused->error = twi_reclaim_refusal();
+    uint64_t stamp = twi_epoch_stamp();
+    refused->reached = stamp < twi_epoch_reached();
+    refused->error = twi_epoch_refusal();
     for (int second = 0; second < 20; second++) {
         (void)tw_add(family, tw_str("a"), 1, NULL);
         fake_clock_advance_ms(&clock, 1000);
@@ -116,7 +116,7 @@ static void a_barrier_that_is_refused_reaches_nothing(void **state) {
     struct refused refused = {0};
     pthread_t thread;
     assert_non_null(twi_thread_here());
-    if (!TWI_RECLAIM_SEES_FENCES || !twi_reclaim_asymmetric) {
+    if (!TWI_EPOCH_SEES_FENCES || !twi_epoch_asymmetric) {
         test_leave_out("no barriers of the kernel here");
         return;
     }
@@ -130,9 +130,9 @@ static void a_barrier_that_is_refused_reaches_nothing(void **state) {
     assert_int_equal(refused.error, ENOMEM);
     assert_int_equal(refused.lines, 1);
     assert_true(refused.windows >= 18);
-    uint64_t stamp = twi_reclaim_stamp(); /* this thread's work */
-    assert_true(stamp < twi_reclaim_reached());
-    assert_int_equal(twi_reclaim_refusal(), 0);
+    uint64_t stamp = twi_epoch_stamp(); /* this thread's work */
+    assert_true(stamp < twi_epoch_reached());
+    assert_int_equal(twi_epoch_refusal(), 0);
 }
 
 static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **state) {
@@ -140,14 +140,14 @@ static void a_stamp_is_reached_when_the_sections_of_before_have_ended(void **sta
     struct player player;
     player_begin(&player);
     for (int i = 0; i < 20; i++) {
-        uint64_t before = twi_reclaim_stamp();
+        uint64_t before = twi_epoch_stamp();
         player_step(&player);
-        uint64_t during = twi_reclaim_stamp();
-        for (int j = 0; j < 5; j++) (void)twi_reclaim_stamp();
-        assert_true(before < twi_reclaim_reached()); /* it entered after that was unlinked */
-        assert_false(during < twi_reclaim_reached());
+        uint64_t during = twi_epoch_stamp();
+        for (int j = 0; j < 5; j++) (void)twi_epoch_stamp();
+        assert_true(before < twi_epoch_reached()); /* it entered after that was unlinked */
+        assert_false(during < twi_epoch_reached());
         player_step(&player);
-        assert_true(during < twi_reclaim_reached());
+        assert_true(during < twi_epoch_reached());
     }
     player_end(&player);
 }
@@ -158,15 +158,15 @@ static void a_section_entered_later_holds_up_nothing_older(void **state) {
     player_begin(&one);
     player_begin(&two);
     player_step(&one);
-    uint64_t first = twi_reclaim_stamp();
+    uint64_t first = twi_epoch_stamp();
     player_step(&two);
-    uint64_t second = twi_reclaim_stamp();
-    assert_false(first < twi_reclaim_reached());
+    uint64_t second = twi_epoch_stamp();
+    assert_false(first < twi_epoch_reached());
     player_step(&one);
-    assert_true(first < twi_reclaim_reached());
-    assert_false(second < twi_reclaim_reached());
+    assert_true(first < twi_epoch_reached());
+    assert_false(second < twi_epoch_reached());
     player_step(&two);
-    assert_true(second < twi_reclaim_reached());
+    assert_true(second < twi_epoch_reached());
     player_end(&one);
     player_end(&two);
 }
@@ -175,14 +175,14 @@ static void sections_nest(void **state) {
     (void)state;
     struct twi_thread *self = twi_thread_here();
     twi_section_enter(self);
-    uint64_t stamp = twi_reclaim_stamp();
+    uint64_t stamp = twi_epoch_stamp();
     twi_section_enter(self);
     twi_section_enter(self);
     twi_section_leave(self);
     twi_section_leave(self);
-    assert_false(stamp < twi_reclaim_reached());
+    assert_false(stamp < twi_epoch_reached());
     twi_section_leave(self);
-    assert_true(stamp < twi_reclaim_reached());
+    assert_true(stamp < twi_epoch_reached());
 }
 
 static void *register_and_exit_inside(void *ctx) {
@@ -203,7 +203,7 @@ static void a_thread_that_exits_gives_its_record_back(void **state) {
         pthread_join(thread, NULL);
         if (first == NULL) first = self;
         assert_ptr_equal(self, first);
-        assert_true(twi_reclaim_stamp() < twi_reclaim_reached());
+        assert_true(twi_epoch_stamp() < twi_epoch_reached());
     }
 }
 
@@ -212,12 +212,12 @@ static void records_of_living_threads_are_their_own(void **state) {
     struct player players[20];
     for (int i = 0; i < 20; i++) player_begin(&players[i]);
     for (int i = 0; i < 20; i++) player_step(&players[i]);
-    uint64_t stamp = twi_reclaim_stamp();
+    uint64_t stamp = twi_epoch_stamp();
     for (int i = 0; i < 20; i++) {
-        assert_false(stamp < twi_reclaim_reached());
+        assert_false(stamp < twi_epoch_reached());
         player_step(&players[i]);
     }
-    assert_true(stamp < twi_reclaim_reached());
+    assert_true(stamp < twi_epoch_reached());
     for (int i = 0; i < 20; i++) player_end(&players[i]);
 }
 
@@ -256,8 +256,8 @@ static void no_section_sees_memory_that_was_reused(void **state) {
         _Atomic uint64_t *fresh = &words[round % 2], *old = &words[(round + 1) % 2];
         twi_store_relaxed(fresh, 1);
         twi_store_release(&shared.published, fresh);
-        uint64_t stamp = twi_reclaim_stamp();
-        while (stamp >= twi_reclaim_reached()) sched_yield();
+        uint64_t stamp = twi_epoch_stamp();
+        while (stamp >= twi_epoch_reached()) sched_yield();
         twi_store_relaxed(old, 0xdead);
     }
     atomic_store(&shared.over, true);

@@ -72,7 +72,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
             line[i] = twi_arena_take(&arena, lines[i]);
         }
         if (step % 500 != 0) continue;
-        struct twi_arena_room room = twi_arena_room(&arena);
+        struct twi_arena_usage room = twi_arena_usage(&arena);
         uint64_t left = (4 * MIB - (uint64_t)twi_arena_bytes_used(&arena)) / TWI_LINE_BYTES;
         assert_i64_equal(room.free_bytes, left * TWI_LINE_BYTES);
         assert_true(room.usable_bytes <= room.free_bytes && room.longest_bytes <= room.free_bytes);
@@ -80,7 +80,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
         assert_i64_equal(twi_arena_usable(&arena), room.usable_bytes);
         uint32_t had = fill(&arena, 1);
         assert_i64_equal(had, left);
-        assert_i64_equal(twi_arena_room(&arena).free_bytes, 0);
+        assert_i64_equal(twi_arena_usage(&arena).free_bytes, 0);
         drain(&arena, had, 1);
     }
     twi_arena_unmake(&arena);

@@ -175,7 +175,7 @@ static void a_burst_leaves_no_fresh_page_behind(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) assert_true(twi_arena_take(&arena, sizes[i]) != 0);
     for (burst = 100; burst-- != 0;) assert_true(twi_arena_take(&arena, 1024) != 0);
     work = 65536;
-    twi_arena_watch(&arena, 1000);
+    twi_arena_survey(&arena, 1000);
     twi_arena_keep_ahead(&arena, &work);
     int64_t before = faults_here();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

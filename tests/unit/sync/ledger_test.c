@@ -94,7 +94,7 @@ static void only_a_batch_that_strayed_is_looked_back_for(void **state) {
 static void going_back_within_the_window_loses_nothing(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
-    struct twi_answer_head head = {.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
+    struct twi_reply_head head = {.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 0);
     assert_true(twi_ledger_is_replaying(&ledger));
     assert_int_equal(twi_ledger_unconfirmed(&ledger)->number, 2);
@@ -112,7 +112,7 @@ static void going_back_beyond_the_window_counts_the_loss(void **state) {
     struct twi_ledger ledger = ledger_make();
     ledger.window_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
-    struct twi_answer_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
+    struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4);
     struct twi_batch *step = twi_ledger_unconfirmed(&ledger);
     assert_int_equal(step->before, 2);
@@ -134,11 +134,11 @@ static void going_back_twice_counts_a_loss_once(void **state) {
     struct twi_ledger ledger = ledger_make();
     ledger.window_bytes_max = 0;
     twi_ledger_trim(&ledger, 0);
-    struct twi_answer_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
+    struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4);
     twi_ledger_confirm(&ledger, twi_ledger_unconfirmed(&ledger));
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 0);
-    head = (struct twi_answer_head){.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
+    head = (struct twi_reply_head){.has_last = true, .last = 1, .plus_sum = 10, .minus_sum = 1};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 20 + 2);
     struct twi_batch *step = twi_ledger_unconfirmed(&ledger);
     assert_int_equal(step->before, 1); /* the step over what was lost became longer */
@@ -155,7 +155,7 @@ static void what_was_refused_is_no_part_of_a_loss(void **state) {
     ledger.window_bytes_max = 0;
     twi_ledger_note_missing(&ledger, 4, 5);
     twi_ledger_trim(&ledger, 0);
-    struct twi_answer_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
+    struct twi_reply_head head = {.has_last = true, .last = 2, .plus_sum = 30, .minus_sum = 3};
     assert_int_equal(twi_ledger_roll_back(&ledger, &head, twi_batch_empty(0), 99), 30 + 40 + 3 + 4 - 5);
     twi_ledger_free(&ledger);
 }

@@ -128,29 +128,29 @@ static void only_known_refusals_mean_that_nothing_was_done(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        enum twi_answer_kind kind;
+        enum twi_reply_kind kind;
     } cases[] = {
-        {"NOSCRIPT No matching script. Please use EVAL.", TWI_ANSWER_NOSCRIPT},
-        {"OOM command not allowed when used memory > 'maxmemory'. script: 3f, on @user_script:35.", TWI_ANSWER_REFUSED},
-        {"LOADING Redis is loading the dataset in memory", TWI_ANSWER_REFUSED},
-        {"BUSY Redis is busy running a script.", TWI_ANSWER_REFUSED},
-        {"MISCONF Redis is configured to save RDB snapshots", TWI_ANSWER_REFUSED},
-        {"NOREPLICAS Not enough good replicas to write.", TWI_ANSWER_REFUSED},
-        {"READONLY You can't write against a read only replica.", TWI_ANSWER_TURNED_AWAY},
-        {"NOAUTH Authentication required.", TWI_ANSWER_TURNED_AWAY},
-        {"NOPERM this user has no permissions to run the 'evalsha' command", TWI_ANSWER_TURNED_AWAY},
-        {"MOVED 3999 127.0.0.1:6381", TWI_ANSWER_TURNED_AWAY},
+        {"NOSCRIPT No matching script. Please use EVAL.", TWI_REPLY_NOSCRIPT},
+        {"OOM command not allowed when used memory > 'maxmemory'. script: 3f, on @user_script:35.", TWI_REPLY_REFUSED},
+        {"LOADING Redis is loading the dataset in memory", TWI_REPLY_REFUSED},
+        {"BUSY Redis is busy running a script.", TWI_REPLY_REFUSED},
+        {"MISCONF Redis is configured to save RDB snapshots", TWI_REPLY_REFUSED},
+        {"NOREPLICAS Not enough good replicas to write.", TWI_REPLY_REFUSED},
+        {"READONLY You can't write against a read only replica.", TWI_REPLY_TURNED_AWAY},
+        {"NOAUTH Authentication required.", TWI_REPLY_TURNED_AWAY},
+        {"NOPERM this user has no permissions to run the 'evalsha' command", TWI_REPLY_TURNED_AWAY},
+        {"MOVED 3999 127.0.0.1:6381", TWI_REPLY_TURNED_AWAY},
         {"ERR Error running script (call to f_3f): @user_script:35: @user_script: 35: -OOM command not allowed",
-         TWI_ANSWER_REFUSED},
-        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_ANSWER_UNKNOWN},
-        {"ERR max number of clients reached", TWI_ANSWER_UNKNOWN},
-        {"OOMX no such thing", TWI_ANSWER_UNKNOWN},
-        {"", TWI_ANSWER_UNKNOWN},
+         TWI_REPLY_REFUSED},
+        {"ERR Error running script (call to f_3f): @user_script:35: attempt to index a nil value", TWI_REPLY_UNKNOWN},
+        {"ERR max number of clients reached", TWI_REPLY_UNKNOWN},
+        {"OOMX no such thing", TWI_REPLY_UNKNOWN},
+        {"", TWI_REPLY_UNKNOWN},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct twi_node node = {.type = TWI_NODE_ERROR, .text = cases[i].text, .size = strlen(cases[i].text)};
-        if (twi_answer_error(&node) != cases[i].kind) print_error("%s\n", cases[i].text);
-        assert_int_equal(twi_answer_error(&node), cases[i].kind);
+        if (twi_reply_error(&node) != cases[i].kind) print_error("%s\n", cases[i].text);
+        assert_int_equal(twi_reply_error(&node), cases[i].kind);
     }
 }
 
@@ -169,10 +169,10 @@ static void replies_of_another_shape_are_not_answers(void **state) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct twi_node *nodes;
         struct twi_reader *reader;
-        struct twi_answer_head head;
+        struct twi_reply_head head;
         size_t count;
         assert_int_equal(decode(texts[i], strlen(texts[i]), 1000, &nodes, &count, &reader), TWI_WIRE_DONE);
-        assert_false(twi_answer_read(nodes, count, &head));
+        assert_false(twi_reply_read(nodes, count, &head));
         twi_reader_free(reader);
     }
 }

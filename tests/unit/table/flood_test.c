@@ -107,11 +107,11 @@ static bool always(void *ctx) {
     return true;
 }
 
-static void count_slots(struct twi_arena *arena, struct twi_generation *generation, const struct twi_wanted *wanted,
+static void count_slots(struct twi_arena *arena, struct twi_generation *generation, const struct twi_lookup_key *wanted,
                         struct cost *cost) {
     uint64_t entry = twi_index_leaf(arena, generation, wanted->tag), slots_seen = 0;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
-    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_home(wanted->tag, slots);
+    uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_start(wanted->tag, slots);
     for (;;) {
         uint64_t slot = twi_load_acquire(&leaf->slots[i]);
         assert_true(slot > TWI_SLOT_CLOSED && slots_seen <= slots);
@@ -153,7 +153,7 @@ static struct cost cost_of(const struct keys *keys, twi_hash_fn *hash, const str
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < keys->count; i++) {
             tw_key key = tw_bytes(keys->bytes[i], keys->sizes[i]);
-            struct twi_wanted wanted = twi_wanted(hash(secret, key.data, key.size), key);
+            struct twi_lookup_key wanted = twi_lookup_key(hash(secret, key.data, key.size), key);
             struct twi_insert insert = {&arena, generation, self, wanted, 0, NULL};
             struct twi_cell *cell;
             enum twi_found found = pass == 0 ? twi_table_insert(&insert, always, NULL, &cell) : TWI_INSERTED;

@@ -75,7 +75,7 @@ static int64_t base_of(const struct pack *pack, uint32_t number) {
 
 static void put(struct pack *pack, tw_key key, int64_t local, int64_t base) {
     uint64_t before, hash = twi_hash_sip(&pack->secret, key.data, key.size);
-    struct twi_insert insert = {&pack->arena, pack->generation, pack->self, twi_wanted(hash, key), 0, NULL};
+    struct twi_insert insert = {&pack->arena, pack->generation, pack->self, twi_lookup_key(hash, key), 0, NULL};
     struct twi_cell *cell;
     assert_int_equal(twi_table_insert(&insert, always, NULL, &cell), TWI_INSERTED);
     assert_int_equal(twi_cell_add_careful(cell, local, &before), TWI_ADDED);
@@ -485,7 +485,7 @@ static void a_section_of_before_keeps_the_table(void **state) {
     assert_true(twi_place_find(&call, &place));
     fake_clock_advance_ms(&rig.clock, TW_HOUR);
     for (int i = 0; i < 200; i++) { /* not tw_turn(): it refuses in a section, as here another thread's would be */
-        twi_engine_turn(rig.engine);
+        twi_turn_run(rig.engine);
         fake_clock_advance_ms(&rig.clock, 5);
     }
     assert_true(twi_generation_is_packed(place.generation));
@@ -755,13 +755,13 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
         (void)twi_or_acqrel(&place.cell->local, TWI_DIRTY); /* D1, and here it sleeps */
         fake_clock_advance_ms(&rig.clock, TW_HOUR);
         for (int i = 0; i < 10; i++) {
-            twi_engine_turn(rig.engine);
+            twi_turn_run(rig.engine);
             fake_clock_advance_ms(&rig.clock, 20);
         }
         assert_true(twi_generation_is_packed(place.generation));
         hand->settle_at_turns = collect != 0;
         list_late(rig.engine, &place);
-        if (collect != 0) twi_engine_turn(rig.engine);
+        if (collect != 0) twi_turn_run(rig.engine);
         twi_call_end(&call);
         int64_t full = test_memory_bytes(rig.engine);
         for (int i = 0; i < 3; i++) rig_pass(&rig, 20);
@@ -843,7 +843,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
         hand->settle_at_turns = true;
         while (hand->count != 0) {
             struct twi_item item = hand_pop();
-            struct twi_answer answer = {0};
+            struct twi_reply answer = {0};
             twi_port_acknowledge(&item, &answer);
         }
         for (int i = 0; i < 20; i++) rig_pass(&rig, 5);

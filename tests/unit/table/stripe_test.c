@@ -27,7 +27,7 @@ static struct twi_stripes *stripes_of(tw_family *family, const char *key) {
 static bool stripe(tw_family *family, const char *key) {
     int64_t striped = test_stat_of(rig.engine, striped);
     struct twi_place place = place_of(family, key);
-    twi_stripe_ask(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
+    twi_contention_request(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
     rig_turn(&rig);
     return test_stat_of(rig.engine, striped) == striped + 1;
 }
@@ -93,12 +93,12 @@ static void blind_adds_go_to_the_threads_own_stripe(void **state) {
     struct twi_stripes *stripes = twi_stripes_of(place.cell, place.meta);
     uint64_t local = twi_load_relaxed(&place.cell->local);
     for (int i = 0; i < 100; i++) add_blind(family, "key", 2);
-    assert_i64_equal(twi_load_relaxed(&stripes->trunk), 0);
+    assert_i64_equal(twi_load_relaxed(&stripes->shared_stripe), 0);
     assert_i64_equal(twi_load_relaxed(&place.cell->local), local);
     uint32_t own = twi_stripe_own(stripes, twi_thread_here());
     assert_i64_equal(twi_word_value(twi_load_relaxed(&stripes->each[own].word)), 200);
     (void)rig_add(family, "key", 3);
-    assert_i64_equal(twi_word_value(twi_load_relaxed(&stripes->trunk)), 3);
+    assert_i64_equal(twi_word_value(twi_load_relaxed(&stripes->shared_stripe)), 3);
     assert_count(family, "key", 204);
 }
 
@@ -201,8 +201,8 @@ static void trap_e34_folded_stripes_are_read_and_left_alone(void **state) {
     assert_true(stripe(family, "key"));
     add_blind(family, "key", 2);
     struct twi_stripes *stripes = stripes_of(family, "key");
-    assert_i64_equal(twi_stripes_fold(stripes), 2);
-    assert_i64_equal(twi_stripes_fold(stripes), 2);
+    assert_i64_equal(twi_stripes_collapse(stripes), 2);
+    assert_i64_equal(twi_stripes_collapse(stripes), 2);
     add_blind(family, "key", 4);
     assert_i64_equal(rig_add(family, "key", 8), 15);
     assert_i64_equal(twi_stripes_sum(stripes), 2);
@@ -255,7 +255,7 @@ static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
     struct twi_counted counted;
     assert_int_equal(twi_stripes_add(place.cell, place.meta, 1, false, twi_thread_here(), &counted), TWI_ADD_FROZEN);
     assert_int_equal(twi_stripes_add(place.cell, place.meta, 1, true, twi_thread_here(), &counted), TWI_ADD_FROZEN);
-    assert_true((twi_load_relaxed(&stripes->trunk) & TWI_FROZEN) != 0);
+    assert_true((twi_load_relaxed(&stripes->shared_stripe) & TWI_FROZEN) != 0);
     assert_status(tw_get_at(family, tw_str("key"), start_ms, &view), TW_OK);
     assert_i64_equal(view, 10111);
     assert_status(tw_pin_add(pin, 3, &view), TW_OK); /* follows its key */
@@ -272,15 +272,15 @@ static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_SECOND);
     add_blind(family, "key", 1);
     struct twi_place place = place_of(family, "key");
-    twi_stripe_ask(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
-    twi_stripe_ask(rig.engine, place.generation, place.cell, 1000); /* the first one stands */
+    twi_contention_request(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
+    twi_contention_request(rig.engine, place.generation, place.cell, 1000); /* the first one stands */
     rig_pass(&rig, TW_MINUTE);
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
-    assert_i64_equal(twi_load_relaxed(&rig.engine->stripes_asked), 0);
+    assert_i64_equal(twi_load_relaxed(&rig.engine->stripes_requested), 0);
     add_blind(family, "key", 1);
     place = place_of(family, "key");
-    twi_stripe_ask(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
-    twi_stripes_forget(rig.engine, place.generation); /* as when it is given back between the wish and the turn */
+    twi_contention_request(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);
+    twi_contention_forget(rig.engine, place.generation); /* as when it is given back between the wish and the turn */
     rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
 }
@@ -384,22 +384,22 @@ static void contend(tw_family *family, const char *key, int times, bool others, 
 static void contended_counters_ask_for_stripes(void **state) {
     (void)state;
     tw_family *family = hourly("f");
-    contend(family, "alone", 4 * TWI_WATCH_EVERY, false, 0);
+    contend(family, "alone", 4 * TWI_CONTENTION_EVERY, false, 0);
     rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
-    contend(family, "slowly", 4 * TWI_WATCH_EVERY, true, 1);
+    contend(family, "slowly", 4 * TWI_CONTENTION_EVERY, true, 1);
     rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
-    contend(family, "hot", 4 * TWI_WATCH_EVERY, true, 0);
+    contend(family, "hot", 4 * TWI_CONTENTION_EVERY, true, 0);
     rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, striped), 1);
     assert_non_null(stripes_of(family, "hot"));
     assert_null(stripes_of(family, "slowly"));
-    assert_count(family, "hot", 8 * TWI_WATCH_EVERY);
-    contend(family, "hot", 4 * TWI_WATCH_EVERY, true, 0);
+    assert_count(family, "hot", 8 * TWI_CONTENTION_EVERY);
+    contend(family, "hot", 4 * TWI_CONTENTION_EVERY, true, 0);
     rig_turn(&rig);
     assert_i64_equal(test_stat_of(rig.engine, striped), 1);
-    assert_count(family, "hot", 16 * TWI_WATCH_EVERY);
+    assert_count(family, "hot", 16 * TWI_CONTENTION_EVERY);
 }
 
 /* The same through a pin. */
@@ -408,14 +408,14 @@ static void contended_pins_ask_for_stripes(void **state) {
     tw_family *family = hourly("f");
     tw_pin *pin;
     assert_status(tw_pin_open(family, tw_str("hot"), &pin), TW_OK);
-    for (uint32_t i = 0; i < 4 * TWI_WATCH_EVERY; i++) {
+    for (uint32_t i = 0; i < 4 * TWI_CONTENTION_EVERY; i++) {
         assert_status(tw_pin_add(pin, 1, NULL), TW_OK);
         (void)rig_add(family, "hot", 1);
     }
     tw_pin_close(pin);
     rig_turn(&rig);
     assert_non_null(stripes_of(family, "hot"));
-    assert_count(family, "hot", 8 * TWI_WATCH_EVERY);
+    assert_count(family, "hot", 8 * TWI_CONTENTION_EVERY);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------------------- */
@@ -454,7 +454,7 @@ static void stripes_made_under_adders_lose_nothing(void **state) {
         }
         assert_true(stripe(family, "key"));
         test_sleep_ms(1);
-        if (round % 2 == 1) (void)twi_stripes_fold(stripes_of(family, "key"));
+        if (round % 2 == 1) (void)twi_stripes_collapse(stripes_of(family, "key"));
         for (int i = 0; i < 4; i++) {
             pthread_join(adders[i].thread, NULL);
             added += adders[i].added;

@@ -39,8 +39,8 @@ static void table_end(struct table *table) {
 }
 
 /* A hash of the test's choice: the tag in the upper half decides everything. */
-static struct twi_wanted wanted_of(const uint32_t *number, uint32_t tag) {
-    return twi_wanted((uint64_t)tag << 32, tw_bytes(number, sizeof *number));
+static struct twi_lookup_key wanted_of(const uint32_t *number, uint32_t tag) {
+    return twi_lookup_key((uint64_t)tag << 32, tw_bytes(number, sizeof *number));
 }
 static uint32_t mixed(uint32_t number) {
     uint64_t z = (number + 1) * UINT64_C(0x9E3779B97F4A7C15);
@@ -52,7 +52,7 @@ static enum twi_found put(struct table *table, uint32_t number, uint32_t tag, st
     return twi_table_insert(&insert, always, NULL, cell);
 }
 static struct twi_cell *look(struct table *table, uint32_t number, uint32_t tag) {
-    struct twi_wanted wanted = wanted_of(&number, tag);
+    struct twi_lookup_key wanted = wanted_of(&number, tag);
     return twi_table_find(&table->arena, table->generation, &wanted);
 }
 
@@ -301,7 +301,7 @@ static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
         struct twi_cell *cell;
         for (uint32_t i = 0; i < filled; i++) assert_int_equal(put(&table, i, mixed(i), &cell), TWI_INSERTED);
         for (uint32_t i = 0; i < filled + 50; i++) {
-            struct twi_wanted wanted = wanted_of(&i, mixed(i));
+            struct twi_lookup_key wanted = wanted_of(&i, mixed(i));
             cell = twi_table_close_probe(&table.arena, table.generation, &wanted);
             assert_int_equal(cell != NULL, i < filled);
         }

@@ -48,8 +48,8 @@ static tw_key key_of(uint32_t number, unsigned char *bytes) {
     return tw_bytes(bytes, size);
 }
 
-static struct twi_wanted wanted_of(const struct field *field, tw_key key) {
-    return twi_wanted(twi_hash_sip(&field->secret, key.data, key.size), key);
+static struct twi_lookup_key wanted_of(const struct field *field, tw_key key) {
+    return twi_lookup_key(twi_hash_sip(&field->secret, key.data, key.size), key);
 }
 
 static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t number, struct twi_cell **cell) {
@@ -63,20 +63,20 @@ static enum twi_found put(struct field *field, struct twi_thread *self, uint32_t
 static void look(struct field *field, uint32_t number, struct twi_cell **home, struct twi_cell **index) {
     unsigned char bytes[128];
     tw_key key = key_of(number, bytes);
-    struct twi_wanted wanted = wanted_of(field, key);
-    bool has_home = field->generation->home.directory != 0 && key.size <= TWI_KEY_INLINE;
-    *home = has_home ? twi_home_find(&field->arena, field->generation, &wanted) : NULL;
+    struct twi_lookup_key wanted = wanted_of(field, key);
+    bool has_groups = field->generation->tag_groups.directory != 0 && key.size <= TWI_KEY_INLINE;
+    *home = has_groups ? twi_tag_groups_find(&field->arena, field->generation, &wanted) : NULL;
     *index = twi_index_find(&field->arena, field->generation, &wanted);
 }
 
 /* Tags that are neither free nor a filler: records of groups that somebody holds. */
 static uint64_t tags_taken(struct field *field) {
-    struct twi_home_at at = field->generation->home;
-    struct twi_home *home = twi_home_directory(&field->arena, at);
+    struct twi_tag_groups_at at = field->generation->tag_groups;
+    struct twi_tag_groups *home = twi_tag_groups_directory(&field->arena, at);
     uint64_t taken = 0;
     for (uint32_t c = 0; c < at.chunks; c++) {
         _Atomic uint8_t *tags = (_Atomic uint8_t *)(field->arena.base + home->entries[c].tags);
-        for (uint32_t i = 0; i < at.groups * TWI_HOME_GROUP; i++) taken += twi_load_relaxed(&tags[i]) != 0;
+        for (uint32_t i = 0; i < at.groups * TWI_TAG_GROUP_SIZE; i++) taken += twi_load_relaxed(&tags[i]) != 0;
     }
     return taken;
 }
@@ -89,11 +89,12 @@ struct tally {
 static bool tally_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     struct tally *tally = ctx;
     tally->cells++;
-    struct twi_home_at at = tally->field->generation->home;
-    struct twi_home *home = twi_home_directory(&tally->field->arena, at);
+    struct twi_tag_groups_at at = tally->field->generation->tag_groups;
+    struct twi_tag_groups *home = twi_tag_groups_directory(&tally->field->arena, at);
     uint64_t chunk = (uint64_t)((unsigned char *)twi_cell_chunk(cell, meta) - tally->field->arena.base);
     for (uint32_t c = 0; c < at.chunks; c++)
-        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_HOME_GROUP) tally->in_groups++;
+        if (home->entries[c].chunk == chunk && twi_cell_index(meta) < at.groups * TWI_TAG_GROUP_SIZE)
+            tally->in_groups++;
     return true;
 }
 static struct tally tally_of(struct field *field) {
@@ -116,7 +117,7 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
             struct field field;
             field_begin(&field, UINT64_C(256) << 20, forecasts[f], synced != 0);
             twi_section_enter(self);
-            assert_true(field.generation->home.directory != 0);
+            assert_true(field.generation->tag_groups.directory != 0);
             uint32_t at_home = 0, total = forecasts[f] * 3;
             for (uint32_t i = 1; i <= total; i++) {
                 struct twi_cell *home, *index, *cell;
@@ -213,22 +214,22 @@ static void who_loses_a_race_gives_its_record_back(void **state) {
  * portable form may name more, never fewer; what it names too much is compared by key anyway. */
 static void a_match_leaves_no_record_out(void **state) {
     (void)state;
-    alignas(16) _Atomic uint8_t tags[TWI_HOME_GROUP];
+    alignas(16) _Atomic uint8_t tags[TWI_TAG_GROUP_SIZE];
     for (int round = 0; round < 20000; round++) {
         uint8_t tag = (uint8_t)test_prng_below(&prng, 4);
         uint32_t expected = 0;
-        for (uint32_t i = 0; i < TWI_HOME_GROUP; i++) {
+        for (uint32_t i = 0; i < TWI_TAG_GROUP_SIZE; i++) {
             uint8_t value = (uint8_t)test_prng_below(&prng, round % 2 == 0 ? 4 : 256);
             twi_store_relaxed(&tags[i], value);
             expected |= (uint32_t)(value == tag) << i;
         }
-        uint32_t match = twi_home_match(tags, tag);
+        uint32_t match = twi_tag_group_match(tags, tag);
         assert_int_equal(match & expected, expected);
         assert_true((match != 0) == (expected != 0));
     }
     for (uint32_t tag = 0; tag < UINT32_C(1) << 16; tag++) {
-        uint8_t value = twi_home_tag(tag << 16);
-        assert_true(value >= 1 && value < TWI_HOME_FOREIGN);
+        uint8_t value = twi_tag_group_tag(tag << 16);
+        assert_true(value >= 1 && value < TWI_TAG_OVERFLOW);
     }
 }
 
@@ -237,28 +238,28 @@ static void a_match_leaves_no_record_out(void **state) {
 static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     (void)state;
     struct field field;
-    struct twi_home_plan plan;
+    struct twi_tag_groups_plan plan;
     field_begin(&field, UINT64_C(64) << 20, 0, true);
-    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    assert_true(twi_tag_groups_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
     uint32_t steps = 0, work = 0;
-    for (; !twi_home_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
-        assert_i64_equal(field.generation->home.directory, 0);
+    for (; !twi_tag_groups_fill(&field.arena, field.generation, &plan, &work); work = 400, steps++)
+        assert_i64_equal(field.generation->tag_groups.directory, 0);
     assert_true(steps > 50);
-    assert_i64_equal(field.generation->home.chunks, plan.next);
+    assert_i64_equal(field.generation->tag_groups.chunks, plan.next);
     field_end(&field);
 
     field_begin(&field, UINT64_C(64) << 20, 0, false); /* given up half-way */
-    assert_true(twi_home_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
+    assert_true(twi_tag_groups_begin(&field.arena, field.generation, 30000, INT64_MAX, &plan));
     work = 10000;
-    assert_false(twi_home_fill(&field.arena, field.generation, &plan, &work));
-    twi_home_abandon(field.generation, &plan);
+    assert_false(twi_tag_groups_fill(&field.arena, field.generation, &plan, &work));
+    twi_tag_groups_abandon(field.generation, &plan);
     field_end(&field);
 
     field_begin(&field, UINT64_C(4) << 20, 0, false); /* would take more than half of what there is */
-    assert_false(twi_home_begin(&field.arena, field.generation, 40000, INT64_MAX, &plan));
-    assert_false(twi_home_begin(&field.arena, field.generation, UINT64_MAX / 2, INT64_MAX, &plan));
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, 40000, INT64_MAX, &plan));
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, UINT64_MAX / 2, INT64_MAX, &plan));
     field.quota.bytes_max = INT64_C(1) << 20;
-    assert_false(twi_home_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
+    assert_false(twi_tag_groups_begin(&field.arena, field.generation, 12000, INT64_MAX, &plan));
     field.quota.bytes_max = 0;
     field_end(&field);
 }
@@ -283,8 +284,8 @@ static void check_windows(uint64_t expected) {
     for (int window = 0; window < 3; window++) {
         int64_t now_ms = rig_now(&rig);
         struct twi_generation *generation = twi_window_find(family, now_ms - now_ms % TW_MINUTE);
-        if (expected >= TWI_HOME_KEYS_MIN || window != 0)
-            assert_true(generation != NULL && generation->home.directory != 0);
+        if (expected >= TWI_TAG_GROUPS_KEYS_MIN || window != 0)
+            assert_true(generation != NULL && generation->tag_groups.directory != 0);
         for (int i = 0; i < KEYS; i++) {
             int64_t view = 0;
             assert_status(tw_add(family, keys[i], i, &view), TW_OK);
@@ -341,7 +342,7 @@ static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
         }
         struct twi_generation *next = twi_window_find(family, next_ms);
         assert_non_null(next);
-        uint64_t records = (uint64_t)next->home.chunks * next->home.groups * TWI_HOME_GROUP;
+        uint64_t records = (uint64_t)next->tag_groups.chunks * next->tag_groups.groups * TWI_TAG_GROUP_SIZE;
         assert_true(records >= cases[c].count_short);
         assert_true(records <= 2 * cases[c].count_short);
         rig_close(&rig);

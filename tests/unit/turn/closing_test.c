@@ -36,7 +36,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
 
 static struct told told;
 static struct rig rig;
-static struct twi_closing_say say;
+static struct twi_closing_message say;
 
 static tw_family_options options_of(void) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -55,19 +55,19 @@ static tw_family *open_family(void) {
 }
 
 static void answer_again(void) {
-    twi_port_closing_told(rig.engine, &say,
-                          &(struct twi_closing_answer){.kind = TWI_CLOSING_TOLD_YOU, .again = true, .scan = "0"});
+    twi_port_closing_answered(
+        rig.engine, &say, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_YOU, .is_repeat = true, .scan = "0"});
 }
 
 static void answer(enum twi_closing_kind kind) {
-    twi_port_closing_told(rig.engine, &say, &(struct twi_closing_answer){.kind = kind, .scan = "0"});
+    twi_port_closing_answered(rig.engine, &say, &(struct twi_closing_answer){.kind = kind, .scan = "0"});
 }
 
 /* The next thing that is said, words apart, which are heard; false: nothing. */
 static bool next_say(void) {
     for (int i = 0; i < 100 && twi_port_closing(rig.engine, &say); i++) {
-        if (say.verb != TWI_CLOSING_SAY_WORD && say.verb != TWI_CLOSING_SAY_COME) return true;
-        answer(TWI_CLOSING_TOLD_OK);
+        if (say.verb != TWI_CLOSING_SEND_HEARTBEAT && say.verb != TWI_CLOSING_SEND_JOIN) return true;
+        answer(TWI_CLOSING_REPLY_OK);
     }
     return false;
 }
@@ -82,7 +82,7 @@ static void expect(enum twi_closing_verb verb) {
 static void expect_word(void) {
     rig_pass(&rig, 1000);
     assert_true(twi_port_closing(rig.engine, &say));
-    assert_int_equal(say.verb, say.known ? TWI_CLOSING_SAY_WORD : TWI_CLOSING_SAY_COME);
+    assert_int_equal(say.verb, say.known ? TWI_CLOSING_SEND_HEARTBEAT : TWI_CLOSING_SEND_JOIN);
 }
 
 static void acknowledge_all(int64_t total) {
@@ -111,32 +111,32 @@ static void the_chosen_engine_shows_the_figures_of_all(void **state) {
     (void)state;
     tw_family *family = open_family();
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
+    expect(TWI_CLOSING_SEND_CLAIM);
     assert_false(say.flag);
     assert_i64_equal(say.start_ms, RIG_START_MS);
     assert_i64_equal(say.end_ms, RIG_START_MS + TW_MINUTE);
-    answer(TWI_CLOSING_TOLD_LIST);
-    expect(TWI_CLOSING_SAY_LIST);
+    answer(TWI_CLOSING_REPLY_LIST);
+    expect(TWI_CLOSING_SEND_LIST);
     assert_int_equal(say.name_count, 1);
     assert_memory_equal(say.names[0].data, "a", 1);
     assert_int_equal(say.end_count, 1); /* until its names are there it holds the others up */
-    answer(TWI_CLOSING_TOLD_OK);
-    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_REPLY_OK);
+    expect(TWI_CLOSING_SEND_CLAIM);
     assert_true(say.flag);
     assert_int_equal(say.end_count, 0);
-    answer(TWI_CLOSING_TOLD_WAIT);
+    answer(TWI_CLOSING_REPLY_WAIT);
     assert_false(next_say());
     rig_pass(&rig, 200);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
     for (int i = 0; i < 300; i++) { /* some come twice */
         char name[16];
         snprintf(name, sizeof name, "other-%d", i % 200);
         twi_port_closing_name(rig.engine, &say, tw_str(name));
     }
     twi_port_closing_name(rig.engine, &say, tw_str("a"));
-    answer(TWI_CLOSING_TOLD_YOU);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     assert_i64_equal(told.calls, 0);
     assert_i64_equal(hand_collect(1000), 202); /* and the overflow counter */
@@ -148,11 +148,11 @@ static void the_chosen_engine_shows_the_figures_of_all(void **state) {
     assert_i64_equal(told.keys, 202);
     assert_i64_equal(told.sum, 202 * 7);
     assert_i64_equal(told.found, 202 * 7);
-    expect(TWI_CLOSING_SAY_DONE);
-    answer(TWI_CLOSING_TOLD_AGAIN);
+    expect(TWI_CLOSING_SEND_DONE);
+    answer(TWI_CLOSING_REPLY_RESEND);
     rig_pass(&rig, 200);
-    expect(TWI_CLOSING_SAY_DONE);
-    answer(TWI_CLOSING_TOLD_DONE);
+    expect(TWI_CLOSING_SEND_DONE);
+    answer(TWI_CLOSING_REPLY_DONE);
     rig_pass(&rig, 1000);
     assert_false(next_say());
     assert_i64_equal(told.calls, 1);
@@ -167,16 +167,16 @@ static void what_another_closes_is_not_told_here(void **state) {
     (void)state;
     tw_family *family = open_family();
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_OTHER);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_OTHER);
     rig_pass(&rig, 1000);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_REFUSED);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_REFUSED);
     rig_pass(&rig, 1000);
     assert_false(next_say());
     rig_pass(&rig, 4000);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_DONE);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_DONE);
     rig_pass(&rig, 5000);
     assert_false(next_say());
     assert_i64_equal(told.calls, 0);
@@ -188,30 +188,30 @@ static void an_old_claim_calls_no_hook(void **state) {
     (void)state;
     tw_family *family = open_family();
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
-    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     fake_clock_advance_ms(&rig.clock, 16000); /* it slept */
     acknowledge_all(9);
     rig_pass(&rig, 30);
     assert_i64_equal(told.calls, 0);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_OTHER);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_OTHER);
     rig_pass(&rig, 1000);
     assert_i64_equal(told.calls, 0);
-    expect(TWI_CLOSING_SAY_ASK); /* it has died */
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
-    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SEND_CLAIM); /* it has died */
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     acknowledge_all(11);
     rig_pass(&rig, 30);
     assert_i64_equal(told.calls, 1);
     assert_i64_equal(told.sum, 22);
-    expect(TWI_CLOSING_SAY_DONE);
-    answer(TWI_CLOSING_TOLD_DONE);
+    expect(TWI_CLOSING_SEND_DONE);
+    answer(TWI_CLOSING_REPLY_DONE);
     close_rig();
 }
 
@@ -221,10 +221,10 @@ static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
     tw_family *family = open_family();
     told.answers = false;
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
-    answer(TWI_CLOSING_TOLD_YOU);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     acknowledge_all(5);
     rig_pass(&rig, 30);
@@ -234,15 +234,15 @@ static void a_hook_that_refuses_keeps_its_claim_for_a_while(void **state) {
         bool is_last = tenth == 599, renews = tenth % 100 == 0; /* a claim lives for 30 s, and is renewed every 10 */
         assert_i64_equal(told.calls, 2 + tenth);
         assert_int_equal(next_say(), renews || is_last);
-        if (renews) assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
-        if (is_last) assert_int_equal(say.verb, TWI_CLOSING_SAY_PASS);
-        if (renews || is_last) answer(renews ? TWI_CLOSING_TOLD_YOU : TWI_CLOSING_TOLD_OK);
+        if (renews) assert_int_equal(say.verb, TWI_CLOSING_SEND_CLAIM);
+        if (is_last) assert_int_equal(say.verb, TWI_CLOSING_SEND_PASS);
+        if (renews || is_last) answer(renews ? TWI_CLOSING_REPLY_YOU : TWI_CLOSING_REPLY_OK);
     }
     rig_pass(&rig, 4000);
     assert_false(next_say());
     rig_pass(&rig, 1000);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_DONE);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_DONE);
     close_rig();
 }
 
@@ -253,7 +253,7 @@ static void a_word_says_what_is_held_up(void **state) {
     expect_word();
     assert_true(say.floor_ms <= RIG_START_MS + 1000);
     assert_false(say.known);
-    answer(TWI_CLOSING_TOLD_OK);
+    answer(TWI_CLOSING_REPLY_OK);
     int64_t first_ms = RIG_START_MS + TW_MINUTE;
     rig_add(family, "a", 1);
     rig_pass(&rig, TW_MINUTE); /* sealed, not drained */
@@ -262,7 +262,7 @@ static void a_word_says_what_is_held_up(void **state) {
     assert_true(say.floor_ms >= first_ms);
     assert_int_equal(say.end_count, 1);
     assert_i64_equal(say.ends_ms[0], first_ms);
-    answer(TWI_CLOSING_TOLD_OK);
+    answer(TWI_CLOSING_REPLY_OK);
     for (int i = 1; i < 20; i++) { /* more than can be listed: the earliest are */
         rig_add(family, "a", 1);
         rig_pass(&rig, TW_MINUTE);
@@ -271,7 +271,7 @@ static void a_word_says_what_is_held_up(void **state) {
     assert_int_equal(say.end_count, TWI_CLOSING_ENDS_MAX);
     for (uint32_t i = 0; i < TWI_CLOSING_ENDS_MAX; i++) assert_i64_equal(say.ends_ms[i], first_ms + i * TW_MINUTE);
     assert_i64_equal(say.floor_ms, first_ms + TWI_CLOSING_ENDS_MAX * TW_MINUTE - 1);
-    answer(TWI_CLOSING_TOLD_OK);
+    answer(TWI_CLOSING_REPLY_OK);
     close_rig();
 }
 
@@ -304,32 +304,32 @@ static void a_redis_that_forgot_is_told_again(void **state) {
     (void)state;
     tw_family *family = open_family();
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_DONE); /* one that is closed */
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_DONE); /* one that is closed */
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_LIST);
-    expect(TWI_CLOSING_SAY_LIST);
-    answer(TWI_CLOSING_TOLD_OK);
-    expect(TWI_CLOSING_SAY_ASK);
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
-    answer(TWI_CLOSING_TOLD_NEW);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_LIST);
+    expect(TWI_CLOSING_SEND_LIST);
+    answer(TWI_CLOSING_REPLY_OK);
+    expect(TWI_CLOSING_SEND_CLAIM);
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
+    answer(TWI_CLOSING_REPLY_NEW);
     acknowledge_all(5);
     rig_pass(&rig, 200);
     assert_i64_equal(told.calls, 0);
     bool again = false, asked = false;
     while (next_say()) {
-        if (say.verb == TWI_CLOSING_SAY_DONE) {
+        if (say.verb == TWI_CLOSING_SEND_DONE) {
             assert_i64_equal(say.start_ms, RIG_START_MS);
-            assert_null(say.closer);
+            assert_null(say.election);
             again = true;
-            answer(TWI_CLOSING_TOLD_DONE);
+            answer(TWI_CLOSING_REPLY_DONE);
         } else {
-            assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+            assert_int_equal(say.verb, TWI_CLOSING_SEND_CLAIM);
             assert_false(say.flag);
             asked = true;
-            answer(TWI_CLOSING_TOLD_WAIT);
+            answer(TWI_CLOSING_REPLY_WAIT);
         }
     }
     assert_true(again && asked);
@@ -346,34 +346,34 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
         (void)next_say();
         twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
         rig.engine->closing = true; /* what tw_close() does, turn by turn */
-        twi_engine_turn(rig.engine);
-        twi_engine_turn(rig.engine);
+        twi_turn_run(rig.engine);
+        twi_turn_run(rig.engine);
         assert_true(next_say());
-        assert_int_equal(say.verb, TWI_CLOSING_SAY_LIST);
-        answer(TWI_CLOSING_TOLD_OK);
+        assert_int_equal(say.verb, TWI_CLOSING_SEND_LIST);
+        answer(TWI_CLOSING_REPLY_OK);
         assert_true(next_say());
-        assert_int_equal(say.verb, TWI_CLOSING_SAY_LAST);
-        answer(last ? TWI_CLOSING_TOLD_YOU : TWI_CLOSING_TOLD_OTHER);
+        assert_int_equal(say.verb, TWI_CLOSING_SEND_LAST);
+        answer(last ? TWI_CLOSING_REPLY_YOU : TWI_CLOSING_REPLY_OTHER);
         if (last) {
             assert_true(next_say());
-            assert_int_equal(say.verb, TWI_CLOSING_SAY_READ);
-            answer(TWI_CLOSING_TOLD_YOU);
-            twi_engine_turn(rig.engine);
+            assert_int_equal(say.verb, TWI_CLOSING_SEND_READ);
+            answer(TWI_CLOSING_REPLY_YOU);
+            twi_turn_run(rig.engine);
             acknowledge_all(5);
         }
-        for (int i = 0; i < 4; i++) twi_engine_turn(rig.engine);
+        for (int i = 0; i < 4; i++) twi_turn_run(rig.engine);
         assert_i64_equal(told.calls, last);
         if (last) {
             assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
             assert_true(next_say()); /* so that whoever closes it later knows that it was told before */
-            assert_int_equal(say.verb, TWI_CLOSING_SAY_PART);
-            answer(TWI_CLOSING_TOLD_OK);
-            twi_engine_turn(rig.engine);
+            assert_int_equal(say.verb, TWI_CLOSING_SEND_PARTIAL);
+            answer(TWI_CLOSING_REPLY_OK);
+            twi_turn_run(rig.engine);
         }
         assert_false(twi_closing_is_over(rig.engine));
         assert_true(next_say());
-        assert_int_equal(say.verb, TWI_CLOSING_SAY_LEAVE);
-        answer(TWI_CLOSING_TOLD_OK);
+        assert_int_equal(say.verb, TWI_CLOSING_SEND_LEAVE);
+        answer(TWI_CLOSING_REPLY_OK);
         assert_true(twi_closing_is_over(rig.engine));
         assert_false(next_say());
         close_rig();
@@ -381,7 +381,7 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
 }
 
 static void lose_connection(void) {
-    answer(TWI_CLOSING_TOLD_AGAIN);
+    answer(TWI_CLOSING_REPLY_RESEND);
 }
 
 /* Goal: out of time, tw_close() tells what is known here, unless another has claimed it; an answer that is under way harms nobody. */
@@ -390,8 +390,8 @@ static void out_of_time_the_hook_gets_local_figures(void **state) {
     for (int claimed = 0; claimed < 2; claimed++) {
         tw_family *family = open_family();
         drain_window(family);
-        expect(TWI_CLOSING_SAY_ASK);
-        if (claimed) answer(TWI_CLOSING_TOLD_OTHER);
+        expect(TWI_CLOSING_SEND_CLAIM);
+        if (claimed) answer(TWI_CLOSING_REPLY_OTHER);
         if (!claimed) hand->at_destroy = lose_connection;
         assert_status(tw_close(rig.engine, 0), TW_OK);
         assert_i64_equal(told.calls, 1 - claimed);
@@ -411,22 +411,22 @@ static void a_family_that_goes_leaves_its_names(void **state) {
         assert_status(tw_family_close(family), TW_OK);
         rig_pass(&rig, 30);
         acknowledge_all(5);
-        expect(TWI_CLOSING_SAY_LIST);
-        answer(TWI_CLOSING_TOLD_OK);
-        expect(TWI_CLOSING_SAY_LAST);
-        answer(last ? TWI_CLOSING_TOLD_YOU : TWI_CLOSING_TOLD_OTHER);
+        expect(TWI_CLOSING_SEND_LIST);
+        answer(TWI_CLOSING_REPLY_OK);
+        expect(TWI_CLOSING_SEND_LAST);
+        answer(last ? TWI_CLOSING_REPLY_YOU : TWI_CLOSING_REPLY_OTHER);
         if (last) {
-            expect(TWI_CLOSING_SAY_READ);
-            answer(TWI_CLOSING_TOLD_YOU);
+            expect(TWI_CLOSING_SEND_READ);
+            answer(TWI_CLOSING_REPLY_YOU);
             rig_pass(&rig, 30);
             acknowledge_all(5);
-            expect(TWI_CLOSING_SAY_PART);
-            answer(TWI_CLOSING_TOLD_OK);
+            expect(TWI_CLOSING_SEND_PARTIAL);
+            answer(TWI_CLOSING_REPLY_OK);
         }
         rig_pass(&rig, 30);
-        expect(TWI_CLOSING_SAY_LEAVE);
+        expect(TWI_CLOSING_SEND_LEAVE);
         assert_non_null(twi_load_relaxed(&rig.engine->families));
-        answer(TWI_CLOSING_TOLD_OK);
+        answer(TWI_CLOSING_REPLY_OK);
         rig_pass(&rig, 1000);
         rig_pass(&rig, 1000);
         assert_null(twi_load_relaxed(&rig.engine->families));
@@ -447,10 +447,10 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
         drain_window(family);
         assert_status(tw_family_close(family), TW_OK);
         rig_pass(&rig, 30);
-        expect(TWI_CLOSING_SAY_ASK);
-        answer(TWI_CLOSING_TOLD_YOU);
-        expect(TWI_CLOSING_SAY_READ);
-        answer(TWI_CLOSING_TOLD_YOU);
+        expect(TWI_CLOSING_SEND_CLAIM);
+        answer(TWI_CLOSING_REPLY_YOU);
+        expect(TWI_CLOSING_SEND_READ);
+        answer(TWI_CLOSING_REPLY_YOU);
         rig_pass(&rig, 30);
         acknowledge_all(5);
         rig_pass(&rig, 30);
@@ -459,14 +459,14 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
         for (int i = 0; refuses && i < 700; i++) {
             rig_pass(&rig, 100);
             if (!next_say()) continue;
-            if (say.verb == TWI_CLOSING_SAY_PASS) break;
-            answer(TWI_CLOSING_TOLD_YOU);
+            if (say.verb == TWI_CLOSING_SEND_PASS) break;
+            answer(TWI_CLOSING_REPLY_YOU);
         }
-        if (!refuses) expect(TWI_CLOSING_SAY_DONE);
-        answer(refuses ? TWI_CLOSING_TOLD_OK : TWI_CLOSING_TOLD_DONE);
+        if (!refuses) expect(TWI_CLOSING_SEND_DONE);
+        answer(refuses ? TWI_CLOSING_REPLY_OK : TWI_CLOSING_REPLY_DONE);
         rig_pass(&rig, 30);
-        expect(TWI_CLOSING_SAY_LEAVE);
-        answer(TWI_CLOSING_TOLD_OK);
+        expect(TWI_CLOSING_SEND_LEAVE);
+        answer(TWI_CLOSING_REPLY_OK);
         rig_pass(&rig, 1000);
         rig_pass(&rig, 1000);
         assert_null(twi_load_relaxed(&rig.engine->families));
@@ -489,19 +489,19 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     acknowledge_all(5);
     twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
     rig.engine->closing = true;
-    twi_engine_turn(rig.engine);
-    twi_engine_turn(rig.engine);
+    twi_turn_run(rig.engine);
+    twi_turn_run(rig.engine);
     assert_true(next_say());
-    assert_int_equal(say.verb, TWI_CLOSING_SAY_LIST);
-    answer(TWI_CLOSING_TOLD_OK);
+    assert_int_equal(say.verb, TWI_CLOSING_SEND_LIST);
+    answer(TWI_CLOSING_REPLY_OK);
     assert_true(next_say());
-    assert_int_equal(say.verb, TWI_CLOSING_SAY_LAST);
-    answer(TWI_CLOSING_TOLD_YOU);
+    assert_int_equal(say.verb, TWI_CLOSING_SEND_LAST);
+    answer(TWI_CLOSING_REPLY_YOU);
     assert_true(next_say());
-    answer(TWI_CLOSING_TOLD_YOU);
-    twi_engine_turn(rig.engine);
+    answer(TWI_CLOSING_REPLY_YOU);
+    twi_turn_run(rig.engine);
     acknowledge_all(5);
-    twi_engine_turn(rig.engine);
+    twi_turn_run(rig.engine);
     assert_i64_equal(told.calls, 1);
     assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
     close_rig();
@@ -513,31 +513,31 @@ static void what_was_told_before_is_told_as_such(void **state) {
     (void)state;
     tw_family *family = open_family();
     drain_window(family);
-    expect(TWI_CLOSING_SAY_ASK);
+    expect(TWI_CLOSING_SEND_CLAIM);
     assert_false(say.through);
-    answer(TWI_CLOSING_TOLD_YOU);
-    expect(TWI_CLOSING_SAY_READ);
-    answer(TWI_CLOSING_TOLD_YOU);
+    answer(TWI_CLOSING_REPLY_YOU);
+    expect(TWI_CLOSING_SEND_READ);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     acknowledge_all(5);
-    expect(TWI_CLOSING_SAY_DONE);
+    expect(TWI_CLOSING_SEND_DONE);
     assert_i64_equal(told.calls, 1);
     assert_i64_equal(told.flags, 0);
-    answer(TWI_CLOSING_TOLD_LATE);
-    expect(TWI_CLOSING_SAY_ASK);
+    answer(TWI_CLOSING_REPLY_LATE);
+    expect(TWI_CLOSING_SEND_CLAIM);
     assert_true(say.through);
     answer_again();
-    expect(TWI_CLOSING_SAY_READ);
+    expect(TWI_CLOSING_SEND_READ);
     twi_port_closing_name(rig.engine, &say, tw_str("late"));
-    answer(TWI_CLOSING_TOLD_YOU);
+    answer(TWI_CLOSING_REPLY_YOU);
     rig_pass(&rig, 30);
     acknowledge_all(9);
-    expect(TWI_CLOSING_SAY_DONE);
+    expect(TWI_CLOSING_SEND_DONE);
     assert_i64_equal(told.calls, 2);
     assert_i64_equal(told.flags, TW_CLOSED_AGAIN);
     assert_i64_equal(told.sum, 27); /* the overflow counter, too */
     assert_i64_equal(test_stat_of(rig.engine, windows_again), 1);
-    answer(TWI_CLOSING_TOLD_DONE);
+    answer(TWI_CLOSING_REPLY_DONE);
     rig_pass(&rig, 1000);
     assert_false(next_say());
     close_rig();
@@ -557,23 +557,23 @@ static void what_is_sent_after_the_closing_is_told_again(void **state) {
             rig_pass(&rig, 1000);
             if (next_say()) break;
         }
-        assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
-        answer(TWI_CLOSING_TOLD_DONE);
+        assert_int_equal(say.verb, TWI_CLOSING_SEND_CLAIM);
+        answer(TWI_CLOSING_REPLY_DONE);
         rig_pass(&rig, 1000);
         assert_false(next_say());
         while (hand->count != 0) {
             struct twi_item item = hand_pop();
             if (comes)
-                twi_port_acknowledge(&item, &(struct twi_answer){.total = 5, .has_total = true});
+                twi_port_acknowledge(&item, &(struct twi_reply){.total = 5, .has_total = true});
             else
                 twi_port_give_up(&item, TW_LOST_POISON);
         }
         rig_pass(&rig, 1000);
         assert_int_equal(next_say(), comes);
         if (comes) {
-            assert_int_equal(say.verb, TWI_CLOSING_SAY_ASK);
+            assert_int_equal(say.verb, TWI_CLOSING_SEND_CLAIM);
             assert_false(say.through);
-            answer(TWI_CLOSING_TOLD_AGAIN);
+            answer(TWI_CLOSING_REPLY_RESEND);
         }
         assert_i64_equal(told.calls, 0);
         close_rig();
@@ -587,23 +587,23 @@ static void who_comes_closes_what_was_left(void **state) {
     tw_family *family = open_family();
     rig_pass(&rig, 10000);
     expect_word();
-    twi_port_closing_part(rig.engine, &say, RIG_START_MS - TW_HOUR);
-    twi_port_closing_part(rig.engine, &say, RIG_START_MS);
-    twi_port_closing_part(rig.engine, &say, RIG_START_MS + 1);
-    twi_port_closing_part(rig.engine, &say, INT64_MIN);
-    answer(TWI_CLOSING_TOLD_OK);
+    twi_port_closing_partial(rig.engine, &say, RIG_START_MS - TW_HOUR);
+    twi_port_closing_partial(rig.engine, &say, RIG_START_MS);
+    twi_port_closing_partial(rig.engine, &say, RIG_START_MS + 1);
+    twi_port_closing_partial(rig.engine, &say, INT64_MIN);
+    answer(TWI_CLOSING_REPLY_OK);
     for (int i = 0; i < 2; i++) {
         if (i == 1) rig_pass(&rig, TW_MINUTE);
-        expect(TWI_CLOSING_SAY_ASK);
+        expect(TWI_CLOSING_SEND_CLAIM);
         assert_i64_equal(say.start_ms, i == 0 ? RIG_START_MS - TW_HOUR : RIG_START_MS);
         answer_again();
-        expect(TWI_CLOSING_SAY_READ);
+        expect(TWI_CLOSING_SEND_READ);
         twi_port_closing_name(rig.engine, &say, tw_str("left"));
-        answer(TWI_CLOSING_TOLD_YOU);
+        answer(TWI_CLOSING_REPLY_YOU);
         rig_pass(&rig, 30);
         acknowledge_all(4);
-        expect(TWI_CLOSING_SAY_DONE);
-        answer(TWI_CLOSING_TOLD_DONE);
+        expect(TWI_CLOSING_SEND_DONE);
+        answer(TWI_CLOSING_REPLY_DONE);
         assert_i64_equal(told.calls, i + 1);
         assert_i64_equal(told.flags, TW_CLOSED_AGAIN);
         assert_i64_equal(told.sum, 8); /* the overflow counter, too */
@@ -624,8 +624,8 @@ static void without_a_hook_late_counts_are_counted(void **state) {
     tw_family *family = rig_family_of(&rig, &options);
     for (int late = 0; late < 2; late++) {
         drain_window(family);
-        expect(TWI_CLOSING_SAY_LIST);
-        answer(late ? TWI_CLOSING_TOLD_LATE : TWI_CLOSING_TOLD_OK);
+        expect(TWI_CLOSING_SEND_LIST);
+        answer(late ? TWI_CLOSING_REPLY_LATE : TWI_CLOSING_REPLY_OK);
         rig_pass(&rig, 1000);
         assert_false(next_say());
         assert_i64_equal(test_stat_of(rig.engine, windows_untold), late);

@@ -53,7 +53,7 @@ static void what_does_not_go_with_a_gauge_is_refused(void **state) {
 static int64_t said(int64_t sum) {
     assert_i64_equal(hand_collect(10), 1);
     struct twi_item item = hand->held[hand->count - 1];
-    assert_true((item.flags & TWI_ITEM_PART) != 0);
+    assert_true((item.flags & TWI_ITEM_GAUGE) != 0);
     hand_acknowledge(sum);
     return item.units;
 }
@@ -102,7 +102,7 @@ static void what_is_present_is_said_again_in_time(void **state) {
     assert_i64_equal(hand_collect(10), 2);
     while (hand->count != 0) {
         struct twi_item item = hand_pop();
-        struct twi_answer answer = {.total = item.units, .has_total = true};
+        struct twi_reply answer = {.total = item.units, .has_total = true};
         twi_port_acknowledge(&item, &answer);
     }
     rig_pass(&rig, 1);
@@ -117,7 +117,7 @@ static void what_is_present_is_said_again_in_time(void **state) {
     fake_clock_advance_ms(&rig.clock, 600000); /* stopped */
     rig_turn(&rig);
     assert_i64_equal(said(0 + 3), 3);
-    twi_port_parts_again(rig.engine); /* the connection was lost */
+    twi_port_presence_resend(rig.engine); /* the connection was lost */
     rig_turn(&rig);
     assert_i64_equal(said(3), 3);
     assert_i64_equal(hand_collect(10), 0);

@@ -31,7 +31,7 @@ static void answer_first(bool refused) {
         return;
     }
     store[slot_of(&item)] += item.delta;
-    struct twi_answer answer = {.total = store[slot_of(&item)], .has_total = true};
+    struct twi_reply answer = {.total = store[slot_of(&item)], .has_total = true};
     twi_port_acknowledge(&item, &answer);
 }
 
@@ -212,7 +212,7 @@ static void a_key_in_use_moves_along_and_keeps_its_total(void **state) {
         assert_i64_equal(read_of(family, "k1").local, sum);
         an_era_passes(&rig);
     }
-    assert_true(twi_load_relaxed(&family->era) >= 5);
+    assert_true(twi_load_relaxed(&family->eviction_epoch) >= 5);
     assert_i64_equal(test_stat_of(rig.engine, evicted), 0);
     assert_i64_equal(store[1], 1000 + sum);
     hand_close(&rig);
@@ -223,11 +223,11 @@ static void freeze_owing(struct rig *rig, tw_family *family, int64_t rest) {
     (void)rig_add(family, "k1", 10);
     turns(rig, 1);
     an_era_passes(rig); /* k1 is in the previous generation now */
-    assert_i64_equal(twi_load_relaxed(&family->era), 1);
+    assert_i64_equal(twi_load_relaxed(&family->eviction_epoch), 1);
     (void)rig_add(family, "k1", rest);
     fake_clock_advance_ms(&rig->clock, IDLE_MS);
     rig_turn(rig); /* sealed, and its heir made: it was used */
-    assert_i64_equal(twi_load_relaxed(&family->era), 1);
+    assert_i64_equal(twi_load_relaxed(&family->eviction_epoch), 1);
 }
 
 /* Goal: what a frozen cell owes is sent once, by itself; its heir shows all of it throughout (P2, P3, trap E5).
@@ -370,7 +370,7 @@ static int64_t sync_new_keys(int64_t *old) {
             bool is_old = key.size == 3 && memcmp(key.data, "old", 3) == 0;
             if (is_old) *old += item.delta;
             sum += item.delta;
-            struct twi_answer answer = {.total = is_old ? *old : item.delta, .has_total = true};
+            struct twi_reply answer = {.total = is_old ? *old : item.delta, .has_total = true};
             twi_port_acknowledge(&item, &answer);
         }
     }
@@ -462,7 +462,7 @@ static void a_late_inserter_gives_no_key_two_places(void **state) {
     assert_false(twi_place_find(&call, &place));
     fake_clock_advance_ms(&rig.clock, IDLE_MS);
     for (int i = 0; i < 6; i++) { /* tw_turn() is refused inside a section, though another thread's is not */
-        twi_engine_turn(rig.engine);
+        twi_turn_run(rig.engine);
         sync_all();
     }
     assert_i64_equal(rig_add(family, "k1", 4), 4);
@@ -470,7 +470,7 @@ static void a_late_inserter_gives_no_key_two_places(void **state) {
     /* the same had it stalled after its last look at the era, right before its insert */
     struct twi_cell *cell = NULL;
     struct twi_inherited nothing = {0};
-    struct twi_insert insert = {&rig.engine->arena, twi_window_find(family, 0), call.self, call.wanted, 0, &nothing};
+    struct twi_insert insert = {&rig.engine->arena, twi_window_find(family, 0), call.self, call.lookup, 0, &nothing};
     assert_non_null(insert.generation);
     enum twi_found found = twi_table_insert(&insert, era_has_moved, NULL, &cell);
     assert_true(found == TWI_CLOCK_MOVED || found == TWI_GONE_SEALED);

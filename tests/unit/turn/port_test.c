@@ -215,7 +215,7 @@ static void trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch(void **stat
     assert_i64_equal(hand->held[0].flags & TWI_ITEM_FIRST, 0);
     assert_i64_equal(rig_get(family, "a"), 115);
     struct twi_item item = hand_pop();
-    struct twi_answer answer = {.has_total = false};
+    struct twi_reply answer = {.has_total = false};
     twi_port_acknowledge(&item, &answer); /* during a replay: base stands still */
     assert_i64_equal(rig_get(family, "a"), 115);
     assert_i64_equal(read_of(family, "a").unsent, 0);
@@ -277,7 +277,7 @@ static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
         assert_i64_equal(hand_collect(1000), round == 0 ? 600 : 400);
         while (hand->count != 0) {
             struct twi_item item = hand->held[hand->count - 1];
-            struct twi_answer answer = {0};
+            struct twi_reply answer = {0};
             if (atoi((const char *)twi_port_key(&item).data) % 3 == 0) {
                 twi_port_return(&item, TW_MINUTE);
             } else {
@@ -444,7 +444,7 @@ static bool log_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t e
     return true;
 }
 
-static tw_family *told_family(struct rig *rig, struct closed_log *log) {
+static tw_family *take_family_answer(struct rig *rig, struct closed_log *log) {
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = log_closed;
     options.closed_ctx = log;
@@ -457,7 +457,7 @@ static void the_hook_waits_until_all_of_its_window_is_acknowledged(void **state)
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
-    tw_family *family = told_family(&rig, &log);
+    tw_family *family = take_family_answer(&rig, &log);
     rig_add(family, "a", 3);
     rig_add(family, "b", 4);
     rig_pass(&rig, TW_MINUTE);
@@ -484,7 +484,7 @@ static void trap_r3_with_redis_away_for_60_s_the_hook_gets_the_local_figures(voi
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
-    tw_family *family = told_family(&rig, &log);
+    tw_family *family = take_family_answer(&rig, &log);
     rig_add(family, "a", 3);
     rig_pass(&rig, TW_MINUTE);
     rig_pass(&rig, 59999);
@@ -512,7 +512,7 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
-    tw_family *family = told_family(&rig, &log);
+    tw_family *family = take_family_answer(&rig, &log);
     rig_add(family, "a", 1);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(1);
@@ -525,7 +525,7 @@ static void trap_e8_sealing_finds_what_was_added_and_never_marked(void **state) 
     assert_int_equal(twi_cell_add(place.cell, place.meta, 20, &before), TWI_ADDED);
     assert_i64_equal(before & TWI_DIRTY, 0);
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);
-    twi_engine_turn(rig.engine);
+    twi_turn_run(rig.engine);
     assert_i64_equal(hand_collect(10), 1);
     assert_i64_equal(hand->held[0].delta, 20);
     twi_place_mark(&call, &place, before); /* the adder wakes up: sealed, it has nothing to mark */
@@ -562,7 +562,7 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
     struct rig rig;
     struct closed_log log = {0};
     hand_open(&rig);
-    tw_family *family = told_family(&rig, &log);
+    tw_family *family = take_family_answer(&rig, &log);
     rig_add(family, "a", 1);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(1);
@@ -575,11 +575,11 @@ static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody
     assert_int_equal(twi_cell_add(place.cell, place.meta, 20, &before), TWI_ADDED);
     (void)twi_or_acqrel(&place.cell->local, TWI_DIRTY); /* D1, and here it sleeps */
     fake_clock_advance_ms(&rig.clock, TW_MINUTE);
-    twi_engine_turn(rig.engine);
+    twi_turn_run(rig.engine);
     assert_i64_equal(hand_collect(10), 1);
     hand_acknowledge(21);
     fake_clock_advance_ms(&rig.clock, 100);
-    for (int i = 0; i < 3; i++) twi_engine_turn(rig.engine);
+    for (int i = 0; i < 3; i++) twi_turn_run(rig.engine);
     assert_i64_equal(log.calls, 1);
     assert_true(rig.engine->retired != 0);
     list_late(rig.engine, &place);
@@ -641,7 +641,7 @@ static void a_full_collection_is_done_only_when_nothing_was_left_out(void **stat
 
 static struct twi_item pop_and_adopt(int64_t total, int64_t end_ms) {
     struct twi_item item = hand_pop();
-    struct twi_answer answer = {.total = total, .has_total = true, .end_ms = end_ms};
+    struct twi_reply answer = {.total = total, .has_total = true, .end_ms = end_ms};
     twi_port_acknowledge(&item, &answer);
     return item;
 }
@@ -728,7 +728,7 @@ static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **stat
             int64_t window = (twi_port_start_ms(&item) - RIG_START_MS) / (5 * TW_SECOND);
             assert_true(window >= 0 && window < WINDOWS);
             sums[window] += item.delta;
-            struct twi_answer answer = {0};
+            struct twi_reply answer = {0};
             twi_port_acknowledge(&item, &answer);
         }
     }

@@ -24,7 +24,7 @@ static size_t send_some(struct store *store, size_t most) {
         struct twi_item item = hand_pop();
         store->sums[number_of(&item)] += item.delta;
         store->units += item.delta < 0 ? -item.delta : item.delta;
-        struct twi_answer answer = {.total = store->sums[number_of(&item)], .has_total = true};
+        struct twi_reply answer = {.total = store->sums[number_of(&item)], .has_total = true};
         twi_port_acknowledge(&item, &answer);
     }
     return count;
@@ -141,7 +141,7 @@ static void answer_some(struct stores *stores, size_t most) {
     struct store *store = &stores->of[stores->here];
     for (; most > 0 && hand->count != 0; most--) {
         struct twi_item item = take_first();
-        struct twi_answer answer = {.total = store->sums[number_of(&item)] += item.delta, .has_total = true};
+        struct twi_reply answer = {.total = store->sums[number_of(&item)] += item.delta, .has_total = true};
         store->units += item.delta;
         stores->since += item.delta;
         twi_port_acknowledge(&item, &answer);
@@ -270,7 +270,7 @@ static void answer_late(void) {
         if (item.delta != 0)
             twi_port_give_up(&item, TW_LOST_EXPIRED);
         else
-            twi_port_acknowledge(&item, &(struct twi_answer){0});
+            twi_port_acknowledge(&item, &(struct twi_reply){0});
     }
 }
 
@@ -328,7 +328,7 @@ static void what_was_given_up_while_it_was_told_again_is_not_missed_again(void *
         if (number_of(&item) == 1)
             twi_port_give_up(&item, TW_LOST_UNCERTAIN);
         else
-            twi_port_acknowledge(&item, &(struct twi_answer){0});
+            twi_port_acknowledge(&item, &(struct twi_reply){0});
     }
     assert_i64_equal(test_stat_of(rig.engine, uncertain), 107);
     for (int minute = 0; minute < 3; minute++) rig_pass(&rig, TW_MINUTE), rig_settle(&rig);

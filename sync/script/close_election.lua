@@ -1,4 +1,4 @@
--- closers.lua -- one engine closes each window of a family for all (TW_CLOSED_BY_ONE): who takes part, what each has drained, who is
+-- close_election.lua -- one engine closes each window of a family for all (TW_CLOSED_BY_ONE): who takes part, what each has drained, who is
 -- chosen, and the names of the keys that were counted.
 --
 -- KEYS[1]  the family's engines (a hash): i:INSTANCE, "until number floor ends": when (ms) it is taken for dead, the number of its
@@ -40,17 +40,17 @@ local FEW = 64                           -- of so many all are counted
 local FRESH_MS = 1500                    -- first use: engines that live have come
 
 if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
-local verb, me, number, life = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
+local verb, me, number, ttl = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(n) return string.format('%.0f', n) end
 
 local function member_of(value)
-  local till, said, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
-  return till and {tonumber(till), said, floor, ends}
+  local till, number_sent, floor, ends = string.match(value or '', '^(%d+) (%d+) (%-?%d+) (%S+)$')
+  return till and {tonumber(till), number_sent, floor, ends}
 end
 local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'm')
-local heard, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
+local last_reply, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
 local mine = member_of(values[1])
 if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
 
@@ -61,33 +61,33 @@ end
 
 local size = redis.call('HLEN', KEYS[1])
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
-if every > EVERY_MS then life = math.max(life, 4 * every) end
-if heard and now - heard > GAP_MS then paused = paused + now - heard end
+if every > EVERY_MS then ttl = math.max(ttl, 4 * every) end
+if last_reply and now - last_reply > GAP_MS then paused = paused + now - last_reply end
 local clock = now - paused               -- by which words are good
 local forgotten = not mine and ARGV[5] == '1'
-if forgotten then from = math.max(from, now + life)
-elseif not heard then from = now + FRESH_MS end
+if forgotten then from = math.max(from, now + ttl)
+elseif not last_reply then from = now + FRESH_MS end
 redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), me,
-  text(clock + life) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
-redis.pcall('PEXPIRE', KEYS[1], text(4 * life))
+  text(clock + ttl) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
+redis.pcall('PEXPIRE', KEYS[1], text(4 * ttl))
 
 -- The others: one of them, or nil if it does not live.
-local function live(value)
+local function member_alive(value)
   local member = member_of(value)
   return member and member[1] > clock and member or nil
 end
-local members = setmetatable({}, {__index = function(_, field) return live(redis.call('HMGET', KEYS[1], field)[1]) end})
+local members = setmetatable({}, {__index = function(_, field) return member_alive(redis.call('HMGET', KEYS[1], field)[1]) end})
 local function look_at(fields, see)      -- true once `see` has said so
   for i = 1, #fields, 2 do
     if string.sub(fields[i], 1, 2) == 'i:' and fields[i] ~= me and see(fields[i], fields[i + 1]) then return true end
   end
   return false
 end
-if not heard or math.floor(now / 1000) ~= math.floor(heard / 1000) then -- some, once a second: who is dead goes
+if not last_reply or math.floor(now / 1000) ~= math.floor(last_reply / 1000) then -- some, once a second: who is dead goes
   local page = redis.pcall('HSCAN', KEYS[1], values[5] or '0', 'COUNT', '64')
   if not page.err then
     look_at(page[2], function(field, value)
-      if not live(value) then redis.pcall('HDEL', KEYS[1], field) end
+      if not member_alive(value) then redis.pcall('HDEL', KEYS[1], field) end
     end)
     redis.call('HSET', KEYS[1], 'k', page[1])
   end
@@ -108,7 +108,7 @@ end
 local others = size
 if size <= FEW then
   others = 0
-  look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (live(value) and 1 or 0) end)
+  look_at(redis.call('HGETALL', KEYS[1]), function(_, value) others = others + (member_alive(value) and 1 or 0) end)
 end
 
 local kind, who, till, marks = string.match(redis.call('GET', KEYS[2]) or '', '^(%a) (%x+) ?(%d*) ?([a+]*)$')
@@ -116,15 +116,15 @@ local is_mine = kind == 'c' and who == ARGV[3]
 local again = kind == 'd' or kind == 't' or kind and string.find(marks, 'a', 1, true)
 local late = kind and string.find(marks, '+', 1, true)
 local function put(state)
-  redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * life)))
+  redis.call('SET', KEYS[2], state, 'PX', text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
 end
-local function mark(told, more)
-  return (told or more) and ' ' .. (told and 'a' or '') .. (more and '+' or '') or ''
+local function mark(is_repeat, more)
+  return (is_repeat or more) and ' ' .. (is_repeat and 'a' or '') .. (more and '+' or '') or ''
 end
 local function drained_by_others()
   local last, listed = tonumber(ARGV[9]), ',' .. ARGV[9] .. ','
   local function holds(_, value)
-    local member = live(value)
+    local member = member_alive(value)
     return member and (tonumber(member[3]) < last or string.find(member[4], listed, 1, true) ~= nil)
   end
   local slot = 'u:' .. math.floor(last / 1000) % 7
@@ -149,7 +149,7 @@ end
 local function is_anothers()
   if kind ~= 'c' or is_mine then return false end
   local ends = tonumber(till)
-  return ends > now or members['i:' .. who] ~= nil and ends + 4 * life > now
+  return ends > now or members['i:' .. who] ~= nil and ends + 4 * ttl > now
 end
 
 if verb == 'done' then
@@ -166,7 +166,7 @@ if verb == 'part' then
   if kind ~= 'd' and kind ~= 'c' then
     put('t ' .. ARGV[3])
     redis.pcall('HSET', KEYS[1], 'o:' .. ARGV[11], ARGV[10], 'm', '1')
-    redis.pcall('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[10]) - now, 4 * life)))
+    redis.pcall('PEXPIRE', KEYS[1], text(math.max(tonumber(ARGV[10]) - now, 4 * ttl)))
   end
   return {'OK', now, others}
 end
@@ -178,7 +178,7 @@ end
 if kind == 'd' and not late then return {'DONE', now, others} end
 if verb == 'list' then
   redis.call('SADD', KEYS[3], unpack(ARGV, 12))
-  redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * life)))
+  redis.pcall('PEXPIREAT', KEYS[3], text(math.max(tonumber(ARGV[10]), now + 4 * ttl)))
   return {kind == 'd' and 'LATE' or 'OK', now, others}
 end
 if verb == 'last' then
@@ -187,7 +187,7 @@ if verb == 'last' then
 end
 if verb == 'read' then
   if ARGV[12] == '1' and not is_mine then return {'OTHER', now, others} end
-  if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + life) .. mark(again, late)) end
+  if is_mine then put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, late)) end
   local page = redis.call('SSCAN', KEYS[3], ARGV[11], 'COUNT', '100')
   local out = {'YOU', now, others, page[1]}
   for i = 1, #page[2] do out[4 + i] = page[2][i] end
@@ -201,5 +201,5 @@ end
 if ARGV[11] ~= '1' and (others ~= 0 or redis.call('EXISTS', KEYS[3]) == 1) then return {'LIST', now, others} end
 if is_anothers() then return {'OTHER', now, others} end
 if not is_mine and (now < from or not drained_by_others()) then return {'WAIT', now, others} end
-put('c ' .. ARGV[3] .. ' ' .. text(now + life) .. mark(again, is_mine and late))
+put('c ' .. ARGV[3] .. ' ' .. text(now + ttl) .. mark(again, is_mine and late))
 return {again and 'AGAIN' or 'YOU', now, others}

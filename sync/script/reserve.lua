@@ -1,4 +1,4 @@
--- stock.lua -- one act upon a stock of units that are reserved before they are bought.   engine/reserve/reserve_redis.c asks it.
+-- reserve.lua -- one act upon a stock of units that are reserved before they are bought.   engine/reserve/reserve_redis.c asks it.
 --
 -- KEYS     of where: the token alone. Else:
 --   1  the counter (a string, the family's own name): units that are sold or held

@@ -1,4 +1,4 @@
--- live.lua -- the registry of live engines: each says every second that it is there, less often in a crowd, and learns how many are.
+-- registry.lua -- the registry of live engines: each says every second that it is there, less often in a crowd, and learns how many are.
 --
 -- KEYS[1]  the registry (a sorted set): instances by when (ms) they are taken for dead; ends a minute after the last word, or later
 -- ARGV     1 version, 2 instance, 3 how long (ms) this word is good for at least
@@ -14,8 +14,8 @@ if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * redis.call('ZCARD', KEYS[1])))
-local life = math.max(tonumber(ARGV[3]), MISSED * every)
-redis.call('ZADD', KEYS[1], string.format('%.0f', now + life), ARGV[2])
+local ttl = math.max(tonumber(ARGV[3]), MISSED * every)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[2])
 redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-redis.pcall('PEXPIRE', KEYS[1], math.max(FORGET_MS, 2 * life))
+redis.pcall('PEXPIRE', KEYS[1], math.max(FORGET_MS, 2 * ttl))
 return {'OK', now, redis.call('ZCARD', KEYS[1]), every}

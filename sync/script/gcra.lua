@@ -1,4 +1,4 @@
--- paced.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once however often it
+-- gcra.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once however often it
 -- is asked. See sync/ask/pool.h.
 --
 -- A bucket that empties evenly, `limit` units in a window, and holds at most `burst`. All that is kept of it is one moment: when
@@ -36,7 +36,7 @@ local function text(number)
 end
 
 local wrote = false
-local function say(status, taken, left, reset, retry)
+local function answer(status, taken, left, reset, retry)
   if not wrote then redis.call('HDEL', calls, '') end
   return {serial, status, text(taken), text(left), text(reset), text(retry)}
 end
@@ -69,9 +69,9 @@ local function share(a, b, c)
 end
 
 -- The moment that a text says; nil: none
-local function read(said)
-  local us, part, of = string.match(said, '^(%d+)%+(%d+)/(%d+)$')
-  us, part, of = tonumber(us or string.match(said, '^%d+$')), tonumber(part or 0), tonumber(of or 1)
+local function read(stored)
+  local us, part, of = string.match(stored, '^(%d+)%+(%d+)/(%d+)$')
+  us, part, of = tonumber(us or string.match(stored, '^%d+$')), tonumber(part or 0), tonumber(of or 1)
   if not us or us + window > EXACT or part >= of or of > EXACT then return nil end
   if of == parts then return us, part end
   local whole, rest = share(part, parts, of)
@@ -100,8 +100,8 @@ local function keep()
   return not kept.err
 end
 
-local heard = redis.call('HMGET', calls, who, '-')
-local taken_back = tonumber(heard[2] or '0')
+local call_before = redis.call('HMGET', calls, who, '-')
+local taken_back = tonumber(call_before[2] or '0')
 
 -- As in strict.lua
 local function tidy()
@@ -113,15 +113,15 @@ local function tidy()
 end
 
 local function note(taken)
-  local words = {serial, text(taken), time[1], taken > 0 and moment(at + taken_back) or nil}
-  local is_new = redis.call('HSET', calls, who, table.concat(words, ' ')) == 1
+  local fields = {serial, text(taken), time[1], taken > 0 and moment(at + taken_back) or nil}
+  local is_new = redis.call('HSET', calls, who, table.concat(fields, ' ')) == 1
   wrote = true
   redis.pcall('PEXPIRE', calls, NOTE_MS)
   if is_new and time[2] % 8 == 0 then tidy() end
 end
 
-local last, given, after = string.match(heard[1] or '', '^(%d+) (%d+) %d+ ?(%S*)$')
-if last and tonumber(last) > tonumber(serial) then return say('STALE', 0, 0, 0, 0) end
+local last, given, after = string.match(call_before[1] or '', '^(%d+) (%d+) %d+ ?(%S*)$')
+if last and tonumber(last) > tonumber(serial) then return answer('STALE', 0, 0, 0, 0) end
 local known = last == serial
 given = known and tonumber(given) or 0
 
@@ -141,10 +141,10 @@ if verb == '0' then
       redis.pcall('HSET', calls, '-', text(taken_back + back + 1))
     end
   end
-  return say('OK', given, 0, 0, 0)
+  return answer('OK', given, 0, 0, 0)
 end
 
-if not at then return say('BAD', 0, 0, 0, 0) end
+if not at then return answer('BAD', 0, 0, 0, 0) end
 if not known then
   local theirs = now + math.min(ARGV[9] * 1000, window)
   if theirs > now and theirs > at then at, part, later = theirs, 0, true end
@@ -175,14 +175,14 @@ end
 local left = math.max(0, burst - used())
 if known then
   local free = given > 0 or n == 0
-  return say(free and 'OK' or 'DENIED', given, left, all_free(), free and 0 or these_free())
+  return answer(free and 'OK' or 'DENIED', given, left, all_free(), free and 0 or these_free())
 end
 
 local taken = n <= left and n or ARGV[6] == '1' and left or 0
 if taken == 0 then
   if verb == '2' then note(0) end
   if later then keep() end
-  return say(n == 0 and 'OK' or 'DENIED', 0, left, all_free(), n == 0 and 0 or these_free())
+  return answer(n == 0 and 'OK' or 'DENIED', 0, left, all_free(), n == 0 and 0 or these_free())
 end
 
 local whole, rest = share(taken, window, limit)
@@ -196,6 +196,6 @@ end
 note(taken)
 if not keep() then
   note(0)
-  return say('BAD', 0, 0, 0, 0)
+  return answer('BAD', 0, 0, 0, 0)
 end
-return say('OK', taken, left - taken, all_free(), 0)
+return answer('OK', taken, left - taken, all_free(), 0)
