@@ -7,6 +7,7 @@ from functools import lru_cache
 COMMENT_OR_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 NAME_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*$")
+NAME_MADE_BEFORE = re.compile(r"[A-Za-z_]\w*\s*\(\s*([A-Za-z_]\w*)\s*\)\s*$")  # OWN(take)(int n) {...}: of a template
 MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 
 
@@ -50,6 +51,7 @@ def functions(path: str) -> dict:
             begin = at = at + 1
         elif sign == "(":
             name, end = NAME_BEFORE.search(plain, begin, at), closing(plain, at, "(", ")")
+            name = name or NAME_MADE_BEFORE.search(plain, begin, at)
             behind = re.match(r"\s*\{", plain[end:])
             if name and behind and name.group(1) != "__attribute__":
                 over = closing(plain, end + behind.end() - 1, "{", "}")

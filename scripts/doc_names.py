@@ -6,6 +6,8 @@ a test named as `stress/history`; any other word with a _ in it stands somewhere
 of tests (`wire.c` `one_test`, `another_one`) are tests of that file. build/tests/SUITE_NAME is a program of that suite,
 in backticks or not, and build/tests/FOLDER/NAME one that the meson.build there makes. In the table of labels (docs/CONCURRENCY.md, column "where") each name is a function of the file
 named before it, and each label stands in one of the row's files.
+In FINDING.md each function stands right behind its file (`engine/count/api.c` `add_once()`, `twi_add_call()`): that very file defines
+it, be it C, Lua or Python. Only the calls of the public header may stand alone. Any other word behind a file stands in that file.
 Always true: each line of output is one name that leads nowhere; exit status 0 only if there is none."""
 import fnmatch
 import glob
@@ -26,6 +28,10 @@ CALL = re.compile(r"^([a-z_]\w*)\(\)$")
 WORD = re.compile(r"^[a-z]\w*_\w*[a-z0-9]$")
 BEGINNING = re.compile(r"^([a-z]\w*_)(?:…|\.\.\.)$")
 BUILT = re.compile(r"\bbuild/((?:tests|bench)(?:/\w+)?)/(\w+)")
+NAME = re.compile(r"^[A-Za-z_]\w*$")
+ANY_CALL = re.compile(r"^([A-Za-z_]\w*)\(\)$")
+NEXT_TO = re.compile(r"^,?\s+$")  # what may part a file from its functions
+LUA_OR_PYTHON = re.compile(r"^\s*(?:local\s+)?(?:function|def)\s+(\w+)\s*\(", re.M)
 LABELS = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|")
 
 
@@ -44,6 +50,8 @@ class Tree:
             self.words.update(re.findall(r"[A-Za-z_]\w*", text))
             if path.endswith((".c", ".h", ".cc", ".cpp", ".hpp")):
                 self.functions.update(c_source.functions(path), c_source.macros(path))
+            if path.endswith((".lua", ".py")):
+                self.functions.update(LUA_OR_PYTHON.findall(text))
             if path == "include/tallywheel.h":
                 self.functions.update(re.findall(r"\b(tw_\w+)\(", text))
 
@@ -63,6 +71,9 @@ class Tree:
             return False
 
     def defines(self, path: str, name: str) -> bool:
+        if path.endswith((".lua", ".py")):
+            with open(path, encoding="utf-8") as file:
+                return name in LUA_OR_PYTHON.findall(file.read())
         return name in c_source.functions(path) or name in c_source.macros(path)
 
 
@@ -101,6 +112,29 @@ def check_ticked(tree: Tree, text: str, tests: list[str]) -> str:
     return f"no word {text} in the code" if WORD.match(text) and text not in tree.words else ""
 
 
+def check_pairs(tree: Tree, doc: str, text: str) -> list[str]:
+    """FINDING.md: functions and other names behind their files."""
+    wrong, path, end = [], "", 0
+    for match in re.finditer(r"`([^`\n]+)`", text):
+        name, call = match.group(1), ANY_CALL.match(match.group(1))
+        path = path if NEXT_TO.match(text[end : match.start()]) else ""
+        what, end = "", match.end()
+        if FILE.match(name):
+            paths = tree.named(name)
+            path = paths[0] if len(paths) == 1 else ""
+            what = f"{name} may be any of {' '.join(paths)}" if len(paths) > 1 else ""
+        elif call and not path:
+            what = "" if call.group(1).startswith("tw_") else f"{name} stands behind no file"
+        elif call and not tree.defines(path, call.group(1)):
+            what = f"no function {name} in {path}"
+        elif path and NAME.match(name):
+            with open(path, encoding="utf-8") as file:
+                what = "" if re.search(rf"\b{name}\b", file.read()) else f"no word {name} in {path}"
+        if what:
+            wrong.append(f"{doc}:{text.count(chr(10), 0, match.start()) + 1}: {what}")
+    return wrong
+
+
 def check(tree: Tree, doc: str) -> list[str]:
     wrong = []
     with open(doc, encoding="utf-8") as file:
@@ -121,7 +155,7 @@ def check(tree: Tree, doc: str) -> list[str]:
                 tests = [path for path in tree.named(text, "tests/redis/") if path.startswith("tests/")]
                 tests = tests if line[end : end + 2] == " `" else []
         wrong += [f"{doc}:{number}: {what}" for what in dict.fromkeys(found) if what]
-    return wrong
+    return wrong + (check_pairs(tree, doc, words) if os.path.basename(doc) == "FINDING.md" else [])
 
 
 def main() -> int:

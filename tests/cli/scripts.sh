@@ -29,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..19
+echo 1..22
 
 # ---- models carry digests of what they copy
 
@@ -104,6 +104,30 @@ build/tests/redis/wire
 run 1 doc_names.py && says 'docs/A.md:2: no program build/tests/redis/wire' &&
     echo "executable('wire', 'wire.c')" >"$TW_ROOT/tests/redis/meson.build" && run 0 doc_names.py
 ok $? 'a program that is not built, also where it is to be copied from'
+
+finding() { # TEXT
+    printf '%s\n' "$1" >"$TW_ROOT/docs/FINDING.md"
+}
+
+rm "$TW_ROOT/docs/A.md"
+mkdir -p "$TW_ROOT/sync"
+printf '#define OWN(name) hot_##name\nstatic int OWN(walk)(int n) {\n    return n;\n}\n' >"$TW_ROOT/engine/fast.h"
+printf 'local function deny(status)\n  return status\nend\n' >"$TW_ROOT/sync/batch.lua"
+finding 'Marks: `engine/dirty.c` `mark()`, by the
+template `engine/fast.h`
+`walk()`, `OWN`; `batch.lua` `deny()`.'
+run 0 doc_names.py && [ ! -s "$TW_ROOT/said" ]
+ok $? 'in FINDING.md functions that stand behind their own file are passed over, of templates and in Lua, too'
+finding 'One line.
+Marks: `engine/port.h` `take()`, `mark()`; `batch.lua` `deny()`, `walk()`; `dirty.c` `state`.'
+run 1 doc_names.py && says 'docs/FINDING.md:2: no function mark() in engine/port.h' &&
+    says 'no function walk() in sync/batch.lua' && says 'no word state in engine/dirty.c'
+ok $? 'those that their file does not define are named'
+touch "$TW_ROOT/sync/dirty.c"
+finding 'Marks: `mark()`. And `dirty.c`.'
+run 1 doc_names.py && says 'docs/FINDING.md:1: mark() stands behind no file' &&
+    says 'dirty.c may be any of engine/dirty.c sync/dirty.c'
+ok $? 'and one that stands alone, and a file that may be another'
 
 # ---- the rules between folders
 
