@@ -33,7 +33,7 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number);
 /* Asks. No lock is held, no section is open. */
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine);
 /* Who decides in Redis's place: on_outage, or within outage_grace_ms TW_OUTAGE_LOCAL (_SHARE stays what it is).
- * `asked`: how the question ended; DONE: it was answered, with a word that decides nothing. */
+ * `outcome`: how the question ended; DONE: it was answered, with a word that decides nothing. */
 uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome);
 /* What is known here may come to decide, so Redis is to tell it while it is there. */
 bool twi_redis_call_falls_back_here(tw_family *family);

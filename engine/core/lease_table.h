@@ -1,5 +1,5 @@
 /* lease_table.h -- all leases of an engine (lease.h has one of them): who is listed for the turn, and the epoch they are valid in.
- * Always true: `asked` and the hints are any thread's; the rest is the turn's own. */
+ * Always true: `requested` and the hints are any thread's; the rest is the turn's own. */
 #ifndef TWI_CORE_LEASE_TABLE_H
 #define TWI_CORE_LEASE_TABLE_H
 

@@ -48,7 +48,7 @@ enum twi_script {
 };
 
 enum twi_request_outcome {
-    TWI_REQUEST_DONE,    /* `said` is Redis's answer */
+    TWI_REQUEST_DONE,    /* `values` is Redis's answer */
     TWI_REQUEST_REFUSED, /* Redis would not have it: surely not executed */
     TWI_REQUEST_UNKNOWN, /* perhaps executed */
     TWI_REQUEST_UNSENT   /* Redis could not be asked: surely not executed */
@@ -73,7 +73,7 @@ struct twi_request {
     bool numbered;
     struct twi_script_value values[TWI_SCRIPT_VALUES_MAX]; /* behind the number of the call */
     size_t value_count;
-    /* Asked for: the last text of the answer, which may be longer than `said` has room; the caller frees it, whatever came of it. */
+    /* Asked for: the last text of the answer, which may be longer than `values` has room; the caller frees it, whatever came of it. */
     bool wants_long;
     char *long_text; /* not terminated */
     size_t long_size;

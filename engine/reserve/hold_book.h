@@ -32,7 +32,7 @@ void twi_hold_book_make(tw_engine *engine);
 void twi_hold_book_unmake(tw_engine *engine);
 /* A name for one more hold. */
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
-/* It was admitted. `said`: Redis knows it. False: no memory. */
+/* It was admitted. `is_known`: Redis knows it. False: no memory. */
 bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known);
 /* Takes the newest hold of the key out. False: there is none. *statement: the last one that said it; it must have been told before
  * the hold is released in Redis, or it would bring it back. */

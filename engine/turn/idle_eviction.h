@@ -1,6 +1,6 @@
 /* idle_eviction.h -- endless families where idle keys make room (TW_ON_FULL_EVICT_IDLE): what the rest of the engine asks of
  * idle_eviction.c.
- * Always true: only families whose `ages` is set come here. */
+ * Always true: only families whose `evicts_idle` is set come here. */
 #ifndef TWI_TURN_IDLE_EVICTION_H
 #define TWI_TURN_IDLE_EVICTION_H
 

@@ -277,9 +277,9 @@ static bool read_answer(const struct twi_node *nodes, size_t count, const char *
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 /* One command, with its script where Redis does not know it; the answer goes into `ask`. */
-static enum twi_connection_outcome send(struct line *line, enum twi_script script, const struct twi_bytes *body,
-                                        size_t words, const char *serial, struct twi_wait *wait,
-                                        struct twi_request *request) {
+static enum twi_connection_outcome send_call(struct line *line, enum twi_script script, const struct twi_bytes *body,
+                                             size_t words, const char *serial, struct twi_wait *wait,
+                                             struct twi_request *request) {
     const struct twi_node *nodes = NULL;
     size_t count = 0;
     put_command(&line->out, script, false, body, words);
@@ -298,7 +298,7 @@ static enum twi_connection_outcome settle_debt(struct line *line, struct twi_wai
     struct twi_request unheard = {0};
     if (line->cancel_words == 0) return TWI_CONNECTION_DONE;
     enum twi_connection_outcome done =
-        send(line, line->debt_script, &line->debt, line->cancel_words, line->debt_serial, wait, &unheard);
+        send_call(line, line->debt_script, &line->debt, line->cancel_words, line->debt_serial, wait, &unheard);
     if (done != TWI_CONNECTION_DONE)
         return done == TWI_CONNECTION_BROKEN ? TWI_CONNECTION_UNSENT : done; /* of ours nothing went out */
     line->cancel_words = 0;
@@ -314,7 +314,7 @@ static enum twi_connection_outcome try_once(struct twi_pool *pool, struct line *
     if (done != TWI_CONNECTION_DONE) return done;
     snprintf(serial, sizeof serial, "%" PRIu64, line->serial);
     size_t words = put_body(&line->body, pool, line, request, again ? RETRY_CALL : ASK);
-    return send(line, request->script, &line->body, words, serial, wait, request);
+    return send_call(line, request->script, &line->body, words, serial, wait, request);
 }
 
 /* The call may have been executed, and nobody waits for it any more. */

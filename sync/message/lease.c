@@ -213,7 +213,7 @@ static struct twi_lease_pending *free_slot(struct twi_lease_link *link) {
     return &link->sent[i];
 }
 
-static void send(struct twi_sync *sync, const struct twi_lease_message *message, int64_t now_ms) {
+static void send_message(struct twi_sync *sync, const struct twi_lease_message *message, int64_t now_ms) {
     struct twi_lease_pending *slot = free_slot(&sync->leases);
     uint32_t script = message->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
     struct twi_bytes words = {0};
@@ -240,5 +240,5 @@ void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
     if (!twi_message_may_send(sync, TWI_SENDER_LEASES)) return;
     size_t room = TWI_LEASES_MAX - sync->messages.of[TWI_SENDER_LEASES];
     size_t count = twi_port_leases(sync->engine, sync->serial, messages, room);
-    for (size_t i = 0; i < count; i++) send(sync, &messages[i], now_ms);
+    for (size_t i = 0; i < count; i++) send_message(sync, &messages[i], now_ms);
 }

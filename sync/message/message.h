@@ -46,7 +46,7 @@ struct twi_message {
     const struct twi_message_argument *words; /* keys, then arguments; copied */
     size_t key_count, word_count;
     twi_message_done *done;
-    /* With wait_replicas, after `told` was told ANSWERED: its word counts once the replicas have it. NULL: it counts at once. */
+    /* With wait_replicas, after `done` was told ANSWERED: its word counts once the replicas have it. NULL: it counts at once. */
     twi_message_replicated *replicated;
     void *ctx;
 };

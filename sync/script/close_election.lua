@@ -50,7 +50,7 @@ local function member_of(value)
   return till and {tonumber(till), number_sent, floor, ends}
 end
 local values = redis.call('HMGET', KEYS[1], me, 'h', 'f', 'p', 'k', 'm')
-local last_reply, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
+local last_call, from, paused = tonumber(values[2] or ''), tonumber(values[3] or '0'), tonumber(values[4] or '0')
 local mine = member_of(values[1])
 if mine and tonumber(mine[2]) >= number then return {'OLD', now, 0} end
 
@@ -62,11 +62,11 @@ end
 local size = redis.call('HLEN', KEYS[1])
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
 if every > EVERY_MS then ttl = math.max(ttl, 4 * every) end
-if last_reply and now - last_reply > GAP_MS then paused = paused + now - last_reply end
+if last_call and now - last_call > GAP_MS then paused = paused + now - last_call end
 local clock = now - paused               -- by which words are good
 local forgotten = not mine and ARGV[5] == '1'
 if forgotten then from = math.max(from, now + ttl)
-elseif not last_reply then from = now + FRESH_MS end
+elseif not last_call then from = now + FRESH_MS end
 redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), me,
   text(clock + ttl) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
 redis.pcall('PEXPIRE', KEYS[1], text(4 * ttl))
@@ -83,7 +83,7 @@ local function look_at(fields, see)      -- true once `see` has said so
   end
   return false
 end
-if not last_reply or math.floor(now / 1000) ~= math.floor(last_reply / 1000) then -- some, once a second: who is dead goes
+if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then -- some, once a second: who is dead goes
   local page = redis.pcall('HSCAN', KEYS[1], values[5] or '0', 'COUNT', '64')
   if not page.err then
     look_at(page[2], function(field, value)
