@@ -1,5 +1,7 @@
-/* closing.c -- see closing.h. What is said, and what the answers do to a window, in two halves; sync/message/closing.c puts it on the wire.
- * An answer that comes when its closer has moved on does nothing: each is taken only in the state that asked. */
+/* closing.c -- see closing.h. The first half decides what to send; the second half applies the answers to a window.
+ * sync/message/closing.c encodes both for the wire.
+ * Always true: an answer is applied only in the state that sent the request. An answer that comes after its election
+ * has moved on does nothing. */
 #include "engine/turn/closing.h"
 
 #include "engine/count/dirty.h"
@@ -9,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARTBEAT_MS 1000 /* or less often, as Redis says; the script takes a pause of 2.5 times this for an outage */
+/* Redis may ask for a longer interval; the script takes a pause of 2.5 intervals for an outage */
+#define HEARTBEAT_MS 1000
 #define AGAIN_MS 200
 #define OTHER_MS 1000
 #define REFUSED_MS 5000
-#define PASSED_MS 5000 /* how long others have the first choice */
+#define PASSED_MS 5000 /* how long the other engines have the first choice */
 #define FLOOR_ALL (INT64_C(1) << 52)
 
 _Atomic int64_t twi_closing_life_ms =
-    30000; /* engines are back 10 s at most after Redis is; a hook may take half of this */
+    30000; /* engines return at most 10 s after Redis does; a hook may take half of this */
 _Atomic int64_t twi_closing_wait_ms = 60000;
 
 static bool is_ending(const struct tw_family *family) {
@@ -51,7 +54,8 @@ static struct twi_close_election *make_election(tw_engine *engine, struct twi_ge
     election->start_ms = generation->start_ms;
     election->lists_only = !has_hook(family);
     election->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
-    /* Who leaves before its time, or has no hook, cannot know whether others will want the names. */
+    /* An engine that leaves before the window's time, or has no hook, cannot know whether others will need the
+     * names. */
     enter(election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
           engine->turn_mono_ms);
     election->next = family->closing.elections;
@@ -59,14 +63,14 @@ static struct twi_close_election *make_election(tw_engine *engine, struct twi_ge
     return election;
 }
 
-/* They are few: windows that are over, and not yet closed. */
+/* A linear search: the list holds only windows that are over and not yet closed. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
     struct twi_close_election *election = generation->family->closing.elections;
     while (election != NULL && election->generation != generation) election = election->next;
     return election;
 }
 
-/* An answer that is under way finds it over, and frees it. */
+/* If an answer is still in flight, that answer finds the election OVER and frees it. */
 static void end(struct twi_close_election *election) {
     struct twi_close_election **link = &election->generation->family->closing.elections;
     while (*link != election) link = &(*link)->next;
@@ -80,7 +84,7 @@ static void keep(struct tw_family *family, int64_t start_ms) {
     family->closing.kept[family->closing.kept_count++ % TWI_CLOSED_KEPT] = start_ms;
 }
 
-/* It is closed, by whomever. */
+/* The window is closed, by this engine or by another. */
 static void end_closed(struct twi_close_election *election) {
     keep(election->generation->family, election->start_ms);
     election->generation->hook_done = true;
@@ -113,7 +117,8 @@ void twi_closing_note_unreported(struct twi_generation *generation, const char *
                  family->options.name, why);
 }
 
-/* Another has closed it without what is counted here, and there is no hook to tell of that. */
+/* Another engine has closed the window without this engine's last counts, and this engine has no hook to report them
+ * to. */
 static void note_late(struct twi_close_election *election) {
     if (election->is_noted) return;
     election->is_noted = true;
@@ -121,7 +126,8 @@ static void note_late(struct twi_close_election *election) {
                                 "counts came after another engine had closed it, and there is none here");
 }
 
-/* Others have closed it, or go on with it. What it still owes comes too late for them, and is told again when it is there. */
+/* Others have closed the window, or continue with it. Counts that this engine still owes come too late for them. The
+ * window is closed again when Redis has those counts. */
 static void end_by_others(struct twi_close_election *election) {
     if (twi_generation_is_drained(election->generation)) {
         end_closed(election);
@@ -132,7 +138,7 @@ static void end_by_others(struct twi_close_election *election) {
     enter(election, TWI_ELECTION_UNSENT, 0);
 }
 
-/* Nothing is owed any more. True: and nothing of it has come since it was closed. */
+/* Called when nothing is owed any more. Returns true if no count was added since the window was closed. */
 static bool is_paid(struct twi_close_election *election) {
     if (election->generation->acked_units == election->acked_units) {
         end_closed(election);
@@ -165,13 +171,13 @@ void twi_port_closing_name(tw_engine *engine, const struct twi_closing_message *
                  election->generation->family->options.name);
 }
 
-/* Nobody is there any more who would close it in the end: we do. */
+/* No other engine is left to close the window at its end, so this one adopts it. */
 void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_message *message, int64_t start_ms) {
     struct tw_family *family = message->family;
     struct twi_thread *self = twi_thread_here();
     if (self == NULL || !twi_calendar_holds(start_ms) || is_ending(family) || !has_hook(family)) return;
     struct twi_span span = twi_calendar_span(&family->rule, start_ms);
-    if (span.start_ms != start_ms) return; /* of a family with other windows */
+    if (span.start_ms != start_ms) return; /* the family's windows were different when it was sent */
     twi_section_enter(self);
     struct twi_generation *generation = twi_window_open(family, span, 0);
     if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->is_adopted = true;
@@ -181,14 +187,15 @@ void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_messag
 
 /* ---- the window's steps ---- */
 
-/* For how long nothing was heard from Redis of a family whose window waits. */
+/* True if Redis has answered nothing about this family for the closing wait, while the window waits. */
 static bool is_away(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t since_ms = generation->sealed_mono_ms, last_reply_ms = generation->family->closing.last_reply_ms;
     return engine->turn_mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
            twi_load_relaxed(&twi_closing_wait_ms);
 }
 
-/* Redis has answered for long enough since the window was sealed, and it still owes. */
+/* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
+ * counts. */
 static bool had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
     int64_t wait_ms = twi_load_relaxed(&twi_closing_wait_ms), now_ms = engine->turn_mono_ms;
     return !is_away(engine, generation) && now_ms - generation->sealed_mono_ms >= wait_ms &&
@@ -205,7 +212,7 @@ static bool request_total_of(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* True when every total was asked for and has come. */
+/* True when every total was requested and has come. */
 static bool has_totals(tw_engine *engine, struct twi_close_election *election, bool drained, uint32_t *work) {
     struct twi_generation *generation = election->generation;
     if (election->cursor.done) return drained;
@@ -229,12 +236,12 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
                                      uint32_t *work) {
     bool late = engine->turn_mono_ms - election->totals_ms >= twi_load_relaxed(&twi_closing_wait_ms);
     if (!has_totals(engine, election, drained, work) && !late) return TWI_CLOSING_WAIT;
-    election->state = TWI_ELECTION_CALL_HOOK; /* the claim goes on being renewed as it was */
+    election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms: the claim is renewed as before */
     election->is_short = election->is_short || !drained;
     return call_hook(engine, election);
 }
 
-/* Nothing more will be heard in time. */
+/* No more answers are expected in time. */
 static enum twi_closing give_up(struct twi_close_election *election, bool left_to_others) {
     if (!election->lists_only && !left_to_others && !election->generation->hook_done) return TWI_CLOSING_LOCAL;
     election->generation->hook_done = true;
@@ -281,7 +288,7 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
     end(election);
 }
 
-/* It is claimed no more. */
+/* This engine no longer claims the window. */
 static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
     struct twi_generation *generation = election->generation;
     enter(election, TWI_ELECTION_CLAIM, now_ms + PASSED_MS);
@@ -303,7 +310,8 @@ static bool holds_up(struct twi_generation *generation) {
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
 
-/* The earliest ends, in order, and one more: where there are too many, everything from that one on is held up. */
+/* The earliest ends in ascending order, and one more. If there are too many ends, the extra one is the floor: every
+ * window from there on counts as held up. */
 struct ends {
     int64_t floor_ms, at_ms[TWI_CLOSING_ENDS_MAX + 1];
     uint32_t count;
@@ -314,7 +322,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     int64_t end_ms = generation->end_ms;
     if (end_ms > ends->floor_ms || !holds_up(generation)) return;
     uint32_t at = ends->count;
-    if (at > TWI_CLOSING_ENDS_MAX) { /* full: the last one makes room */
+    if (at > TWI_CLOSING_ENDS_MAX) { /* full: replaces the last one */
         at = TWI_CLOSING_ENDS_MAX;
         if (ends->at_ms[at] <= end_ms) return;
     } else {
@@ -324,8 +332,9 @@ static void note_end(void *ctx, struct twi_generation *generation) {
     ends->at_ms[at] = end_ms;
 }
 
-/* A window that somebody may yet open ends after the floor; and who opened one before time, or the watermark, came to the floor is seen
- * here, for he looks at both again before he counts in it (lookup.c). */
+/* A window that may still be opened ends after the floor. If another thread opened one before the clock or the
+ * watermark came to the floor, the fence makes it visible here: that thread looks at both again before it counts
+ * (lookup.c). */
 static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     tw_engine *engine = family->engine;
     struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : twi_family_over_by(family, engine->turn_ms)};
@@ -357,7 +366,7 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     size_t size = meta & TWI_META_SIZE;
     if (twi_cell_local(cell, meta) == 0 && twi_load_relaxed(&cold->acked) == 0) return true; /* it was only read here */
     if (page->message->name_count == TWI_CLOSING_NAMES_MAX || page->bytes + size > TWI_CLOSING_NAMES_BYTES_MAX) {
-        page->cursor->index--; /* it comes first next time */
+        page->cursor->index--; /* this name begins the next page */
         return false;
     }
     page->message->names[page->message->name_count++] = tw_bytes(cell->key, size);
@@ -365,7 +374,7 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* All names of this engine's keys are in Redis. */
+/* Redis holds the names of all keys of this engine. */
 static void end_list(struct twi_close_election *election) {
     election->listed = election->through = true;
     if (!election->lists_only) {
@@ -379,7 +388,7 @@ static void end_list(struct twi_close_election *election) {
         end_by_others(election);
 }
 
-/* False: there is no page to be sent now. */
+/* Returns false if there is no page to send now. */
 static bool fill_page(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
     struct page page = {message, &election->cursor, 0};
     election->page = election->cursor;
@@ -401,7 +410,7 @@ static enum twi_closing_verb verb_of(const struct twi_close_election *election) 
     }
 }
 
-/* Of a partial window nothing is claimed that would have to be renewed. */
+/* For a partial window, the engine holds no claim in these states, so there is nothing to renew. */
 static bool is_silent(const struct twi_close_election *election) {
     bool holds = election->state == TWI_ELECTION_TOTALS || election->state == TWI_ELECTION_CALL_HOOK;
     return (holds && election->partial) || election->state == TWI_ELECTION_UNSENT;
@@ -428,7 +437,7 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
     return true;
 }
 
-/* Closed windows that a Redis which forgot is told of again. */
+/* After Redis forgot, re-sends the windows that are closed. */
 static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
     struct twi_family_close_state *closing = &family->closing;
     if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
@@ -506,7 +515,7 @@ int64_t twi_port_closing_due(tw_engine *engine) {
 
 /* ---- what is answered ---- */
 
-/* In a crowd all is said less often. */
+/* With many engines, Redis asks for longer intervals. */
 static int64_t heartbeat_ms(const struct tw_family *family) {
     return family->closing.every_ms > HEARTBEAT_MS ? family->closing.every_ms : HEARTBEAT_MS;
 }
@@ -575,7 +584,7 @@ static void take_last_answer(struct twi_close_election *election, enum twi_closi
         enter(election, TWI_ELECTION_READ, now_ms);
         (void)snprintf(election->scan, sizeof election->scan, "0");
     } else {
-        election->generation->hook_done = true; /* others go on with the window */
+        election->generation->hook_done = true; /* other engines continue with the window */
         end(election);
     }
 }
@@ -593,12 +602,13 @@ static void take_read_answer(struct twi_close_election *election, const struct t
     }
 }
 
-/* The states that say such a thing. */
+/* True if this message's answer belongs to the state that the election is in now. */
 static bool has_sent(const struct twi_close_election *election, const struct twi_closing_message *message) {
     return verb_of(election) == message->verb && !is_silent(election);
 }
 
-/* Redis knows that it was told. Unless something came meanwhile: then it is told again, by whoever is chosen. */
+/* Redis has recorded that the window is closed. If counts came meanwhile (LATE), the window is closed again, by the
+ * engine that wins the next claim. */
 static void take_done_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
     if (kind != TWI_CLOSING_REPLY_LATE) {
         end_closed(election);
@@ -609,7 +619,7 @@ static void take_done_answer(struct twi_close_election *election, enum twi_closi
 }
 
 static void take_list_answer(struct twi_close_election *election, enum twi_closing_kind kind, int64_t now_ms) {
-    election->at_ms = now_ms; /* the next page */
+    election->at_ms = now_ms; /* send the next page now */
     if (kind == TWI_CLOSING_REPLY_LATE && election->lists_only) note_late(election);
     if (election->cursor.done) end_list(election);
 }

@@ -1,18 +1,26 @@
-/* closing.h -- windows that one engine closes for all (TW_CLOSED_BY_ONE): what this engine says of them, and what it is told.
+/* closing.h -- the close coordinator: one engine closes a window for all (TW_CLOSED_BY_ONE). This is the part of one
+ * engine.
  *
- *   drained ─▶ ASK ◀─wait─▶ Redis ─list▶ LIST: the names of its keys ─▶ ASK ─you▶ READ: the names of others' keys ─▶ TOTALS: all are
- *   asked for ─▶ TELL: the hook ─true▶ DONE: Redis is told ─▶ OVER            ASK ─it is closed▶ OVER
- *   no answer for a minute: the hook gets what is known here (TW_CLOSED_LOCAL)                     script: sync/script/close_election.lua
- *   TELL, before its time ─true▶ PART: Redis is told ─▶ OVER      DONE ─what came too late is not in it▶ ASK      it is closed, and this
- *   engine still owes of it ─▶ OWES ─drained▶ ASK: it is closed again, with all (TW_CLOSED_AGAIN)
+ *   drained ─▶ CLAIM ◀─wait─▶ Redis
+ *                ├─ list ───────▶ LIST: send the names of this engine's keys ─▶ CLAIM
+ *                ├─ you ────────▶ READ: fetch the names of the others' keys ─▶ TOTALS: request all totals ─▶ CALL_HOOK
+ *                └─ it is closed ▶ OVER
+ *   CALL_HOOK ─hook returned true▶ DONE: report it to Redis ─▶ OVER         DONE ─late counts are missing▶ CLAIM
+ *   CALL_HOOK ─true, before the window's time▶ PARTIAL: report it to Redis ─▶ OVER
+ *   CALL_HOOK ─hook returned false for a minute▶ PASS ─▶ CLAIM              no answer for a minute: TW_CLOSED_LOCAL
+ *   closed, but this engine owes counts ─▶ UNSENT ─drained▶ CLAIM: the window is closed again (TW_CLOSED_AGAIN)
+ * The script is sync/script/close_election.lua.
  *
- * Every second, and with all that is said of a window, an engine says which windows it holds up: all that it may still count in, and those
- * that it has counted in and that Redis has not acknowledged, or whose names it has not listed. A window that nobody holds up may be
- * claimed. A claim ends by itself, and is renewed as long as the hook is to be called: should its engine die, another follows.
- * Always true: the hook is called only under a claim that holds for half of its life from then on, and, once that was had, after every
- * total was asked for anew; a window that was told is not told again, whatever Redis forgets, unless counts
- * came after that. A window that the last engine told before its time, because it left, is closed by the next that comes. A closer goes with its window, or before;
- * one that is over touches nothing. By the turn alone. */
+ * Every second, and with every message about a window, an engine sends the list of windows that it holds up. These are
+ * the windows that it may still count in. They are also the windows that it has counted in, as long as Redis has not
+ * acknowledged the counts or does not have the key names. An engine may claim a window that no engine holds up. A claim
+ * expires by itself and is renewed as long as the hook is to be called. If the engine dies, another one claims the
+ * window.
+ * Always true: the hook is called only under a claim that is valid for at least half of its lifetime from then on, and
+ * after every total was requested anew under that claim. A reported window is not reported again, whatever Redis
+ * forgets, unless counts came later. If the last engine leaves and reports a window before its time, the next engine
+ * that joins closes it again. An election ends with its window, or before; an ended election changes nothing. Threads:
+ * the turn only. */
 #ifndef TWI_TURN_CLOSING_H
 #define TWI_TURN_CLOSING_H
 
@@ -25,66 +33,67 @@ enum twi_close_election_state {
     TWI_ELECTION_READ,
     TWI_ELECTION_TOTALS,
     TWI_ELECTION_CALL_HOOK,
-    TWI_ELECTION_PASS,    /* the hook has refused it for a minute: another's may not */
-    TWI_ELECTION_PARTIAL, /* it was told before its time */
+    TWI_ELECTION_PASS,    /* the hook returned false for a minute: let another engine's hook try */
+    TWI_ELECTION_PARTIAL, /* the hook was called before the window's time */
     TWI_ELECTION_DONE,
-    TWI_ELECTION_UNSENT, /* it was closed without what this engine still owes of it */
+    TWI_ELECTION_UNSENT, /* others closed the window without counts that this engine still owes */
     TWI_ELECTION_OVER
 };
 
 struct twi_close_election {
-    struct twi_close_election *next; /* of the family */
+    struct twi_close_election *next; /* the next election of the family */
     struct twi_generation *generation;
     int64_t start_ms;
     enum twi_close_election_state state;
     bool in_flight;
-    bool partial;    /* it is given up here while it takes counts elsewhere: others go on with it, if there are any */
-    bool lists_only; /* it has no hook here */
-    bool listed;     /* its names are */
-    bool through;    /* it holds nobody up */
-    bool is_repeat;  /* it was told before */
-    bool left_to_others; /* another engine has claimed it, as last told */
-    bool is_noted;       /* that nobody will be told of what came too late */
-    bool is_short;       /* the hook will not get all: no memory for others' keys, or totals that did not come */
-    struct twi_cursor cursor, page;  /* a walk; where the page that is under way began */
-    char scan[24];                   /* how far others' names are read */
-    int64_t at_ms;                   /* monotonic, as all here: there is something to say */
-    int64_t claim_ms;                /* the claim holds until then */
-    int64_t chosen_ms, totals_ms;    /* since when */
-    uint64_t acked_units;            /* OWES: what Redis had acknowledged when it was closed */
-    struct twi_closing_keys foreign; /* that only others counted; read by the hook as well */
+    /* this engine gives the window up while others may still count in it: they continue with it, if there are any */
+    bool partial;
+    bool lists_only;     /* this engine has no hook: it only lists its key names */
+    bool listed;         /* Redis has the names of this engine's keys */
+    bool through;        /* this engine no longer holds the window up */
+    bool is_repeat;      /* the window was reported before */
+    bool left_to_others; /* the last answer: another engine has claimed it */
+    bool is_noted;       /* the note that no hook will report late counts was written */
+    bool is_short;       /* the hook will not get everything: no memory for others' keys, or missing totals */
+    struct twi_cursor cursor, page;  /* the current walk; where the page in flight began */
+    char scan[24];                   /* how far the others' names are read (the cursor of SCAN) */
+    int64_t at_ms;                   /* when to send next; monotonic, as all times here */
+    int64_t claim_ms;                /* the claim is valid until then */
+    int64_t chosen_ms, totals_ms;    /* when this engine won the claim; when it began to request totals */
+    uint64_t acked_units;            /* UNSENT: what Redis had acknowledged when the window was closed */
+    struct twi_closing_keys foreign; /* keys that only other engines counted; the hook reads them, too */
 };
 
-/* The window's; NULL: none yet, or none any more. */
+/* The election of this window. NULL: it has not begun, or it has ended. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation);
 
-/* Tests shorten them. How long a word is good for, and a claim; how long the hook waits for Redis. */
+/* The lifetime of a heartbeat and of a claim; how long the hook waits for Redis. Tests shorten them. */
 extern _Atomic int64_t twi_closing_life_ms, twi_closing_wait_ms;
 
 enum twi_closing {
     TWI_CLOSING_WAIT,
     TWI_CLOSING_CALL_HOOK, /* call the hook, then twi_closing_hook_answered() */
     TWI_CLOSING_LOCAL,     /* the same, with TW_CLOSED_LOCAL */
-    TWI_CLOSING_OVER       /* it is closed, by whomever */
+    TWI_CLOSING_OVER       /* the window is closed, by this engine or another */
 };
-/* Goes on with a window that takes no more counts and has counted something. `drained`: it owes Redis nothing. */
+/* Continues with a window that takes no more counts and has counted something. `drained`: it owes Redis nothing. */
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
-/* Whether it was told before, here or elsewhere. */
+/* True if a hook was called for this window before, here or in another engine. */
 bool twi_closing_is_repeat(const struct twi_generation *generation);
-/* The hook has answered true, or false. */
+/* The hook has returned true or false. */
 void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool called);
-/* It has answered false until its family had to go: another engine's may have the window. */
+/* The hook returned false until its family had to close: another engine's hook may have the window. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
-/* No hook was told of it, or of all of it: counted and logged. */
+/* Counts and logs that no hook was called for this window, or not with all of it. */
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why);
-/* Something that is sealed and still owes has held others up for long enough. */
+/* True if a window that is sealed and still owes has held the others up for long enough. */
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation);
-/* Redis has lost what it had: nothing that was said of the window counts any more. */
+/* Redis has lost its data: nothing that was sent about the window counts any more. */
 void twi_closing_restart(struct twi_generation *generation);
 
-/* Something that was said of the family is not answered yet. */
+/* True while a message about the family has no answer yet. */
 bool twi_closing_is_busy(const struct tw_family *family);
-/* Closing: Redis knows that this engine holds nothing up any more, or does not answer. */
+/* While closing: true if Redis knows that this engine holds nothing up any more, or if Redis does not answer. */
 bool twi_closing_is_over(tw_engine *engine);
 void twi_closing_free(struct tw_family *family);
 

@@ -1,10 +1,10 @@
-/* collect.c -- what counters owe Redis becomes items (port.h). By the owner of the turn.
+/* collect.c -- turns what counters owe Redis into items (port.h). Runs in the turn.
  *
- * The collector takes lists whole, generation by generation, chunk by chunk, and reads each marked counter's word with
- * the operation that clears its DIRTY (D2). What it freezes into an item is `handed`: delta = local - handed. See
- * dirty.c for the marks, settle.c for what becomes of an item.
- * Always true: an item counts in its generation's `outstanding` from its collection until it is settled, and a delta
- * that goes back waits there too, so that no window is dropped that still owes. */
+ * The collector takes whole lists: generation by generation, chunk by chunk. One operation reads the word of each
+ * marked counter and clears its DIRTY (D2). An item freezes `handed`: delta = local - handed. dirty.c explains the
+ * marks, settle.c explains what becomes of an item.
+ * Always true: an item counts in its generation's `outstanding` from its collection until it is settled. A returned
+ * delta that waits counts there, too. So no window is dropped while it still owes. */
 #include "engine/turn/collect.h"
 
 #include "engine/turn/delayed.h"
@@ -15,7 +15,7 @@
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
-/* When what a generation owes can no longer be sent. */
+/* After this time, what a generation owes can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {
     if (generation->family->from_first) return generation->end_ms;
     return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
@@ -35,7 +35,7 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
     return head;
 }
 
-/* The first `count` of the list, in order; `*list` becomes the rest. */
+/* Returns the first `count` of the list, sorted; `*list` becomes the remainder. */
 static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
     uint32_t line = *list;
     if (count == 1) {
@@ -47,7 +47,7 @@ static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
     return merge(engine, first, take_sorted(engine, list, count - count / 2));
 }
 
-/* After an outage what dies first goes first (trap S10). */
+/* After an outage, the window that expires first is sent first (trap S10). */
 static void sort_pending(tw_engine *engine) {
     if (engine->pending_new == 0) return;
     uint32_t rest = engine->pending, fresh = take_sorted(engine, &rest, engine->pending_new);
@@ -55,14 +55,14 @@ static void sort_pending(tw_engine *engine) {
     engine->pending_new = 0;
 }
 
-/* One counter's item; false: nothing to say of it. */
+/* Makes one counter's item. Returns false if there is nothing to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
-    /* Refused a while ago: its DIRTY stays, so that it is not marked again before its time. */
+    /* Redis refused this counter a while ago. Its DIRTY stays set, so that nobody marks it again before its time. */
     if (twi_unlikely(engine->delayed->count != 0) && twi_delayed_holds(engine->delayed, cell)) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
-    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: cleared and read in one */
+    uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: reads and clears in one operation */
     bool sealed = (word & TWI_FROZEN) != 0;
     int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
@@ -96,7 +96,7 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
     return true;
 }
 
-/* The marked counters of a chunk that was taken off its list; what does not fit is marked again. */
+/* Collects the marked counters of a chunk that is off its list. Counters without room are marked again. */
 static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation, struct twi_chunk *chunk,
                             struct twi_item *items, size_t room) {
     size_t count = 0;
@@ -115,7 +115,7 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
     return count;
 }
 
-/* The next marked chunk: the turn's own first. NULL: none. */
+/* The next marked chunk; the turn's own list comes first. NULL: none. */
 static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
     struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->owed);
     if (generation->owed != 0) {
@@ -127,7 +127,7 @@ static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *ge
         generation->taken = twi_swap_acqrel(&generation->marked, 0); /* D8 */
     if (generation->taken == 0) return NULL;
     chunk = twi_arena_at(&engine->arena, generation->taken);
-    generation->taken = chunk->next_marked;   /* still listed: nobody touches the link */
+    generation->taken = chunk->next_marked;   /* still listed: nobody changes the link */
     (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
     return chunk;
 }
@@ -150,7 +150,7 @@ static bool is_exhausted(struct twi_generation *generation) {
            twi_load_relaxed(&generation->overflow_marked) == 0;
 }
 
-/* One pass over the pending generations, the closed ones or the open ones. */
+/* One pass over the pending generations: either the closed ones or the open ones. */
 static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room) {
     size_t count = 0;
     for (uint32_t *link = &engine->pending; *link != 0 && count < room;) {
@@ -165,7 +165,8 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
             generation->pending = false;
             *link = generation->next_pending;
         } else {
-            link = &generation->next_pending; /* no room, or marked again meanwhile: those behind it have their turn */
+            /* no room left, or marked again meanwhile: the next ones get their share */
+            link = &generation->next_pending;
         }
     }
     return count;
@@ -184,8 +185,9 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
         twi_dirty_pend(ctx, generation);
 }
 
-/* The grace period of a ticket is over: every adder of before it has set its last mark. But it may have found its window
- * listed by one that came after the ticket and stalls before the push; so the windows are looked at, not the list. */
+/* The grace period of a ticket is over, so every adder that began before it has set its last mark. But such an adder
+ * may have found its window already listed by a thread that began after the ticket and stalls before its push. So this
+ * checks the windows, not the list. */
 static void begin_full_collection(tw_engine *engine) {
     engine->collect_requested = false;
     engine->collect_running = true;
@@ -199,7 +201,7 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
     if (engine->collect_requested && engine->collect_stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
-    /* A quarter is kept for open windows: their totals are what limits are decided on. */
+    /* Reserves a quarter for open windows: limits are decided on their totals. */
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
     count += collect_pass(engine, false, items + count, count_max - count);
     count += collect_pass(engine, true, items + count, count_max - count);
@@ -222,7 +224,7 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
             twi_load_relaxed(&engine->near_limit[i]) != 0 ? twi_swap_acqrel(&engine->near_limit[i], 0) : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
-        /* A sealed one sends all that it owes anyway; and its table may be gone (history.c). */
+        /* A sealed window sends all that it owes anyway, and its table may be gone (history.c). */
         if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) continue;
         struct twi_cell *cell = twi_arena_at(&engine->arena, (uint32_t)near);
         count += make_item(engine, generation, cell, &items[count]);
@@ -235,7 +237,7 @@ void twi_port_collect_begin(tw_engine *engine) {
     engine->collect_running = false;
     engine->collect_requested = true;
     engine->collect_stamp = twi_epoch_stamp();
-    /* What Redis refused a while ago is tried once more for whoever waits. */
+    /* Counters that Redis refused a while ago are sent once more, because a caller waits. */
     twi_delayed_all_due(engine->delayed, engine->turn_mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {

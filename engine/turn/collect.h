@@ -1,4 +1,4 @@
-/* collect.h -- what collecting shares with settling. What sync/ calls of both is in port.h. */
+/* collect.h -- what collecting and settling share. port.h declares what sync/ calls of both. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
 

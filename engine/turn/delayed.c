@@ -1,5 +1,5 @@
-/* delayed.c -- see delayed.h: an array, and chains over it by the counter's address.
- * Always true: each entry is in the chain of its bucket; taking one moves the last into its place. */
+/* delayed.c -- see delayed.h. An array of entries, with hash chains by the counter's address.
+ * Always true: each entry is in the chain of its bucket. Removing an entry moves the last entry into its place. */
 #include "engine/turn/delayed.h"
 
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: what this engine counts as present is said whole, again and
- * again.
+/* gauge.c -- families of kind TW_KIND_GAUGE with Redis: this engine sends full statements of its contributions, again
+ * and again.
  *
- * A counter's deltas add up in Redis for ever; what is present ends with whoever counts it. So a gauge sends no deltas:
- * its items (port.h, TWI_ITEM_GAUGE) carry the whole of what this engine counts under the key, Redis keeps one such
- * part
- * for each engine, with an end of its own, and answers the sum of those that live. Saying it again changes nothing, so
- * nothing of it is in batches, ledgers or replays. A part is said again before it ends (here), when it has changed
- * (dirty.c), and when a stall or an outage is over (both make it due). An engine that closes says 0 last.
- * Always true: by the turn alone; in bounded pieces; a key that this engine counts nothing under, and never did, is not
- * said. Without Redis a gauge is a counter. */
+ * A counter's deltas add up in Redis for ever, but a gauge's contribution must end with the engine that counts it. So a
+ * gauge sends no deltas. Its items (port.h, TWI_ITEM_GAUGE) carry all that this engine counts under the key. Redis
+ * keeps one such contribution for each engine, with an expiry of its own, and replies with the sum of the live ones. A
+ * re-sent statement changes nothing, so gauges need no batches, ledgers or replays. A contribution is re-sent before it
+ * expires (here), when it has changed (dirty.c), and after a stall or an outage (both make it due). An engine that
+ * closes sends 0 last.
+ * Always true: only the turn runs this, in bounded pieces. A key is not sent if this engine counts nothing under it and
+ * never did. Without Redis, a gauge is a counter. */
 #include "engine/turn/gauge.h"
 
 #include "engine/count/dirty.h"
@@ -16,7 +16,6 @@
 #include "engine/reserve/hold_book.h"
 #include "engine/core/presence.h"
 
-/* 15 s: three statements, two of which may be lost in a row. Tests shorten it. */
 bool twi_gauge_leaves(const struct tw_family *family) {
     return family->engine->closing || twi_load_relaxed(&family->close_requested);
 }
@@ -33,7 +32,7 @@ static bool send_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
     return true;
 }
 
-/* Goes on with the family's only window. */
+/* Continues with the family's only window. */
 static void send_some(tw_engine *engine, struct tw_family *family, struct twi_generation *generation) {
     struct walk walk = {engine, generation};
     family->gauge_cursor.looks = TWI_WORK_TURN;

@@ -1,4 +1,4 @@
-/* gauge.h -- gauges with Redis: what this engine counts as present is said again and again. By the turn. */
+/* gauge.h -- gauges with Redis: the engine re-sends full statements of what it counts as present. By the turn. */
 #ifndef TWI_TURN_GAUGE_H
 #define TWI_TURN_GAUGE_H
 
@@ -6,9 +6,9 @@
 
 struct tw_family;
 
-/* Says again what is present, where it is time. */
+/* Re-sends what is present, where it is due. */
 void twi_gauge_turn(tw_engine *engine);
-/* Nothing is present here any more: the engine or the family is being closed. */
+/* True if nothing is present here any more: the engine or the family is closing. */
 bool twi_gauge_leaves(const struct tw_family *family);
 
 #endif

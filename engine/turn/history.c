@@ -1,15 +1,15 @@
-/* history.c -- windows that are over and stay readable for a while: packed by the turn, and their tables given back.
+/* history.c -- windows that are over and stay readable for a while: the turn packs them and gives their tables back.
  *
- *   history ─▶ packing (steps of a turn's worth) ─▶ published ─grace, no walker in the table▶ table given back
- *                 └─ memory is short: as it was, tried again later
+ *   history ─▶ packing (one turn's work at a time) ─▶ published ─grace, no walker in the table▶ table given back
+ *                 └─ no memory: stays as it was, tried again later
  *
- * One generation of a family at a time. The packed form is built beside the table and published by one store (K1); who
- * looks the window up in a section that begins later sees it and leaves the table alone (K2), who came before keeps the table
- * until its section ends, and a walk of tw_each() until the walk ends. A generation has no more than one of the two to
- * offer, so nobody has to choose.
- * Always true: only what can change no more is packed (sealed, drained, its hook done; not in families whose keys have
- * lives of their own); the table goes after every section that began before the publishing; the generation itself, with its
- * overflow counter, stays until it is dropped. */
+ * One generation of a family is packed at a time. The packed form is built beside the table, and one store publishes it
+ * (K1). A reader whose section begins later sees the packed form and does not touch the table (K2). A reader whose
+ * section began earlier keeps the table until its section ends; a walk of tw_each() keeps it until the walk ends.
+ * Exactly one of table and packed form is valid, so readers never have to decide.
+ * Always true: only a window that can no longer change is packed (sealed, drained, its hook done; never in
+ * TW_WINDOW_FROM_FIRST families). The table is given back after every section that began before the publication has
+ * ended. The generation itself, with its overflow counter, stays until it is dropped. */
 #include "engine/turn/history.h"
 
 #include "engine/count/dirty.h"
@@ -17,9 +17,9 @@
 #include "engine/table/packed.h"
 #include "engine/turn/restore.h"
 
-#define TABLE_BYTES_MIN 2048u /* a window of a handful of counters is as small as it would be packed */
-#define AGAIN_MS 60000        /* memory was short: tried again after so long */
-#define GRACE_MS 5            /* how soon a section is looked at again that holds a table */
+#define TABLE_BYTES_MIN 2048u /* below this, packing saves nothing */
+#define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
+#define GRACE_MS 5            /* how soon to check again whether a section still holds the table */
 
 static void push(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
@@ -29,9 +29,9 @@ static void push(tw_engine *engine, struct twi_generation *generation) {
 
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    bool packed = twi_generation_is_packed(generation); /* and has records again of what Redis forgot */
+    bool packed = twi_generation_is_packed(generation); /* packed before; has records again because Redis forgot */
     if (!packed && (!family->has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
-    /* What was given up of single counters is noted by their records (restore.h). */
+    /* What single counters gave up is noted by the address of their records (restore.h). */
     if (!packed && generation->has_given_up) return;
     if (generation->to_pack) return;
     generation->to_pack = true;
@@ -40,7 +40,7 @@ void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     family->pack_mono_ms = engine->turn_mono_ms;
 }
 
-/* The next one that is due. 0: none; then pack_mono_ms says when there will be. */
+/* The next generation that is due. 0: none; then pack_mono_ms says when there will be one. */
 static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
     family->pack_mono_ms = INT64_MAX;
     for (uint32_t *link = &family->to_pack; *link != 0;) {
@@ -61,19 +61,19 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
     struct twi_packed *packed = twi_arena_at(&engine->arena, generation->packing);
     uint32_t line = generation->packing;
     generation->packing = 0;
-    twi_store_release(&generation->packed, line); /* K1, pairs with K2: what it holds is seen with it */
+    twi_store_release(&generation->packed, line); /* K1, pairs with K2: a reader that sees the line sees its contents */
     TWI_RACE_POINT(packed_published);
     packed->stamp = twi_epoch_stamp();
     packed->table = TWI_TABLE_WHOLE;
     twi_port_count(engine, windows_packed, 1);
 }
 
-/* False: a Redis that forgot is being told of it once more (restore.c). */
+/* False if its counts are being re-sent to a Redis that forgot (restore.c). */
 static bool is_over(struct twi_generation *generation) {
     return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->listed_restore;
 }
 
-/* Memory is short, or nothing is to be gained. True when what was built is given back. */
+/* There is no memory, or nothing to gain. Returns true when what was built is given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     generation->unpacking = true;
     if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
@@ -88,11 +88,11 @@ static void refuse(tw_engine *engine, struct twi_generation *generation, enum tw
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
 }
 
-/* True when the generation's packing is over, one way or the other. */
+/* Returns true when packing of this generation has ended, with or without success. */
 static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
     if (generation->unpacking) return give_up(engine, generation, work);
-    if (!is_over(generation)) return give_up(engine, generation, work); /* it comes again */
+    if (!is_over(generation)) return give_up(engine, generation, work); /* it is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;
     if (generation->packing == 0) generation->packing = twi_packed_begin(&packer);
     if (generation->packing != 0) answer = twi_packed_build(&packer, generation->packing, work);
@@ -103,7 +103,7 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
 }
 
 /* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
- * It has left its section by now, and none that comes later gets to that table. */
+ * That adder has left its section by now, and no later one can reach this table. */
 static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
     twi_store_relaxed(&generation->marked, 0);
@@ -118,11 +118,11 @@ bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint
     return true;
 }
 
-/* True when the table is given back, or not to be given back now. *wait: it is still in use. */
+/* Returns true when the table is given back, or when it is not to be given back now. *wait: it is still in use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
     generation->to_pack = is_over(generation);
-    if (!generation->to_pack) return true; /* it comes again */
+    if (!generation->to_pack) return true; /* it is entered again later */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
                 (packed->stamp >= twi_epoch_reached() || twi_load_acquire(&generation->table_readers) != 0);
@@ -139,7 +139,7 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
 void twi_history_turn(tw_engine *engine, struct tw_family *family) {
     if (engine->turn_mono_ms < family->pack_mono_ms) return;
     if (engine->closing || twi_load_relaxed(&family->close_requested)) {
-        family->pack_mono_ms = INT64_MAX; /* all of it goes */
+        family->pack_mono_ms = INT64_MAX; /* everything is given back with the family */
         return;
     }
     uint32_t work = TWI_WORK_TURN, before;

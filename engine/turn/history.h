@@ -1,4 +1,5 @@
-/* history.h -- windows that are over and stay readable: packed, and their tables given back. By the turn. */
+/* history.h -- windows that are over and stay readable: they are packed, and their tables are given back. By the
+ * turn. */
 #ifndef TWI_TURN_HISTORY_H
 #define TWI_TURN_HISTORY_H
 
@@ -7,15 +8,15 @@
 struct tw_family;
 struct twi_generation;
 
-/* A window that is over and stays readable for a while is to be packed. By the turn. */
+/* Queues a window for packing. It is over and stays readable for a while. By the turn. */
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation);
-/* Goes on packing, for a turn's worth of work. */
+/* Continues packing, for one turn's work. */
 void twi_history_turn(tw_engine *engine, struct tw_family *family);
-/* Leaves alone what is to go: generations whose phase is DROPPED. */
+/* Removes generations whose phase is DROPPED from the packing queue. */
 void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family);
-/* Goes on giving the table of a packed generation back. True when it is gone. */
+/* Continues to give back the table of a packed generation. Returns true when it is gone. */
 bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
-/* Gives back what a generation has of packed forms. True when all is given back. */
+/* Continues to give back the packed forms of a generation. Returns true when all are gone. */
 bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work);
 
 #endif

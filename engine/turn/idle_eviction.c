@@ -1,34 +1,38 @@
-/* idle_eviction.c -- endless families where idle keys make room (TW_ON_FULL_EVICT_IDLE): two generations that take turns.
+/* idle_eviction.c -- idle eviction in endless families (TW_ON_FULL_EVICT_IDLE): keys live in two generations in turn.
  *
- *   era      0      1      2      3            one generation each: current (the newest) and previous
- *   key a    born ─ used ─ moved ─ used ...    used while in the previous one: goes on in the next current one
- *   key b    born ─ idle ─ gone                what Redis has of it stays in Redis
+ *   epoch    0      1      2      3            one generation each: current (the newest) and previous
+ *   key a    born ─ used ─ moved ─ used ...    used while in the previous one: gets a successor in the next current one
+ *   key b    born ─ idle ─ gone                Redis keeps its total
  *
- * An era plays the part that the clock plays for families from first (lookup.c): callers read it, look into two generations,
- * and decide again when it has moved. The turn alone raises it. The order of one round, all of it the turn's:
- *   1 the current generation is old enough (idle_ms), or nearly full: the previous one is sealed, each cell frozen;
- *   2 a frozen cell that was used goes on as a cell of the current generation, its heir, as far as there is room;
- *   3 what frozen cells still owe is sent from where it is, as from any sealed window; they stay readable meanwhile;
- *   4 nothing is owed: the generation is dropped, and the next era begins. So there are never three that hold keys.
- * A caller that meets a frozen cell makes the heir itself: it waits for nobody.
+ * The eviction epoch plays the part that the clock plays for TW_WINDOW_FROM_FIRST (lookup.c). Callers read it,
+ * look into two generations, and decide again if it has changed. Only the turn raises it. One round has four steps, all
+ * in the turn:
+ *   1 The current generation is old enough (idle_ms) or nearly full: the previous one is sealed, and each cell is
+ *     frozen.
+ *   2 A frozen cell that was used gets a successor cell in the current generation, as far as there is room.
+ *   3 What frozen cells still owe is sent from where it is, as from any sealed window. They stay readable meanwhile.
+ *   4 Nothing is owed: the generation is dropped, and the next epoch begins. So three generations never hold keys at
+ *     once.
+ * A caller that meets a frozen cell makes the successor itself: it waits for nobody.
  * Always true:
- *   G1 at most one cell of a key takes adds: an heir is made after its cell was frozen; a new key's place in the previous
- *      generation is closed before it is inserted in the current one (trap E22).
- *   G2 no count moves: an heir begins with `local` = `handed` = `acked` = the final value, and the same view; so each unit
- *      is sent by the cell that it was added to, once, and a reader of the heir sees all that was added before (P3).
- *   G3 view of an heir = its local + base, where base takes in what its predecessor still owes: a total that Redis tells is
- *      raised by that rest (twi_idle_eviction_take_total), whichever of the two it came with.
- *   G4 a generation takes at most half of keys_max. What has no room there overflows or is refused by the family's policy;
- *      to make no heir loses nothing, its count is on the way to Redis or there. */
+ *   G1 At most one cell of a key takes adds. A successor is made only after its predecessor was frozen. Before a new
+ *      key is inserted in the current generation, its place in the previous one is closed (trap E22).
+ *   G2 No count moves. A successor begins with `local` = `handed` = `acked` = the final value, and with the same view.
+ *      So each unit is sent once, by the cell that it was added to; a reader of the successor sees all earlier adds
+ *      (P3).
+ *   G3 The view of a successor is its local + base. Its base includes what its predecessor still owes: every total from
+ *      Redis is raised by that amount (twi_idle_eviction_take_total), whichever of the two cells it came with.
+ *   G4 A generation takes at most half of keys_max. A key without room overflows or is refused, by the family's policy.
+ *      A cell without a successor loses nothing: its count is in Redis or on the way there. */
 #include "engine/turn/idle_eviction.h"
 
 #include "engine/count/dirty.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
 
-#define CARRY_WORK 16u       /* units of a turn's work that making an heir counts for */
+#define CARRY_WORK 16u       /* units of a turn's work that making one successor costs */
 #define LOOK_AGAIN_MS 20     /* while the previous generation is on its way out */
-#define LOOK_LONGEST_MS 1000 /* how long a generation may fill unseen */
+#define LOOK_LONGEST_MS 1000 /* how long a generation may fill without a check */
 
 /* ---- totals ---- */
 
@@ -37,12 +41,13 @@ static void set_base(tw_engine *engine, struct twi_generation *generation, struc
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     int64_t contained = twi_load_relaxed(&cold->acked) - twi_idle_unsent(generation, cell, meta);
     int64_t base = twi_saturated_sum(total, -contained), before = twi_load_relaxed(&cell->base);
-    twi_store_relaxed(&cell->base, base); /* one store (trap E6) */
+    twi_store_relaxed(&cell->base, base); /* one store: a view never tears (trap E6) */
     twi_store_relaxed(&cold->total_state,
                       twi_share_take_total(engine, twi_load_relaxed(&cold->total_state), base - before));
 }
 
-/* An item of a frozen cell brings its heir's total, too: that one may not be counted in again for long (trap E7). */
+/* The total of a frozen cell's item is also a total for its successor: the successor itself may not be counted in again
+ * for a long time (trap E7). */
 void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, int64_t acked) {
     struct tw_family *family = item->family;
     tw_engine *engine = family->engine;
@@ -68,7 +73,7 @@ static bool redis_answers(tw_engine *engine) {
     return stats.redis_connected != 0;
 }
 
-/* Near its share of the keys, or of the memory. */
+/* True if the generation is near its share of the keys, or of the memory. */
 static bool is_crowded(struct tw_family *family, struct twi_generation *current) {
     uint64_t share = twi_load_relaxed(&family->quota.keys_max), bytes = (uint64_t)twi_load_relaxed(&current->bytes);
     uint64_t bytes_max = (uint64_t)twi_load_relaxed(&family->quota.bytes_max);
@@ -83,10 +88,11 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
     return age_ms >= twi_load_relaxed(&family->idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
-/* While Redis is away nothing could be let go, and a key in use would only have to find room in the current one. */
+/* While Redis is away, nothing could be dropped, and used keys would only have to find room in the current
+ * generation. */
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
-    if (generation->start_ms < eviction_epoch - 1) return true; /* opened anew by a late-comer, who left it empty */
+    if (generation->start_ms < eviction_epoch - 1) return true; /* opened anew by a late caller, which left it empty */
     return is_over(family, twi_window_find(family, eviction_epoch)) && redis_answers(family->engine);
 }
 
@@ -105,7 +111,7 @@ void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *g
                                            &successor) == TWI_INSERTED) {
         uint64_t meta = twi_cell_publish(successor);
         if (!twi_cell_is_known(successor, meta))
-            twi_dirty_mark(engine, current, successor, meta); /* its total is still to come */
+            twi_dirty_mark(engine, current, successor, meta); /* its total has not come yet */
     }
     twi_section_leave(self);
     *work = *work > CARRY_WORK ? *work - CARRY_WORK : 0;
@@ -116,7 +122,7 @@ void twi_idle_eviction_dropped(struct tw_family *family, struct twi_generation *
     if (keys > successors) twi_port_count(family->engine, evicted, (int64_t)(keys - successors));
 }
 
-/* What the family holds: the current generation, and whether there is an older one. */
+/* Returns the current generation; *older: is there an older one? */
 static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     struct twi_generation *current = NULL;
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
@@ -130,7 +136,7 @@ static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     return current;
 }
 
-/* The next generation stands ready before its era begins. False: no memory. */
+/* Makes the next generation ready before its epoch begins. Returns false if there is no memory. */
 static bool begin_eviction_epoch(struct tw_family *family) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;

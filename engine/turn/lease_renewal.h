@@ -1,4 +1,4 @@
-/* lease_renewal.h -- leases in the turn: whether anything of them is under way, their beginning and end. */
+/* lease_renewal.h -- leases in the turn: whether any message about them is in flight, their beginning and their end. */
 #ifndef TWI_TURN_LEASE_RENEWAL_H
 #define TWI_TURN_LEASE_RENEWAL_H
 
@@ -6,15 +6,15 @@
 
 struct twi_generation;
 
-/* A fresh instance; also in a forked child. */
+/* Begins as a fresh instance; also in a forked child. */
 void twi_leases_begin(tw_engine *engine);
-/* Nobody can reach this generation any more: its leases leave all lists. By the turn. */
+/* No thread can reach this generation any more: its leases leave all lists. By the turn. */
 void twi_leases_forget(tw_engine *engine, struct twi_generation *generation);
-/* Closing: every unit in hand was returned, and Redis has acknowledged that. */
+/* While closing: true if every unit in hand was returned and Redis has acknowledged that. */
 bool twi_leases_are_returned(tw_engine *engine);
-/* The same, and it was said that this engine takes part no more; or it never did. */
+/* True if, in addition, Redis knows that this engine takes no part in leases any more, or if it never did. */
 bool twi_leases_are_over(tw_engine *engine);
-/* The window has ended: what is stranded in it is free. By the turn. */
+/* The window has ended: its stranded units are free. By the turn. */
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation);
 
 #endif

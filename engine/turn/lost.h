@@ -1,13 +1,13 @@
-/* lost.h -- what will not reach Redis: counted, and told to on_lost. By the turn. */
+/* lost.h -- counts that will not reach Redis: added to the statistics and reported to on_lost. By the turn. */
 #ifndef TWI_TURN_LOST_H
 #define TWI_TURN_LOST_H
 
 #include "tallywheel.h"
 
-/* `reason`: TW_LOST_*. `delta` 0 is nothing. */
+/* `reason`: TW_LOST_*. Does nothing if `delta` is 0. */
 void twi_lost_report(tw_engine *engine, struct tw_family *family, tw_key key, int64_t start_ms, int64_t delta,
                      int reason);
-/* What tw_close() could not send, by key. */
+/* Reports, key by key, what tw_close() could not send. */
 void twi_lost_report_unsent(tw_engine *engine);
 
 #endif

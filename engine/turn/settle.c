@@ -1,7 +1,8 @@
-/* settle.c -- what Redis answered, or will never answer, comes back into the counters (port.h). By the owner of the turn.
+/* settle.c -- applies the outcome of an item to its counter: Redis has replied, or never will (port.h). Runs in the
+ * turn.
  *
- * Always true: an item is settled once; `acked` rises by its delta when Redis has it or nobody will ever send it, and `handed`
- * falls by it when it goes back to its counter. */
+ * Always true: each item is settled once. `acked` rises by the item's delta if Redis has it or if nobody will ever send
+ * it. `handed` falls by the delta if it returns to its counter. */
 #include "engine/turn/idle_eviction.h"
 #include "engine/turn/collect.h"
 #include "engine/turn/delayed.h"
@@ -12,9 +13,10 @@
 
 #include <stdio.h>
 
-/* Redis holds less than it has acknowledged to us, and nothing explains it: nobody here ever took anything away, it is not
- * known to have forgotten since the total before, and nothing of the window was given up. Deleted, evicted or set by hand.
- * Told once for each fall: `base` is total less what was acknowledged, so it falls with what is missing and stays there. */
+/* Detects that Redis holds less than it has acknowledged to this engine, with no known reason. Known reasons: somebody
+ * here counted down, Redis lost data since the last total, or part of the window was given up. So the key was deleted,
+ * evicted or set by another client. Each fall is reported once: `base` is total - acknowledged, so it falls by what is
+ * missing and stays there. */
 static void check_regression(const struct twi_item *item, struct twi_cold *cold, int64_t total, int64_t acked) {
     const struct twi_generation *generation = item->generation;
     tw_engine *engine = item->family->engine;
@@ -48,7 +50,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
     tw_engine *engine = item->family->engine;
     int64_t acked = twi_load_relaxed(&cold->acked) + item->delta;
     twi_store_relaxed(&cold->acked, acked);
-    if ((item->flags & TWI_ITEM_GAUGE) == 0) /* parts are said again, not restored */
+    if ((item->flags & TWI_ITEM_GAUGE) == 0) /* gauge contributions are re-sent, not restored */
         twi_restore_note_told(item);
     if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
@@ -57,7 +59,7 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
         twi_idle_eviction_take_total(item, answer->total, acked);
     } else if (answer->has_total) {
         check_regression(item, cold, answer->total, acked);
-        /* one store: view never tears (trap E6) */
+        /* one store: a view never tears (trap E6) */
         int64_t base = twi_saturated_sum(answer->total, -acked), before = twi_load_relaxed(&item->cell->base);
         twi_store_relaxed(&item->cell->base, base);
         twi_store_relaxed(&cold->total_state,
@@ -83,7 +85,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
 
 void twi_port_give_up(const struct twi_item *item, int reason) {
     struct twi_cold *cold = cold_of(item);
-    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is owed no more */
+    twi_store_relaxed(&cold->acked, twi_load_relaxed(&cold->acked) + item->delta); /* settled: it is no longer owed */
     twi_item_let_go(item);
     twi_restore_note_given_up(item->family->engine, item, reason);
     twi_lost_report(item->family->engine, item->family, twi_port_key(item), twi_generation_start_ms(item->generation),

@@ -1,4 +1,5 @@
-/* turn.c -- see turn.h: one bounded round of background work, the thread that makes it, and a host that does so itself. */
+/* turn.c -- see turn.h: one bounded round of background work; the thread that runs it; the calls of a host that runs it
+ * itself. */
 #include "engine/turn/turn.h"
 
 #include "engine/core/agenda.h"
@@ -15,13 +16,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define EPOCH_STEP_MS 20 /* how often the epoch rises on its own: what the stall gauge can tell apart */
+#define EPOCH_STEP_MS 20 /* how often the turn raises the epoch: the resolution of sections_oldest_ms */
 #define STALL_LOG_MS 10000
 
 /* ---- the turn ---- */
 
 bool twi_turn_take(tw_engine *engine) {
-    /* E1, pairs with E2: what the last owner left is ours to read */
+    /* E1, pairs with E2: makes everything that the last owner wrote visible here */
     return !twi_swap_acqrel(&engine->turn_owned, true);
 }
 void twi_turn_leave(tw_engine *engine) {
@@ -46,7 +47,7 @@ static void check_sections(tw_engine *engine) {
                      "a thread has been in a read section for %lld ms; memory waits for it", (long long)lasted_ms);
 }
 
-/* One line, and another where it has worked again in between: nothing changes for as long as it is so. */
+/* Logs one line per refusal; logs again only if membarrier worked in between. */
 static void check_barriers(tw_engine *engine) {
     int refusal = twi_epoch_refusal();
     if (refusal != 0 && !engine->refusal_logged)
@@ -70,7 +71,8 @@ static void check_arena(tw_engine *engine) {
                      (long long)(most - used), (unsigned long long)times);
 }
 
-#define CLOCK_LOG_MS (10 * INT64_C(60000)) /* as long as the two disagree by the same: some disagree for good */
+/* while the two clocks disagree by the same amount: some disagree for good */
+#define CLOCK_LOG_MS (10 * INT64_C(60000))
 
 static void check_clock(tw_engine *engine) {
     int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_logged_ms;
@@ -91,12 +93,12 @@ static void check_clock(tw_engine *engine) {
                      -(long long)drift_ms);
 }
 
-/* When something is next to be done, for tw_timeout_ms() and the background thread. */
+/* Computes when work is due next, for tw_timeout_ms() and the background thread. */
 static void plan_next(tw_engine *engine) {
     int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
     int64_t family_ms = twi_agenda_next_ms(engine);
     if (family_ms < next_ms) next_ms = family_ms;
-    /* Memory waits for a thread that is still in a section: looking again without pause would only burn a core. */
+    /* Memory waits for a thread that is still in a section: checking again without pause would only burn a core. */
     int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
     if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
@@ -170,7 +172,7 @@ tw_status twi_turn_start_thread(tw_engine *engine) {
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (engine->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "the system gave no descriptor to wake the thread by");
     twi_store_relaxed(&engine->thread_stop, false);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
     engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
@@ -183,7 +185,7 @@ void twi_turn_stop_thread(tw_engine *engine) {
         twi_turn_wake(engine);
         pthread_join(engine->thread, NULL);
         engine->thread_runs = false;
-        twi_clock_direct(&engine->clock, true); /* nobody refreshes any more */
+        twi_clock_direct(&engine->clock, true); /* no thread refreshes the cached time any more */
     }
     if (engine->wake_fd >= 0) close(engine->wake_fd);
     engine->wake_fd = -1;
@@ -207,7 +209,7 @@ tw_status tw_turn(tw_engine *engine) {
 
 int tw_fd(const tw_engine *engine) {
     bool wants_write;
-    (void)twi_thread_here(); /* a forked child is not told of its parent's socket */
+    (void)twi_thread_here(); /* a forked child must not get its parent's socket */
     return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
 }
 
@@ -230,7 +232,7 @@ void tw_enter(tw_engine *engine) {
 void tw_leave(tw_engine *engine) {
     (void)engine;
     struct twi_thread *self = twi_thread_here();
-    /* 0: forked inside the section; the child is outside */
+    /* 0: the process forked inside the section; the child is outside */
     if (self != NULL && self->depth != 0) twi_section_leave(self);
 }
 

@@ -1,21 +1,21 @@
 /* turn.h -- the TURN: background work in bounded rounds (engine.h): roll-over, sync, reclamation.
- * Always true: it has one owner at a time. */
+ * Always true: at most one thread owns the turn at a time. */
 #ifndef TWI_TURN_TURN_H
 #define TWI_TURN_TURN_H
 
 #include "tallywheel.h"
 
-/* One bounded round, by the owner of the turn. */
+/* Runs one bounded round. The caller owns the turn. */
 void twi_turn_run(tw_engine *engine);
 bool twi_turn_take(tw_engine *engine);
 void twi_turn_leave(tw_engine *engine);
 
 /* Ends the background thread's sleep. */
 void twi_turn_wake(tw_engine *engine);
-/* Sleeps until the socket is ready, or so many ms. */
+/* Sleeps until the socket is ready, at most `ms`. */
 void twi_turn_nap(tw_engine *engine, uint32_t ms);
 
-/* The background thread, which makes the turns of an engine that is not host-driven. */
+/* The background thread, which runs the turns of an engine that is not host-driven. */
 tw_status twi_turn_start_thread(tw_engine *engine);
 void twi_turn_stop_thread(tw_engine *engine);
 
