@@ -225,7 +225,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
     if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
-    engine->host_driven = options->threads == TW_THREADS_HOST;
+    engine->host_driven = options->threads == TW_HOST_DRIVEN;
     engine->has_redis = options->redis_url != NULL;
     twi_store_relaxed(&engine->random_state, random_seed);
     unsigned char secret[TWI_HASH_SECRET_BYTES];

@@ -1,5 +1,5 @@
 /* host_loop.c -- inside a server that has an event loop of its own: no thread is made.
- * With TW_THREADS_HOST the host calls tw_turn() when tw_fd() is ready or tw_timeout_ms() has passed. A turn is short
+ * With TW_HOST_DRIVEN the host calls tw_turn() when tw_fd() is ready or tw_timeout_ms() has passed. A turn is short
  * and never waits, so it may run between two requests. Without Redis there is no descriptor, and turns only turn
  * windows over. With TALLYWHEEL_REDIS set the same loop also talks to Redis. */
 #include <poll.h>
@@ -28,7 +28,7 @@ int main(void) {
     tw_engine *engine;
     tw_family *hits;
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.redis_url = getenv("TALLYWHEEL_REDIS");
     tw_family_options_init(&family_options);
     family_options.name = "loop";

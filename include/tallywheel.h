@@ -173,7 +173,7 @@ TW_API const char *tw_version(void);
 #define tw_options_init(options) tw_options_init_sized((options), sizeof *(options))
 TW_API void tw_options_init_sized(tw_options *options, size_t size);
 
-/** Makes an engine. It reserves addresses and starts one thread (TW_THREADS_OWN). It does not wait
+/** Makes an engine. It reserves addresses and starts one thread (TW_OWN_THREAD). It does not wait
  *  for Redis: counting begins at once.
  *  Answers:
  *    TW_OK
@@ -273,8 +273,8 @@ TW_API tw_status tw_close(tw_engine *engine, uint32_t timeout_ms);
  * tw_open() copies the strings. docs/OPTIONS.md says more of each field. */
 
 enum tw_threads {
-    TW_THREADS_OWN = 0, /* one background thread makes the turns */
-    TW_THREADS_HOST = 1 /* the host calls tw_turn(); the library starts no thread */
+    TW_OWN_THREAD = 0, /* one background thread makes the turns */
+    TW_HOST_DRIVEN = 1 /* the host calls tw_turn(); the library starts no thread */
 };
 
 /** How counts are merged into Redis. Only the script keeps promise P2. */
@@ -383,7 +383,7 @@ struct tw_options {
                                   default 200,000 */
 
     /* Not 0: an audit (chapter 15) that often, by a thread of its own. TW_HOUR is a good choice.
-     * 1000 or more; not with TW_THREADS_HOST. */
+     * 1000 or more; not with TW_HOST_DRIVEN. */
     uint32_t audit_interval_ms;
 
     uint32_t retry_max_ms;     /* the longest time between two tries while Redis is away;
@@ -451,10 +451,12 @@ enum tw_limit_shape {
 
 /** What limits decide while Redis is away. */
 enum tw_outage {
-    TW_OUTAGE_LOCAL = 0,       /* on what is known here */
-    TW_OUTAGE_FAIL_OPEN = 1,   /* everything is admitted, and counted */
-    TW_OUTAGE_FAIL_CLOSED = 2, /* everything is denied */
-    TW_OUTAGE_SHARE = 3        /* up to this engine's share */
+    TW_OUTAGE_LOCAL = 0,                  /* on what is known here */
+    TW_OUTAGE_FAIL_OPEN = 1,              /* everything is admitted, and counted */
+    TW_OUTAGE_FAIL_CLOSED = 2,            /* everything is denied */
+    TW_OUTAGE_SHARE = 3,                  /* up to this engine's share */
+    TW_OUTAGE_OPEN = TW_OUTAGE_FAIL_OPEN, /* the short words of before */
+    TW_OUTAGE_CLOSED = TW_OUTAGE_FAIL_CLOSED
 };
 
 struct tw_family_options {

@@ -67,7 +67,7 @@ static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *o
     sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
     sync->breaker.retry_max_ms = options->retry_max_ms;
-    sync->own_thread = options->threads == TW_THREADS_OWN;
+    sync->own_thread = options->threads == TW_OWN_THREAD;
     sync->depth.by_latest = !sync->own_thread;
     sync->wait_replicas = options->wait_replicas;
     sync->ledger.awaits_replicas = options->wait_replicas != 0;

@@ -14,7 +14,7 @@ static void ours_open(int node, const tw_family_options *family) {
     tw_options_init(&options);
     options.redis_url = "redis://sim";
     options.sync_interval_ms = RIVALS_INTERVAL_MS;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &rivals.world;

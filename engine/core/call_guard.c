@@ -14,7 +14,7 @@ tw_status twi_guard_thread(const struct twi_thread *self) {
 
 tw_status twi_guard_engine(const tw_engine *engine) {
     if (!engine->host_driven) return TW_OK;
-    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_THREADS_HOST engines");
+    return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
 }
 
 tw_status twi_guard_may_wait(tw_engine *engine) {

@@ -122,7 +122,7 @@ static tw_status check_audit(const tw_options *in) {
     if (in->audit_interval_ms < 1000)
         return refuse(in, "audit_interval_ms: %u is less than 1000", in->audit_interval_ms);
     if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: there is no redis_url to look at");
-    if (in->threads == TW_THREADS_HOST)
+    if (in->threads == TW_HOST_DRIVEN)
         return refuse(in, "audit_interval_ms: a host-driven engine has no thread that could wait; call tw_audit()");
     return TW_OK;
 }
@@ -139,7 +139,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     tw_options options = {0};
     memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
     options.size = sizeof options;
-    if (options.threads > TW_THREADS_HOST)
+    if (options.threads > TW_HOST_DRIVEN)
         status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);

@@ -196,24 +196,24 @@ static void check_each_failure(uint32_t threads, bool synced) {
 
 static void each_failure_in_a_host_driven_engine(void **state) {
     (void)state;
-    check_each_failure(TW_THREADS_HOST, false);
+    check_each_failure(TW_HOST_DRIVEN, false);
 }
 static void each_failure_in_an_engine_with_a_thread(void **state) {
     (void)state;
-    check_each_failure(TW_THREADS_OWN, false);
+    check_each_failure(TW_OWN_THREAD, false);
 }
 static void each_failure_in_an_engine_with_redis(void **state) {
     (void)state;
-    check_each_failure(TW_THREADS_OWN, true);
+    check_each_failure(TW_OWN_THREAD, true);
 }
 
 /* ---- the very first call of a process ----------------------------------------------------------------------------------- */
 
 static int first_call_fails(int64_t nth) {
     fail_in = nth;
-    live_once(TW_THREADS_OWN, false);
+    live_once(TW_OWN_THREAD, false);
     fail_in = INT64_MAX;
-    live_once(TW_THREADS_OWN, false); /* and afterwards all is well */
+    live_once(TW_OWN_THREAD, false); /* and afterwards all is well */
     return 0;
 }
 
@@ -302,7 +302,7 @@ static int be_silent(int mode) {
     bool synced = (mode & 1) != 0, host = (mode & 2) != 0;
     tw_options options;
     tw_options_init(&options);
-    options.threads = host ? TW_THREADS_HOST : TW_THREADS_OWN;
+    options.threads = host ? TW_HOST_DRIVEN : TW_OWN_THREAD;
     options.memory_bytes_max = UINT64_C(64) << 20;
     fake_driver_reset(0, 0);
     atomic_store(&fake_driver.away, !synced);

@@ -86,7 +86,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
     (void)state;
     for (int host = 0; host < 2; host++) {
         struct home home;
-        home_open(&home, host ? TW_THREADS_HOST : TW_THREADS_OWN, false);
+        home_open(&home, host ? TW_HOST_DRIVEN : TW_OWN_THREAD, false);
         assert_status(add(&home, 1, 5), TW_OK);
         pid_t pid = begin_child();
         if (pid == 0) {
@@ -106,7 +106,7 @@ static void a_child_begins_at_zero_and_the_parent_goes_on(void **state) {
 static void unsent_counts_stay_with_the_parent(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_HOST, true);
+    home_open(&home, TW_HOST_DRIVEN, true);
     atomic_store(&fake_driver.settle_nothing, true);
     assert_status(add(&home, 1, 5), TW_OK);
     assert_status(tw_turn(home.engine), TW_OK); /* in flight */
@@ -134,7 +134,7 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
     (void)state;
     for (int first = 0; first < 12; first++) {
         struct home home;
-        home_open(&home, TW_THREADS_OWN, true);
+        home_open(&home, TW_OWN_THREAD, true);
         assert_status(add(&home, 1, 5), TW_OK);
         pid_t pid = begin_child();
         if (pid == 0) {
@@ -170,7 +170,7 @@ static void any_call_may_be_the_first_in_the_child(void **state) {
 static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_OWN, true);
+    home_open(&home, TW_OWN_THREAD, true);
     atomic_store(&fake_driver.away, true);
     assert_status(add(&home, 1, 5), TW_OK);
     assert_status(tw_stop(home.engine), TW_OK);
@@ -192,7 +192,7 @@ static void a_stopped_engine_can_be_closed_in_the_child(void **state) {
 static void a_fork_inside_a_section(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_OWN, false);
+    home_open(&home, TW_OWN_THREAD, false);
     tw_enter(home.engine);
     assert_status(add(&home, 1, 5), TW_OK);
     pid_t pid = begin_child();
@@ -234,7 +234,7 @@ static void a_fork_inside_a_visitor(void **state) {
     (void)state;
     for (int adds = 0; adds < 2; adds++) {
         struct home home;
-        home_open(&home, TW_THREADS_OWN, false);
+        home_open(&home, TW_OWN_THREAD, false);
         pid_t parent = getpid();
         child_adds = adds;
         for (uint32_t key = 0; key < 5000; key++) assert_status(add(&home, key, 1), TW_OK);
@@ -252,7 +252,7 @@ static void a_fork_inside_a_visitor(void **state) {
 static void grandchildren(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_OWN, true);
+    home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
     pid_t pid = begin_child();
     if (pid == 0) {
@@ -280,7 +280,7 @@ static void grandchildren(void **state) {
 static void fork_and_exec(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_OWN, true);
+    home_open(&home, TW_OWN_THREAD, true);
     assert_status(add(&home, 1, 5), TW_OK);
     pid_t pid = begin_child();
     if (pid == 0) {
@@ -335,7 +335,7 @@ static bool sum_up(void *ctx, const tw_count *count) {
 static void forks_while_other_threads_count_and_register(void **state) {
     (void)state;
     struct home home;
-    home_open(&home, TW_THREADS_OWN, false);
+    home_open(&home, TW_OWN_THREAD, false);
     atomic_store(&stop, 0);
     atomic_store(&added, 0);
     pthread_t threads[4];

@@ -324,7 +324,7 @@ static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **st
     (void)state;
     struct home home;
     home_init(&home);
-    home.options.threads = TW_THREADS_HOST;
+    home.options.threads = TW_HOST_DRIVEN;
     fake_clock_install(&home.clock, &home.options);
     home.family_options.window = TW_WINDOW_ALIGNED;
     home.family_options.window_ms = TW_SECOND;

@@ -778,7 +778,7 @@ static void run_seed(uint64_t seed) {
     tw_options options;
     tw_options_init(&options);
     fake_clock_install(&model->clock, &options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     model->tight = chance(model, 30);
     options.memory_bytes_max = model->tight ? UINT64_C(1) << 20 : UINT64_C(256) << 20;
     check_i64(tw_open(&options, &model->engine), TW_OK);

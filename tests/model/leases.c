@@ -394,7 +394,7 @@ static void open_node(int i) {
     tw_family_options family;
     tw_options_init(&options);
     fake_clock_install(&sim.clock, &options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.redis_url = "model:";
     options.memory_bytes_max = UINT64_C(16) << 20;
     options.sync_interval_ms = INTERVAL_MS;

@@ -171,7 +171,7 @@ static void play(uint64_t seed, bool paced) {
     test_prng_seed(&model.prng, seed);
     fake_clock_init(&model.clock, START_MS);
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = UINT64_C(32) << 20;
     fake_clock_install(&model.clock, &options);
     assert_status(tw_open(&options, &model.engine), TW_OK);

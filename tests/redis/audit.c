@@ -306,7 +306,7 @@ static void an_engine_audits_itself_where_asked(void **state) {
     assert_non_null(strstr(lines.text, "2/22 an audit found nothing wrong"));
     assert_non_null(strstr(lines.text, "1/22 an audit found 1 differences; the first: the key has no expiry self:k:"));
     redis_server_resume(&server);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     assert_status(tw_open(&options, &engine), TW_ERR_OPTIONS);
     redis_server_destroy(&server);
 }

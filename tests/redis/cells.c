@@ -173,8 +173,8 @@ static tw_engine *open_engine(const char *url, uint32_t threads) {
 }
 
 static void open_engines(struct scene *scene, const char *url) {
-    scene->driven = open_engine(url, TW_THREADS_HOST);
-    scene->waits = open_engine(url, TW_THREADS_OWN);
+    scene->driven = open_engine(url, TW_HOST_DRIVEN);
+    scene->waits = open_engine(url, TW_OWN_THREAD);
 }
 
 static tw_engine *decider(const struct scene *scene, const struct cell *cell) {
@@ -240,7 +240,7 @@ static bool is_told_that_units_are_spent(void *ctx) {
 
 /* Of a bucket only engines that ask Redis have a part. */
 static void share_a_bucket(struct scene *scene, const struct cell *cell) {
-    tw_engine *other = open_engine(scene->server.url, TW_THREADS_OWN);
+    tw_engine *other = open_engine(scene->server.url, TW_OWN_THREAD);
     tw_family *others;
     assert_status(open_cell(other, cell, &others), TW_OK);
     assert_status(tw_acquire(others, tw_str("k"), OTHERS, LIMIT, NULL), TW_OK);

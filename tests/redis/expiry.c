@@ -34,7 +34,7 @@ static void the_expiry_is_set_once_and_healed(void **state) {
     redis_server_start(&server, NULL);
     fake_clock_init(&clock, WALL_MS + 1000);
     quick_options(&options, server.url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     fake_clock_install(&clock, &options);
     assert_status(tw_open(&options, &engine), TW_OK);
     tw_family *family = family_of(engine, "hour", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -75,7 +75,7 @@ static void a_delta_too_late_by_redis_clock_is_reported_not_written(void **state
     redis_server_start(&server, NULL);
     fake_clock_init(&clock, INT64_C(1000000000000));
     quick_options(&options, server.url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.on_lost = on_lost;
     options.lost_ctx = &lost;
     fake_clock_install(&clock, &options);
@@ -144,7 +144,7 @@ static void skewed_open(struct skewed *node, const char *url, int64_t skew_ms) {
     clock_gettime(CLOCK_REALTIME, &now);
     fake_clock_init(&node->clock, (int64_t)now.tv_sec * 1000 + skew_ms);
     quick_options(&options, url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.on_lost = on_lost;
     options.lost_ctx = &node->lost;
     fake_clock_install(&node->clock, &options);

@@ -20,7 +20,7 @@ static tw_engine *engine_by(const char *url, uint32_t merge, struct fake_clock *
     options.merge = merge;
     if (lost) options.on_lost = on_lost, options.lost_ctx = lost;
     if (clock) {
-        options.threads = TW_THREADS_HOST;
+        options.threads = TW_HOST_DRIVEN;
         fake_clock_install(clock, &options);
     }
     assert_status(tw_open(&options, &engine), TW_OK);

@@ -41,7 +41,7 @@ static tw_family *sliding_family(tw_engine *engine, const char *name, uint32_t o
 static void open_node(struct world *world, int node) {
     tw_options options;
     quick_options(&options, world->server.url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.sync_interval_ms = options.redis_timeout_ms = INTERVAL_MS;
     fake_clock_install(&world->clock, &options);
     assert_status(tw_open(&options, &world->engines[node]), TW_OK);

@@ -105,7 +105,7 @@ static void what_cannot_be_is_refused(void **state) {
     tw_options options;
     tw_engine *hosted, *engine = quick_engine(server.url, NULL), *local;
     quick_options(&options, server.url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     assert_status(tw_open(&options, &hosted), TW_OK);
     char token[TW_TOKEN_SIZE], here[TW_TOKEN_SIZE];
     tw_family *family = family_of(engine, "sale", TW_WINDOW_FOREVER, 0),

@@ -401,7 +401,7 @@ static void nobody_waits_where_one_may_not(void **state) {
     assert_status(tw_once(strict.family, tw_str("k"), &first), TW_ERR_MODE);
     tw_leave(strict.engine);
     quick_options(&options, strict.server.url);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     assert_status(tw_open(&options, &driven), TW_OK);
     tw_family_options family_options = strict_options("s");
     tw_family *family = strict_family(driven, &family_options);

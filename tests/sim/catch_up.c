@@ -23,7 +23,7 @@ static void node_open_with(struct node *node, int index, uint64_t seed, uint32_t
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 20;
     options.redis_timeout_ms = 1000;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 8 << 20;
     options.flush_keys_per_s = keys_per_s;
     options.retry_max_ms = retry_max_ms;

@@ -72,7 +72,7 @@ static void node_make(int index) {
     tw_options_init(&options);
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 20;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 8 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &sim.world;

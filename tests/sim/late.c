@@ -30,7 +30,7 @@ static void begin(void) {
     tw_options_init(&options);
     options.redis_url = "redis://sim";
     options.redis_timeout_ms = TIMEOUT_MS;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &scene.world;

@@ -30,7 +30,7 @@ static void begin(void) {
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 100;
     options.redis_timeout_ms = 1000;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &scene.world;

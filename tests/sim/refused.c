@@ -25,7 +25,7 @@ static void rig_open(struct rig *rig) {
     options.redis_url = "redis://sim";
     options.sync_interval_ms = 100;
     options.redis_timeout_ms = 1000;
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 8 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &world;

@@ -49,7 +49,7 @@ static void open_node(int index) {
     struct node *node = &run.nodes[index];
     tw_options_init(&options);
     options.redis_url = "redis://sim";
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 4 << 20;
     options.clock_now_ns = world_clock_ns;
     options.clock_ctx = &run.world;

@@ -114,7 +114,7 @@ static uint64_t windows_to_pass(uint64_t windows) {
 }
 
 static void check_books(uint64_t keys_max, uint32_t return_percent, uint32_t give_up_percent, uint32_t hold_percent) {
-    field_open(TW_THREADS_OWN, keys_max);
+    field_open(TW_OWN_THREAD, keys_max);
     fake_driver.return_percent = return_percent;
     fake_driver.give_up_percent = give_up_percent;
     fake_driver.hold_percent = hold_percent;
@@ -178,7 +178,7 @@ static void add_and_flush(struct member *member) {
 static void a_flush_covers_what_was_added_before_it(void **state) {
     (void)state;
     for (int host = 0; host < 2; host++) {
-        field_open(host ? TW_THREADS_HOST : TW_THREADS_OWN, 0);
+        field_open(host ? TW_HOST_DRIVEN : TW_OWN_THREAD, 0);
         fake_driver.hold_percent = 30;
         field.rounds = test_scale(2000);
         team_work(6, add_and_flush, NULL);
@@ -206,7 +206,7 @@ static void add_and_read(struct member *member) {
 /* Goal: a view contains each of the reader's own adds exactly once, while batches are in flight (P3, trap E6). */
 static void views_never_tear(void **state) {
     (void)state;
-    field_open(TW_THREADS_OWN, 0);
+    field_open(TW_OWN_THREAD, 0);
     fake_driver.return_percent = 30;
     fake_driver.hold_percent = 50;
     fake_driver.totals = true;
@@ -227,7 +227,7 @@ static void views_never_tear(void **state) {
 /* Goal: a driver that never answers costs no count: close says so and on_lost names all (P8). */
 static void what_cannot_be_sent_is_named_at_close(void **state) {
     (void)state;
-    field_open(TW_THREADS_OWN, 0);
+    field_open(TW_OWN_THREAD, 0);
     atomic_store(&fake_driver.settle_nothing, true);
     field.windows = windows_to_pass(20);
     int64_t added = team_work(5, add_while_time_passes, NULL);

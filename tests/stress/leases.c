@@ -51,7 +51,7 @@ static void rig_open(struct rig *rig) {
     fake_driver_reset(INT64_C(1700000000000), TW_HOUR);
     tw_options options;
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 16 << 20;
     fake_clock_install(&rig->clock, &options);
     fake_driver_install(&options);

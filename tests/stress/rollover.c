@@ -144,7 +144,7 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     field.lateness_ms = lateness_ms;
     field.by_event_time = by_event_time;
     field.hook_balks = hook_balks;
-    field_open(&field, TW_THREADS_OWN);
+    field_open(&field, TW_OWN_THREAD);
     int64_t added = team_work(5, count_while_time_passes, &field);
     int64_t late = atomic_load(&field.late);
     assert_i64_equal(test_stat_of(field.engine, late_increments), late);
@@ -211,7 +211,7 @@ static void one_first_per_key_and_window(void **state) {
     field.keys = 16;
     field.firsts = calloc((field.windows + 8) * field.keys, sizeof *field.firsts);
     assert_non_null(field.firsts);
-    field_open(&field, TW_THREADS_OWN);
+    field_open(&field, TW_OWN_THREAD);
     team_work(5, be_first_while_time_passes, &field);
     assert_status(tw_close(field.engine, 10000), TW_OK);
     free(field.firsts);
@@ -282,7 +282,7 @@ static void lives_from_first_do_not_overlap(void **state) {
     assert_non_null(lives);
     for (uint64_t number = 0; number < field.keys; number++) pthread_mutex_init(&lives[number].lock, NULL);
     struct lives all = {&field, lives};
-    field_open(&field, TW_THREADS_OWN);
+    field_open(&field, TW_OWN_THREAD);
     team_work(5, live_while_time_passes, &all);
     assert_status(tw_close(field.engine, 10000), TW_OK);
     size_t admitted = 0;
@@ -308,7 +308,7 @@ static void memory_stays_flat_over_many_windows(void **state) {
     static struct field field;
     memset(&field, 0, sizeof field);
     field.keys = 4000;
-    field_open(&field, TW_THREADS_HOST);
+    field_open(&field, TW_HOST_DRIVEN);
     int64_t high = 0;
     for (int window = 0; window < 40; window++) {
         team_work(3, add_new_keys, &field);

@@ -115,7 +115,7 @@ static void rig_open(struct rig *rig, bool synced) {
     fake_driver_reset(START_MS, TW_SECOND);
     tw_options options;
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 16 << 20;
     fake_clock_install(&rig->clock, &options);
     if (synced) fake_driver_install(&options);

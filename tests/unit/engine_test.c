@@ -39,7 +39,7 @@ static void an_engine_leaves_nothing_behind(void **state) {
     for (int i = 0; i < 20; i++) {
         tw_options options;
         tw_options_init(&options);
-        options.threads = i % 2 == 0 ? TW_THREADS_OWN : TW_THREADS_HOST;
+        options.threads = i % 2 == 0 ? TW_OWN_THREAD : TW_HOST_DRIVEN;
         tw_engine *engine;
         assert_status(tw_open(&options, &engine), TW_OK);
         if (!UNDER_TSAN) assert_i64_equal(test_thread_count(), threads + (i % 2 == 0));
@@ -133,7 +133,7 @@ static void the_background_thread_closes_windows_by_itself(void **state) {
     _Atomic int calls = 0;
     struct rig rig;
     rig_init(&rig);
-    rig.options.threads = TW_THREADS_OWN;
+    rig.options.threads = TW_OWN_THREAD;
     rig_start(&rig);
     tw_family_options options = rig_options("f", TW_WINDOW_ALIGNED, TW_MINUTE);
     options.on_window_closed = hook_counts;
@@ -228,7 +228,7 @@ static int exit_status_of(pid_t pid) {
  * Method: fork inside a section, with a window to be told of; the child counts, turns, closes. */
 static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
     (void)state;
-    for (uint32_t threads = UNDER_TSAN ? TW_THREADS_HOST : TW_THREADS_OWN; threads <= TW_THREADS_HOST; threads++) {
+    for (uint32_t threads = UNDER_TSAN ? TW_HOST_DRIVEN : TW_OWN_THREAD; threads <= TW_HOST_DRIVEN; threads++) {
         struct rig rig;
         rig_init(&rig);
         rig.options.threads = threads;
@@ -246,7 +246,7 @@ static void trap_e37_a_forked_child_is_a_new_instance(void **state) {
         if (pid == 0) {
             child_counts(rig.engine, family);
             tw_leave(rig.engine); /* the parent's section: harmless */
-            for (int i = 0; i < 3 && threads == TW_THREADS_HOST; i++) child_check(tw_turn(rig.engine) == TW_OK);
+            for (int i = 0; i < 3 && threads == TW_HOST_DRIVEN; i++) child_check(tw_turn(rig.engine) == TW_OK);
             options.on_window_closed = NULL;
             child_check(tw_family_set(family, &options) == TW_OK);
             child_check(tw_close(rig.engine, 0) == TW_OK);

@@ -26,7 +26,7 @@ static inline void rig_init(struct rig *rig) {
     tw_options_init(&rig->options);
     rig->options.error_text = rig->error;
     rig->options.error_size = sizeof rig->error;
-    rig->options.threads = TW_THREADS_HOST;
+    rig->options.threads = TW_HOST_DRIVEN;
     rig->options.memory_bytes_max = UINT64_C(64) << 20;
     fake_clock_install(&rig->clock, &rig->options);
 }

@@ -337,7 +337,7 @@ static void a_format_that_is_none_is_refused(void **state) {
     tw_engine *engine;
     struct text text = {.pieces_max = SIZE_MAX};
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.memory_bytes_max = 1 << 20;
     assert_status(tw_open(&options, &engine), TW_OK);
     const uint32_t none[] = {2, TW_METRICS_NO_EOF, TW_METRICS_NO_EOF | 2, 0x80000000u, UINT32_MAX};

@@ -437,17 +437,17 @@ static int open_all(void **state) {
     options.on_full_limit = TW_FULL_LIMIT_DENY;
     denies = open_with(rig.engine, options);
 
-    threaded = open_engine(TW_THREADS_OWN, NULL);
+    threaded = open_engine(TW_OWN_THREAD, NULL);
     options = rig_options("paced", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_shape = TW_SHAPE_GCRA;
     threaded_paced = open_with(threaded, options);
     of_hook = open_with(threaded, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
-    stopped = open_engine(TW_THREADS_OWN, NULL);
+    stopped = open_engine(TW_OWN_THREAD, NULL);
     stopped_hour = open_with(stopped, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
     assert_status(tw_stop(stopped), TW_OK);
-    driven = open_engine(TW_THREADS_HOST, NOBODY);
+    driven = open_engine(TW_HOST_DRIVEN, NOBODY);
     driven_hour = open_with(driven, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
 
-    away = open_engine(TW_THREADS_OWN, NOBODY);
+    away = open_engine(TW_OWN_THREAD, NOBODY);
     there = open_with(away, rig_options("hour", TW_WINDOW_ALIGNED, TW_HOUR));
     there_endless = open_with(away, rig_options("endless", TW_WINDOW_FOREVER, 0));
     options = rig_options("strict", TW_WINDOW_ALIGNED, TW_HOUR), options.limit_mode = TW_LIMIT_STRICT;

@@ -174,7 +174,7 @@ static void an_engine_has_the_defaults_of_the_header(void **state) {
     tw_options options = engine_accepted(good_engine());
     assert_int_equal(options.size, sizeof options);
     assert_i64_equal(options.memory_bytes_max, 1 << 30);
-    assert_i64_equal(options.threads, TW_THREADS_OWN);
+    assert_i64_equal(options.threads, TW_OWN_THREAD);
     assert_i64_equal(options.sync_interval_ms, 100);
     assert_i64_equal(options.redis_timeout_ms, 100);
     assert_i64_equal(options.replay_ms, 30000);
@@ -198,8 +198,8 @@ static void threads_is_one_of_two(void **state) {
     ENGINE_REFUSED(threads, 2);
     ENGINE_REFUSED(threads, UINT32_MAX);
     tw_options options = good_engine();
-    options.threads = TW_THREADS_HOST;
-    assert_i64_equal(engine_accepted(options).threads, TW_THREADS_HOST);
+    options.threads = TW_HOST_DRIVEN;
+    assert_i64_equal(engine_accepted(options).threads, TW_HOST_DRIVEN);
 }
 
 static void the_replay_window_is_at_most_a_day_and_within_the_memory(void **state) {
@@ -252,7 +252,7 @@ static void audit_interval_ms_is_at_least_a_second_and_needs_redis_and_a_thread(
     options.redis_url = "redis://localhost";
     options.audit_interval_ms = TW_HOUR;
     assert_i64_equal(engine_accepted(options).audit_interval_ms, TW_HOUR);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     assert_engine_refused(options, "audit_interval_ms");
 }
 

@@ -656,7 +656,7 @@ static void waiting_calls_without_redis_say_so(void **state) {
     assert_status(tw_fetch(family, &key, 1, 0, &total), TW_ERR_MODE); /* host-driven */
     rig_close(&rig);
     rig_init(&rig);
-    rig.options.threads = TW_THREADS_OWN;
+    rig.options.threads = TW_OWN_THREAD;
     rig_start(&rig);
     family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     assert_status(tw_fetch(family, &key, 1, 0, &total), TW_ERR_REDIS);

@@ -86,7 +86,7 @@ static void *live_without_barriers(void *ctx) {
     tw_family_options family_options;
     fake_clock_init(&clock, INT64_C(1700000000000));
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     options.log_write = count_line;
     options.log_ctx = refused;
     fake_clock_install(&clock, &options);

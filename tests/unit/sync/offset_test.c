@@ -11,7 +11,7 @@ static int open_engine(void **state) {
     (void)state;
     tw_options options;
     tw_options_init(&options);
-    options.threads = TW_THREADS_HOST;
+    options.threads = TW_HOST_DRIVEN;
     return tw_open(&options, &engine);
 }
 static int close_engine(void **state) {
