@@ -1,18 +1,18 @@
-/* calendar.c -- see calendar.h. Civil arithmetic in the proleptic Gregorian calendar, leap seconds unknown, as in
- * Unix time. */
+/* calendar.c -- see calendar.h. Dates of the proleptic Gregorian calendar. As in Unix time, there are no leap
+ * seconds. */
 #include "engine/base/calendar.h"
 
 #include "engine/base/check.h"
 
-/* Years are counted from March, so that the leap day is the last of its year: then a month's beginning depends on the
- * month alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01; the 400 years that hold it began on
- * 1600-03-01. */
+/* A year starts in March here. Then the leap day is the last day of its year, and the first day of a month depends on
+ * the month alone. 400 years have 97 leap days: 146097 days. Day 0 is 1970-01-01. It lies in the 400 years that started
+ * on 1600-03-01. */
 #define DAYS_400_YEARS 146097
 #define DAYS_100_YEARS 36524
 #define DAYS_4_YEARS 1461
 #define DAY_OF_1600_03_01 (-135080)
 
-/* Days before each month of a year that begins in March. */
+/* Days before each month, in a year that starts in March. */
 static const uint16_t month_begin[12] = {0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337};
 
 static int64_t floor_div(int64_t a, int64_t b) {
@@ -32,7 +32,7 @@ struct date {
 static struct date date_of_day(int64_t day) {
     int64_t era = floor_div(day - DAY_OF_1600_03_01, DAYS_400_YEARS);
     uint32_t left = (uint32_t)(day - DAY_OF_1600_03_01 - era * DAYS_400_YEARS);
-    /* The last day of 400 years, and of 4, is the leap day of a longer unit: it would count as one unit too many. */
+    /* The last day of 400 years, and of 4 years, is a leap day: the division would count one unit too many there. */
     uint32_t centuries = left / DAYS_100_YEARS - (left == DAYS_400_YEARS - 1);
     left -= centuries * DAYS_100_YEARS;
     uint32_t fours = left / DAYS_4_YEARS;
@@ -42,7 +42,7 @@ static struct date date_of_day(int64_t day) {
     uint32_t month = 11;
     while (month_begin[month] > left) month--;
     int64_t year = 1600 + era * 400 + centuries * 100 + fours * 4 + ones;
-    return (struct date){.year = year + (month >= 10), /* January and February belong to the next */
+    return (struct date){.year = year + (month >= 10), /* January and February belong to the next civil year */
                          .month = month < 10 ? month + 3 : month - 9,
                          .day = left - month_begin[month] + 1};
 }
@@ -78,7 +78,7 @@ static struct twi_span aligned_span(int64_t unix_ms, int64_t window_ms, int64_t 
     return (struct twi_span){start_ms, start_ms + window_ms};
 }
 
-/* Day 0 was a Thursday: weekday 3 where 0 is Monday. */
+/* Day 0 was a Thursday: weekday 3, where Monday is 0. */
 static struct twi_span week_span(int64_t day, const struct twi_window_rule *rule) {
     int64_t since_start = day + 3 - (int64_t)rule->week_start;
     int64_t begin = floor_div(since_start, 7) * 7 - 3 + (int64_t)rule->week_start;

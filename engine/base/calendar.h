@@ -1,10 +1,11 @@
-/* calendar.h -- from a moment to the window that holds it, and to its civil date. Pure functions; any thread.
+/* calendar.h -- from a moment to the window that holds it, and to its civil date. Pure functions, for any thread.
  *
- * Always true: start_ms <= moment < end_ms; the next window starts where one ends; all arithmetic floors, before 1970
- * too. Moments lie within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS]; those outside are taken as the nearest one
- * inside, so callers ask twi_calendar_holds() first (too old: TW_ERR_LATE, too far ahead: TW_ERR_EARLY). Years then
- * have four digits, and no sum of a moment, a window and a lateness can overflow; TW_UNBOUNDED goes through
- * twi_time_add(). */
+ * Always true: start_ms <= moment < end_ms. A window starts where the one before it ends. All arithmetic rounds down,
+ * also before 1970. Every function works on moments within [TWI_CALENDAR_MIN_MS, TWI_CALENDAR_MAX_MS] and replaces any
+ * other moment by the nearest bound. So callers ask twi_calendar_holds() first (too old: TW_ERR_LATE, too far ahead:
+ * TW_ERR_EARLY).
+ * Within these bounds a year has four digits, and no sum of a moment, a window and a lateness overflows. TW_UNBOUNDED
+ * goes through twi_time_add(). */
 #ifndef TWI_BASE_CALENDAR_H
 #define TWI_BASE_CALENDAR_H
 
@@ -14,9 +15,10 @@
 #include <stdint.h>
 
 #define TWI_CALENDAR_MIN_MS INT64_C(-30610224000000) /* 1000-01-01T00:00:00Z */
-#define TWI_CALENDAR_MAX_MS INT64_C(253370764799999) /* 9998-12-31T23:59:59.999Z: room for an offset and for the end */
+/* 9998-12-31T23:59:59.999Z: leaves room for an offset and for the end of the window */
+#define TWI_CALENDAR_MAX_MS INT64_C(253370764799999)
 
-/* What decides a family's windows: the fields of tw_family_options of the same names, defaults filled. */
+/* The options that decide a family's windows: the fields of tw_family_options of the same names, defaults filled in. */
 struct twi_window_rule {
     uint32_t window; /* TW_WINDOW_ALIGNED ... TW_WINDOW_MONTH */
     int64_t window_ms;
@@ -24,20 +26,20 @@ struct twi_window_rule {
     uint32_t week_start;
 };
 
-/* The engine's own: windows that are counted, not timed. The moment n is in window n (idle_eviction.c). */
+/* For the engine's own use: windows that are counted, not timed. The moment n lies in window n (idle_eviction.c). */
 #define TWI_WINDOW_EVICTION 64u
 
 struct twi_span {
     int64_t start_ms;
-    int64_t end_ms; /* the first moment that is outside */
+    int64_t end_ms; /* the first moment after the window */
 };
 
-/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation in which a
- * key that begins then is born: [g * window_ms, (g + 1) * window_ms), without the offset. */
+/* The window that holds the moment. TW_WINDOW_FOREVER: {0, INT64_MAX}. TW_WINDOW_FROM_FIRST: the generation of keys
+ * whose window begins at that moment: [g * window_ms, (g + 1) * window_ms), without the offset. */
 struct twi_span twi_calendar_span(const struct twi_window_rule *rule, int64_t unix_ms);
-/* The start of the window before the one that holds the moment; in an endless family 0. */
+/* The start of the window before the one that holds the moment. TW_WINDOW_FOREVER: 0. */
 int64_t twi_calendar_previous_start(const struct twi_window_rule *rule, int64_t unix_ms);
-/* The longest that one of these windows can be (a month: 31 days). TW_WINDOW_FOREVER: INT64_MAX. */
+/* The longest possible length of a window (a month: 31 days). TW_WINDOW_FOREVER: INT64_MAX. */
 int64_t twi_calendar_longest_ms(const struct twi_window_rule *rule);
 
 struct twi_civil {
@@ -52,19 +54,19 @@ static inline bool twi_calendar_holds(int64_t unix_ms) {
     return unix_ms >= TWI_CALENDAR_MIN_MS && unix_ms <= TWI_CALENDAR_MAX_MS;
 }
 
-/* A window with a beginning that a stamp or a hook can name. */
+/* True: the windows have starts that a time stamp or a hook can name. */
 static inline bool twi_calendar_has_starts(const struct twi_window_rule *rule) {
     return rule->window != TW_WINDOW_FROM_FIRST && rule->window != TW_WINDOW_FOREVER &&
            rule->window != TWI_WINDOW_EVICTION;
 }
 
-/* a + b for times, where INT64_MAX (TW_UNBOUNDED) stays what it is and nothing wraps. */
+/* a + b for times. INT64_MAX (TW_UNBOUNDED) stays what it is, and nothing wraps around. */
 static inline int64_t twi_time_add(int64_t a, int64_t b) {
     int64_t sum;
     if (a == INT64_MAX || b == INT64_MAX) return INT64_MAX;
     return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
 }
-/* What lies `ms` before a moment: INT64_MIN where that is TW_UNBOUNDED. */
+/* The moment `ms` before another moment. INT64_MIN if `ms` is TW_UNBOUNDED. */
 static inline int64_t twi_time_before(int64_t moment_ms, int64_t ms) {
     return ms == INT64_MAX ? INT64_MIN : twi_time_add(moment_ms, -ms);
 }

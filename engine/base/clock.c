@@ -1,18 +1,20 @@
-/* clock.c -- see clock.h. The one file that asks the system for the time.
+/* clock.c -- see clock.h. The only file that asks the system for the time.
  *
- * The line is monotonic + offset_ms: where engine time would be without the wall. drift: how far the wall is from it now.
+ * Line: monotonic clock + offset_ms. Engine time would follow it if there were no wall clock.
+ * Drift: wall clock minus line, now. The observation of leaps has two states:
  *   AGREED   leap == 0          drift up to 5 s, either way   -> the line moves to the wall
  *                               drift beyond 5 s forward      -> WATCHED, since now
- *   WATCHED  leap = since, size drift small again             -> AGREED (a glitch, forgotten)
+ *   WATCHED  leap = since, size drift small again             -> AGREED (it was a glitch)
  *                               drift of another size         -> WATCHED, since now
- *                               drift stood for 5 s           -> AGREED, on the wall's line
- *   drift beyond 5 s back, or a step back while engine time is more than 5 s ahead of the wall already: the line stays.
- *                               This is no state: the next reading asks again.
- * In every state engine time = max(engine time, min(wall, line)), with the line alone while the wall is behind it by more
- * than 5 s. So it never passes a line nobody believes in, and stands still for 5 s at most: the line is lowered only to a
- * wall that engine time is no more than 5 s ahead of.
- * Always true: `word` only grows (compare-and-swap for the greater). Everything else here is advice to that one rule:
- * a thread that sleeps between its reading of the clocks and its verdict can at worst delay or restart a watch. */
+ *                               drift has lasted for 5 s      -> AGREED, with the line on the wall
+ * The wall was set back if the drift is more than 5 s backward, or if it is backward at all while engine time is
+ * already more than 5 s ahead of the wall. Then the line stays. This is no state: the next reading decides again.
+ * In every state engine time = max(engine time, min(wall, line)), or max(engine time, line) if the wall was set back.
+ * So engine time never follows a leap that has not lasted. It stands still for 5 s at most: the line moves down only to
+ * a wall that engine time is at most 5 s ahead of.
+ * Always true: `word` only grows, by compare-and-swap for the greater value. All other state only advises that one
+ * rule: a thread that sleeps between its reading of the clocks and its decision can at worst delay or restart an
+ * observation. */
 #include "engine/base/clock.h"
 
 #include "tallywheel.h"
@@ -21,12 +23,13 @@
 
 #define NS_PER_MS INT64_C(1000000)
 
-/* Two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may fall between: a drift
- * this small is no step, and writing it down would share a line between all readers for nothing. */
+/* The two coarse clocks are read one after the other, and a tick of up to 10 ms (100 Hz kernels) may fall between. A
+ * drift this small is no step. Storing it would make all readers share a written line for nothing. */
 #define NOISE_MS 20
 
-/* The leap word: monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime); the size in steps of
- * 2.5 s in the lower 24 (242 days, greater ones look alike). One word, so that it changes by one compare-and-swap. */
+/* The leap word: monotonic ms since the origin, plus 1, in the upper 40 bits (35 years of uptime). The lower 24 bits
+ * hold the size in steps of 2.5 s (up to 242 days; greater sizes look alike). One word, so that one compare-and-swap
+ * changes both. */
 #define LEAP_SIZE_BITS 24
 #define LEAP_STEP_MS 2500
 #define LEAP_SIZE_MAX ((INT64_C(1) << (LEAP_SIZE_BITS - 1)) - 1)
@@ -62,15 +65,15 @@ int64_t twi_clock_mono_us(struct twi_clock *clock) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* ---- the word: engine time, and whether callers read for themselves ---------------------------------------------- */
+/* ---- the word: engine time, and whether callers read the clocks themselves -------------------------------------- */
 
 static int64_t word_of(int64_t now_ms, int64_t flag) {
     return now_ms * 2 | flag;
 }
 
-/* Moves engine time forward to `now_ms` unless it is there already; returns what it is then. Relaxed throughout: one
- * word, and nobody takes anything else from having seen it; all modifications of one word have one order, which is
- * all that "never goes back" needs. Lock-free: a failed exchange means that another thread has moved it. */
+/* Moves engine time forward to `now_ms`, unless it is there already. Returns engine time. Relaxed throughout: the word
+ * publishes nothing but itself, and all modifications of one word have one order. "Never goes back" needs no more.
+ * Lock-free: a failed exchange means that another thread has moved the word. */
 static int64_t advance(struct twi_clock *clock, int64_t now_ms) {
     int64_t word = twi_load_relaxed(&clock->word);
     while ((word >> 1) < now_ms)
@@ -101,14 +104,14 @@ static bool leap_has_stood(uint64_t leap, int64_t mono_ms) {
     return mono_ms - since_ms >= TWI_CLOCK_STAND_MS;
 }
 
-/* The wall is more than 5 s ahead of the line. True: it has been so for long enough, believe it. */
+/* The wall is more than 5 s ahead of the line. True: it has been so for 5 s, so believe it. */
 static bool watch(struct twi_clock *clock, int64_t drift_ms, int64_t mono_ms) {
     int64_t since_ms = mono_ms - clock->mono_origin_ms;
     uint64_t leap = twi_load_relaxed(&clock->leap);
     if (leap_is_same(leap, drift_ms)) return leap_has_stood(leap, since_ms);
-    if (since_ms < 0) since_ms = 0; /* a hook whose monotonic clock is none: still no nonsense in the word */
+    if (since_ms < 0) since_ms = 0; /* a hook's monotonic clock may go back: keep the word well-formed */
     (void)twi_cas_relaxed(&clock->leap, &leap, leap_pack(since_ms, leap_size(drift_ms)));
-    return false; /* lost the exchange: another thread watches, its start is as good */
+    return false; /* after a lost exchange: another thread observes the leap, and its start is as good */
 }
 
 static void forget_leap(struct twi_clock *clock) {
@@ -120,13 +123,13 @@ static void agree(struct twi_clock *clock, int64_t offset_seen_ms, int64_t offse
     forget_leap(clock);
 }
 
-/* The wall is to be waited for no longer than a step: then the line is followed, whatever the wall says. */
+/* True: the wall was set back so far that engine time follows the line instead of waiting for the wall. */
 static bool was_set_back(struct twi_clock *clock, int64_t drift_ms, int64_t wall) {
     int64_t ahead_ms = (twi_load_relaxed(&clock->word) >> 1) - wall;
     return drift_ms < -TWI_CLOCK_LEAP_MS || (drift_ms < -NOISE_MS && ahead_ms > TWI_CLOCK_LEAP_MS);
 }
 
-/* How far engine time may go by these two readings. */
+/* The value that these two readings allow engine time to reach. */
 static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     int64_t offset = twi_load_relaxed(&clock->offset_ms);
     int64_t drift = wall - mono - offset;
@@ -142,7 +145,7 @@ static int64_t allowed_ms(struct twi_clock *clock, int64_t wall, int64_t mono) {
     return mono + offset;
 }
 
-/* ---- how long it was held: a statistic, relaxed ------------------------------------------------------------------ */
+/* ---- how long engine time was held: a statistic, relaxed -------------------------------------------------------- */
 
 static int64_t held_by(struct twi_clock *clock, int64_t held_since, int64_t mono) {
     int64_t held = held_since == 0 ? 0 : mono - clock->mono_origin_ms - (held_since - 1);
@@ -174,8 +177,8 @@ static int64_t read_at(struct twi_clock *clock, int64_t wall, int64_t mono) {
 int64_t twi_clock_read(struct twi_clock *clock) {
     int64_t wall = wall_ms(clock);
     int64_t now = twi_load_relaxed(&clock->word) >> 1;
-    /* Most reads of a coarse clock fall into a tick that somebody has seen: nothing can move, and one reading was
-     * enough. A hook is asked for both, as promised: a test may move one of them alone. */
+    /* Most reads of a coarse clock fall into a tick that another read has seen. Nothing can move then, and one reading
+     * is enough. A hook is always asked for both clocks, as promised: a test may move only one of them. */
     if (wall == now && clock->hook == NULL) return now;
     return read_at(clock, wall, twi_clock_mono_ms(clock));
 }
@@ -189,7 +192,7 @@ int64_t twi_clock_drift_ms(struct twi_clock *clock) {
 void twi_clock_refresh(struct twi_clock *clock) {
     int64_t mono = twi_clock_mono_ms(clock);
     int64_t lag = mono - twi_load_relaxed(&clock->refreshed_ms); /* relaxed: this thread wrote it */
-    bool relied_on = (twi_load_relaxed(&clock->word) & 1) == 0;  /* relaxed: this thread alone sets the flag */
+    bool relied_on = (twi_load_relaxed(&clock->word) & 1) == 0;  /* relaxed: only this thread sets the flag */
     (void)read_at(clock, wall_ms(clock), mono);
     twi_store_relaxed(&clock->refreshed_ms, mono);
     if (relied_on && lag > twi_load_relaxed(&clock->lag_max_ms)) twi_store_relaxed(&clock->lag_max_ms, lag);
@@ -197,11 +200,11 @@ void twi_clock_refresh(struct twi_clock *clock) {
 
 void twi_clock_direct(struct twi_clock *clock, bool on) {
     if (!clock->cached) return;
-    twi_clock_refresh(clock); /* off: the word must be fresh before callers rely on it; on: the lag up to here counts */
+    twi_clock_refresh(clock); /* off: the word must be fresh before callers rely on it. on: the lag up to here counts */
     if (on) {
         twi_or_relaxed(&clock->word, 1);
     } else {
-        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would do, as above: no partner */
+        (void)twi_and_acqrel(&clock->word, ~INT64_C(1)); /* relaxed would be enough, as above: it has no partner */
     }
 }
 

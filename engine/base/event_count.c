@@ -1,4 +1,4 @@
-/* event_count.c -- see event_count.h. ck_ec brings the protocol, futexes the sleep. */
+/* event_count.c -- see event_count.h. ck_ec supplies the protocol, futexes the sleep. */
 #include "engine/base/event_count.h"
 
 #include "engine/base/clock.h"
@@ -33,7 +33,7 @@ static void wake32(const struct ck_ec_ops *ops, const uint32_t *address) {
     (void)syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* 64-bit counts are not used; ck_ec wants the functions all the same. */
+/* 64-bit counts are not used, but ck_ec requires the functions. */
 static void wait64(const struct ck_ec_wait_state *state, const uint64_t *address, uint64_t expected,
                    const struct timespec *deadline) {
     wait32(state, (const uint32_t *)(const void *)address, (uint32_t)expected, deadline);
@@ -42,7 +42,7 @@ static void wake64(const struct ck_ec_ops *ops, const uint64_t *address) {
     wake32(ops, (const uint32_t *)(const void *)address);
 }
 
-/* A server's cores have better things to do than to spin for us: sleep at once. */
+/* A waiting thread does not spin but sleeps at once: the cores belong to the application. */
 static const struct ck_ec_ops ops = {
     .gettime = now,
     .wait32 = wait32,
@@ -64,7 +64,7 @@ void twi_event_count_raise(struct twi_event_count *event) {
     ck_ec32_inc(&event->count, &mode);
 }
 
-/* Each of ck_ec's waits is as long as its back-off says, whatever is left until the deadline: no longer than that. */
+/* ck_ec waits as long as its back-off says, even beyond the deadline. This ends each wait at the deadline. */
 static int end_in_time(const struct ck_ec_wait_state *state, struct timespec *iteration) {
     *iteration = *(const struct timespec *)state->data;
     return 0;

@@ -1,8 +1,9 @@
-/* event_count.h -- event counts: sleeping until somebody says that something has changed. The door to libck (ck_ec).
- * Raising costs no system call unless somebody sleeps. Callers that count never raise or wait: only tw_flush(),
- * tw_fetch(), tw_close() and the background thread do.
- * Always true: who reads the value, looks whether there is something to do, and then waits for a change of that
- * value, misses nothing. */
+/* event_count.h -- event counts: a thread sleeps until another thread signals a change. Wraps ck_ec of libck.
+ * Raising an event costs no system call unless a thread sleeps. Each turn and each refund raises one. Only calls that
+ * may wait (tw_flush(), tw_fetch(), tw_close(), tw_acquire_wait() and the like) sleep here. tw_add(), tw_get() and
+ * tw_acquire() do neither.
+ * Always true: a thread that reads the value, then looks for work, and then waits for a change of that value, misses no
+ * event. */
 #ifndef TWI_BASE_EVENT_COUNT_H
 #define TWI_BASE_EVENT_COUNT_H
 
@@ -16,7 +17,7 @@ struct twi_event_count {
 void twi_event_count_make(struct twi_event_count *event);
 uint32_t twi_event_count_value(const struct twi_event_count *event);
 void twi_event_count_raise(struct twi_event_count *event);
-/* Returns when the value is no longer `seen`, or after at most `ms`. */
+/* Returns when the value differs from `seen`, or after at most `ms`. */
 void twi_event_count_wait(struct twi_event_count *event, uint32_t seen, uint32_t ms);
 
 #endif

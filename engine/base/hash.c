@@ -1,7 +1,5 @@
-/* hash.c -- see hash.h. Two hashes behind one type; which one runs is decided once, by what the
- * processor has: AES rounds (hash_aes.h), else SipHash-1-3.
- *
- * SipHash-1-3 as specified by Aumasson and Bernstein, with the first half of the secret as its key.
+/* hash.c -- see hash.h. SipHash-1-3 as specified by Aumasson and Bernstein, keyed with the first half of the secret.
+ * Used where the processor has no AES rounds (hash_aes.h).
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #include "engine/base/hash.h"
 
@@ -51,7 +49,7 @@ static inline struct sip sip_absorb(struct sip s, uint64_t word, int rounds) {
     return s;
 }
 
-/* The last word: what is left of the key, below the low byte of its size. */
+/* The last word: the rest of the key, with the low byte of its size on top. */
 static inline uint64_t sip_tail(const unsigned char *bytes, size_t left, size_t size) {
     uint64_t word = (uint64_t)size << 56;
     for (size_t index = 0; index < left; index++) word |= (uint64_t)bytes[index] << (8 * index);
@@ -73,7 +71,7 @@ uint64_t twi_hash_sip(const struct twi_hash_secret *secret, const void *data, si
     return sip(secret->words, data, size, 1, 3);
 }
 
-/* The variant whose published answers are known; for tests. */
+/* For tests: the variant that has published test vectors. */
 uint64_t twi_hash_sip_2_4(const struct twi_hash_secret *secret, const void *data, size_t size) {
     return sip(secret->words, data, size, 2, 4);
 }

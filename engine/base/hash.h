@@ -1,9 +1,9 @@
 /* hash.h -- the keyed hash that places keys in the table.
  *
- * Always true: equal bytes under equal secrets hash alike on this machine, in this process; no byte outside the key
- * is read; nobody who does not know the secret can prepare keys that collide (no pair collides whatever the secret
- * is, and the likeliest differences do so for about one secret in 2^28). A hash places keys, it never identifies
- * them: a hit in the table compares bytes. All 64 bits are equally good. Pure functions: any thread. */
+ * Always true: within one process, equal bytes under equal secrets have equal hashes. No byte outside the key is read.
+ * Nobody can prepare colliding keys without knowing the secret: no pair of keys collides under every secret, and the
+ * likeliest differences collide for about one secret in 2^28. A hash places a key but never identifies it: the table
+ * compares bytes. All 64 bits are equally good. Pure functions, for any thread. */
 #ifndef TWI_BASE_HASH_H
 #define TWI_BASE_HASH_H
 
@@ -28,7 +28,7 @@ typedef uint64_t twi_hash_fn(const struct twi_hash_secret *secret, const void *d
 /* `bytes`: TWI_HASH_SECRET_BYTES of them, from twi_random_bytes(). */
 void twi_hash_secret_make(struct twi_hash_secret *secret, const void *bytes);
 
-twi_hash_fn twi_hash_sip;     /* runs everywhere */
-twi_hash_fn twi_hash_sip_2_4; /* for tests: the variant whose answers are published */
+twi_hash_fn twi_hash_sip;     /* for every processor */
+twi_hash_fn twi_hash_sip_2_4; /* for tests: the variant that has published test vectors */
 
 #endif

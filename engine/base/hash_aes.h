@@ -1,17 +1,18 @@
-/* hash_aes.h -- the AES hash, inline: hash_aes.c offers it as a function, fast_aes.c has it inside the hot path.
+/* hash_aes.h -- the AES hash, inline: hash_aes.c offers it as a function, fast_aes.c inlines it into the hot path.
  *
- * The AES hash. Two lanes of 16 bytes begin at the two halves of the secret; each takes in every second block of the key
- * (exclusive or) and goes through two rounds, so that one lane's blocks never meet the other's before both are scrambled;
- * the lanes and the size are joined and go through three more rounds:
+ * There are two lanes of 16 bytes. They start as the two halves of the secret. Each lane takes every second block of
+ * the key by exclusive or, and goes through two rounds. So blocks of different lanes meet only after both are
+ * scrambled. At the end the lanes and the size are joined and go through three more rounds (R is a round):
  *
  *   a = half 0 ^ block 0 -R-R- ^ block 2 -R-R- ... -R-R-R-+
  *   b = half 1 ^ block 1 -R-R- ^ block 3 -R-R- ... -R-R---^ size -R-R- fold to 64 bits
  *
- * One byte of difference is spread over all 16 by two rounds, and passes two rounds in a foreseeable way for at most
- * one secret in about 2^28 (five active S-boxes): so nobody can prepare keys that collide. The last blocks may
- * overlap those before them, which spares the reading of bytes beyond the key; the size tells such keys apart. It comes in
- * where no byte of a key does: beside a block, the block could undo it, whatever the secret is (flood_test.c).
- * Keys of up to 16 bytes are one block in lane a alone: two of one size never agree in all 128 bits before the fold.
+ * Two rounds spread a difference of one byte over all 16 bytes. It takes a predictable way through them for at most one
+ * secret in about 2^28 (five active S-boxes), so nobody can prepare keys that collide. The last blocks may overlap
+ * those before them, so that no byte behind the key is read. The size tells such keys apart. It is joined at a place
+ * where no byte of a key goes in: beside a block, the block could undo it under every secret (flood_test.c).
+ * A key of up to 16 bytes is one block in lane a alone: two such keys of one size never agree in all 128 bits before
+ * the fold.
  * Always true: only bytes data[0] .. data[size - 1] are read. */
 #ifndef TWI_BASE_HASH_AES_H
 #define TWI_BASE_HASH_AES_H
@@ -22,13 +23,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* NULL where the processor has no AES rounds. */
+/* NULL if the processor has no AES rounds. */
 twi_hash_fn *twi_hash_aes(void);
-/* The fastest hash that this processor can do: AES rounds where it has them, else SipHash-1-3. Always the same answer
+/* The fastest hash for this processor: the AES hash if it has AES rounds, else SipHash-1-3. Always the same answer
  * within one process. */
 twi_hash_fn *twi_hash_choose(void);
 
-/* ---- the AES hash: one algorithm over four words that each processor spells its own way -------------------------- */
+/* ---- the AES hash: one algorithm on a few operations that each processor family spells differently -------------- */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -43,15 +44,16 @@ typedef __m128i lane;
 #define TWI_PROCESSOR_HAS_AES() (__builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1"))
 #define TWI_WITH_AES 1
 #elif defined(__ARM_FEATURE_AES) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto): decided by the build, since not
- * every compiler offers these words to a function that asks for them alone. */
+/* ARM64 built for processors with the cryptography extension (-march=armv8-a+crypto). The build decides: not every
+ * compiler offers these intrinsics to a single function. */
 #include <arm_neon.h>
 #define TWI_AES_CODE
 typedef uint8x16_t lane;
 #define lane_load(bytes) vld1q_u8(bytes)
 #define lane_of(low, high) vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(low), vcreate_u64(high)))
 #define lane_xor(x, y) veorq_u8((x), (y))
-#define lane_round(x, key) veorq_u8(vaesmcq_u8(vaeseq_u8((x), vdupq_n_u8(0))), (key)) /* the key last, as on x86 */
+/* the key is added last, as on x86 */
+#define lane_round(x, key) veorq_u8(vaesmcq_u8(vaeseq_u8((x), vdupq_n_u8(0))), (key))
 #define lane_low(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 0)
 #define lane_high(x) vgetq_lane_u64(vreinterpretq_u64_u8(x), 1)
 #define TWI_PROCESSOR_HAS_AES() true
@@ -67,7 +69,7 @@ static inline uint64_t twi_load_32(const unsigned char *bytes) {
     return word;
 }
 
-/* A key of up to 16 bytes as one block. Of one size, no two keys make the same block: together the loads cover every
+/* A key of up to 16 bytes as one block. Two keys of one size never make the same block: together the loads cover every
  * byte. */
 TWI_AES_CODE static inline lane twi_block_small(const unsigned char *bytes, size_t size) {
     if (size >= 8) return lane_of(twi_load_64(bytes), twi_load_64(bytes + size - 8));
@@ -88,8 +90,8 @@ TWI_AES_CODE static inline uint64_t twi_hash_aes_inline(const struct twi_hash_se
             a = lane_round(lane_round(lane_xor(a, lane_load(bytes)), key_b), key_a);
             b = lane_round(lane_round(lane_xor(b, lane_load(bytes + 16)), key_a), key_b);
         }
-        /* 1 to 32 bytes are left, of which the first of these two blocks may lie before `bytes` (sizes above 32), or
-         * both may overlap (17 to 31). */
+        /* 1 to 32 bytes are left. The first of these two blocks may begin before `bytes` (sizes above 32), or the two
+         * may overlap (17 to 31). */
         const unsigned char *end = (const unsigned char *)data + size;
         a = lane_xor(a, lane_load(size > 32 ? end - 32 : bytes));
         b = lane_xor(b, lane_load(end - 16));

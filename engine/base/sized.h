@@ -1,5 +1,6 @@
-/* sized.h -- results in structs of the caller's, of the size that the caller's header has.
- * Always true: no byte behind the caller's struct is written, and every byte of it is: what the library does not know is 0. */
+/* sized.h -- results in a struct of the caller, which may come from an older or a newer header.
+ * Always true: every byte of the caller's struct is written, and no byte behind it. Fields that the library does not
+ * know become 0. */
 #ifndef TWI_BASE_SIZED_H
 #define TWI_BASE_SIZED_H
 

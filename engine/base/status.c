@@ -1,5 +1,5 @@
-/* status.c -- the words for tw_status, and the version. Pure; any thread.
- * Always true: every number of the header has one line in the list below, and no answer is NULL. */
+/* status.c -- the texts for tw_status, and the version. Pure functions, for any thread.
+ * Always true: every status of the header has one line in the list below, and no function returns NULL. */
 #include "tallywheel.h"
 
 #define STATUSES(X) \

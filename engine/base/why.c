@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEXT_BYTES 512 /* a path and a line of a limits file, and what is wrong there */
+#define TEXT_BYTES 512 /* room for a path and a line of a limits file, and for the error there */
 
-/* As twi_thread_self: a place that is there with the thread, so that a refusal takes no memory. */
+/* Initial-exec, as twi_thread_self: the memory exists with the thread, so a refusal allocates nothing. */
 static _Thread_local struct twi_why last __attribute__((tls_model("initial-exec")));
-/* Larger, and only for sentences with figures: where the library was loaded late, it may come from the allocator. */
+/* Larger, and only for sentences with figures. If the library was loaded late, this may come from the allocator. */
 static _Thread_local char own_text[TEXT_BYTES];
 
 __attribute__((cold, noinline)) void twi_why_set(tw_status status, const char *constant_text) {
@@ -16,7 +16,7 @@ __attribute__((cold, noinline)) void twi_why_set(tw_status status, const char *c
 }
 
 __attribute__((cold)) tw_status twi_refuse_with(tw_status status, const char *format, ...) {
-    char text[TEXT_BYTES]; /* an argument may be the sentence of before */
+    char text[TEXT_BYTES]; /* the previous sentence may be one of the arguments */
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
@@ -38,7 +38,7 @@ const char *tw_error_text(void) {
     return last.status != TW_OK ? tw_status_text(last.status) : "No call of this thread was refused yet.";
 }
 
-/* ---- what is said in more than one place ---- */
+/* ---- sentences that several places use ---- */
 
 void twi_why_key(tw_key key) {
     twi_why_set(TW_ERR_KEY, key.size == 0                ? "key: it is empty"
