@@ -261,13 +261,12 @@ step_long() {
         echo "there are no long tests"
         return 77
     fi
-    run_tests long --suite long --no-suite mutants
+    run_tests long --suite long
 }
 
-# A test of the tests: mistakes in sync/ and in the script, made on purpose, must be caught by the simulator.
+# A test of the tests: mistakes of tests/sim/mutants, in sync/ and in the script, must be caught by the simulator.
 step_mutants() {
-    configure long --buildtype=release -Dredis=enabled -Dtests=enabled && ninja -C "$out/long" tests/sim/sim_mutants &&
-        run_tests long --suite mutants
+    python3 scripts/mutants.py "$out/mutants"
 }
 
 # ---- main -----------------------------------------------------------------------------------------------------------

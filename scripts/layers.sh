@@ -94,6 +94,9 @@ in_sources '(\|\| *test_is_slow\(\)|test_is_slow\(\) *\|\||! *test_is_slow\(\)|i
 # ---- models are models of the code
 python3 "$scripts"/model_digests.py | must_be_empty "tests/orderings repeat what the code says now"
 
+# ---- mistakes for the simulator still apply
+python3 "$scripts"/mutants.py | must_be_empty "tests/sim/mutants/*.patch apply: mend the context, keep the mistake (./dev check mutants)"
+
 # ---- what is named exists
 python3 "$scripts"/doc_names.py | must_be_empty "what docs/*.md name exists"
 

@@ -2,7 +2,6 @@
 #include "sync/message/pipeline.h"
 
 #include "engine/base/check.h"
-#include "sync/batch/mutant.h"
 #include "sync/message/state.h"
 
 struct twi_pending *twi_pipeline_await(struct twi_sync *sync, enum twi_command command, struct twi_batch *batch,
@@ -26,8 +25,6 @@ void twi_pipeline_batch(struct twi_sync *sync, struct twi_batch *batch, enum twi
         .marker = opens ? sync->candidate.marker : sync->ledger.marker,
         .ledger_ttl_ms = TWI_LEDGER_TTL_MS,
     };
-    TWI_MUTATE(TWI_MUTANT_LAPSED, envelope.ledger_ttl_ms = 1000);
-    TWI_MUTATE(TWI_MUTANT_THAWED, twi_mutant_thaw(sync, batch));
     if (sync->out.size == 0) sync->out_moved_ms = now_ms;
     twi_batch_encode(batch, &envelope, &sync->out);
     if (sync->out.failed) { /* half a command stands there: nothing after it would be understood */

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "sync/batch/reply.h"
-#include "sync/batch/mutant.h"
 #include "sync/message/pipeline.h"
 #include "sync/turn/merge_plain.h"
 #include "sync/message/refusal.h"
@@ -127,8 +126,6 @@ static void log_start(struct twi_sync *sync, bool news, const char *text, const 
 static bool is_replica(const struct twi_node *info) {
     char role[16];
     info_value(info, "role", role, sizeof role);
-    TWI_MUTATE(TWI_MUTANT_REPLICA_DENIES, return false);
-    TWI_MUTATE(TWI_MUTANT_REPLICA_TAKES, return false);
     return strcmp(role, "slave") == 0 || strcmp(role, "replica") == 0;
 }
 
@@ -316,7 +313,6 @@ void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {
     sync->waits = 0;
     twi_depth_forget(&sync->depth);
     sync->wrote_number = 0;
-    TWI_MUTATE(TWI_MUTANT_NEW_INSTANCE, sync->is_open = false);
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
     if (failure.why) {

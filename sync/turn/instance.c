@@ -18,7 +18,6 @@
 
 #include "engine/base/atomic.h"
 #include "sync/batch/reply.h"
-#include "sync/batch/mutant.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 
@@ -118,7 +117,6 @@ static void send_all_again(struct twi_sync *sync, const char *what) {
 
 /* What the store that is left may have all the same, should it come back. */
 static void note_adrift(struct twi_sync *sync) {
-    TWI_MUTATE(TWI_MUTANT_ADRIFT, return );
     for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
         for (uint32_t i = 0; batch->items && batch->copies_open && i < batch->item_count; i++)
             twi_port_adrift(&batch->items[i]);
@@ -163,7 +161,6 @@ static void leave_uncertain(struct twi_sync *sync, const char *why) {
     keep_unsettled(sync);
     bool was_left = twi_port_keep(sync->engine, &uncertain);
     if (!was_left) uncertain += since;
-    TWI_MUTATE(TWI_MUTANT_KEPT_SILENTLY, uncertain = 0);
     twi_port_count(sync->engine, rollbacks, 1);
     twi_port_count(sync->engine, uncertain, (int64_t)uncertain);
     twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_ROLLBACK,
@@ -173,10 +170,8 @@ static void leave_uncertain(struct twi_sync *sync, const char *why) {
 
 static bool is_same_store(struct twi_sync *sync, const struct twi_reply_head *head) {
     const struct twi_ledger *ledger = &sync->ledger;
-    bool same = head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
-                memcmp(head->marker, ledger->marker, head->marker_size) == 0;
-    TWI_MUTATE(TWI_MUTANT_PROBED, same = twi_mutant_probe(sync));
-    return same;
+    return head->marker && ledger->marker_known && head->marker_size == strlen(ledger->marker) &&
+           memcmp(head->marker, ledger->marker, head->marker_size) == 0;
 }
 
 /* The store is the one we know, and does not know us: it went back to before our ledger was made. Its silence counts
@@ -217,7 +212,6 @@ static void part_from_instance(struct twi_sync *sync, const struct twi_reply_hea
  * has stayed for a while. Until then counts wait. */
 static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
     int64_t doubt_ms = twi_load_relaxed(&twi_doubt_ms);
-    TWI_MUTATE(TWI_MUTANT_NO_DOUBT, return false);
     if (sync->doubt_since_ms == 0) {
         sync->doubt_since_ms = now_ms ? now_ms : 1;
         twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_IDENTITY,
@@ -226,7 +220,6 @@ static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
                      sync->name, doubt_ms);
         return true;
     }
-    TWI_MUTATE(TWI_MUTANT_ANY_SERVER, return false);
     if (sync->run[0] && strcmp(sync->run, sync->ledger_run) == 0 && !sync->has_other_keys) return false;
     return now_ms - sync->doubt_since_ms < doubt_ms;
 }

@@ -22,7 +22,6 @@
 
 #include "engine/base/check.h"
 #include "sync/turn/instance.h"
-#include "sync/batch/mutant.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"
 
@@ -129,7 +128,6 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         twi_port_count(sync->engine, batches_ok, 1);
     else
         twi_port_count(sync->engine, batches_dup, 1);
-    TWI_MUTATE(TWI_MUTANT_DUP_RETURNED, if (head->kind == TWI_REPLY_DUP) twi_settle_give_back(batch));
     if (batch->items)
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
@@ -158,9 +156,7 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
 static void settle_gap(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
     twi_port_count(sync->engine, batches_gap, 1);
     twi_instance_at_own_store(sync);
-    bool heeds = true;
-    TWI_MUTATE(TWI_MUTANT_GAP_IGNORED, heeds = false);
-    if (heeds) twi_instance_at(sync, head, now_ms);
+    twi_instance_at(sync, head, now_ms);
 }
 
 /* It went back, was told again, and is now where it had been before: another store was seen in between. */
@@ -168,9 +164,7 @@ static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, co
     if (!twi_instance_is_ours(sync, head)) return;
     sync->rewind = true;
     if (batch->before != sync->ledger.confirmed) return; /* out of turn */
-    bool skips = true;
-    TWI_MUTATE(TWI_MUTANT_PAST_CLASHES, skips = false);
-    if (!skips || !twi_ledger_skip_to(&sync->ledger, head->last)) twi_instance_lose(sync, clash);
+    if (!twi_ledger_skip_to(&sync->ledger, head->last)) twi_instance_lose(sync, clash);
 }
 
 /* A step over what could not be replayed, where that stands after all. */
@@ -197,9 +191,7 @@ void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending,
     /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
      * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_REPLY_OK || head.kind == TWI_REPLY_DUP || head.kind == TWI_REPLY_UNKNOWN;
-    TWI_MUTATE(TWI_MUTANT_UNKNOWN_CLOSED, applied = applied && head.kind != TWI_REPLY_UNKNOWN);
     if (!applied && batch->copies_open) batch->copies_open--;
-    TWI_MUTATE(TWI_MUTANT_SHRUNK, if (head.kind == TWI_REPLY_REFUSED) twi_mutant_shrink(sync, batch));
     switch (head.kind) {
     case TWI_REPLY_OK:
     case TWI_REPLY_DUP:
@@ -212,10 +204,7 @@ void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending,
     case TWI_REPLY_GONE: twi_instance_gone(sync, now_ms); break;
     case TWI_REPLY_CLASH: settle_clash(sync, batch, &head); break;
     case TWI_REPLY_KEPT: twi_sync_fail(sync, false, "a reply that is not understood"); break;
-    case TWI_REPLY_NOSCRIPT:
-        TWI_MUTATE(TWI_MUTANT_NUMBER_REUSED, twi_mutant_reuse(sync, batch));
-        sync->rewind = sync->use_eval = true;
-        break;
+    case TWI_REPLY_NOSCRIPT: sync->rewind = sync->use_eval = true; break;
     default: twi_settle_refused(sync, &head, now_ms);
     }
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "engine/base/atomic.h"
-#include "sync/batch/mutant.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
@@ -37,9 +36,7 @@ static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
     struct twi_item fresh =
         *item; /* what a store of before has, and this one was only told again, is not lost with it */
-    bool ends = true;
-    TWI_MUTATE(TWI_MUTANT_LATE_LOST, ends = false);
-    if (ends && twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
+    if (twi_port_end_item(&fresh)) twi_ticket_refused(&sync->tickets);
     if (fresh.delta == 0 && item->delta != 0) {
         struct twi_reply none = {0};
         twi_port_acknowledge(&fresh, &none);

@@ -29,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..22
+echo 1..28
 
 # ---- models carry digests of what they copy
 
@@ -128,6 +128,42 @@ finding 'Marks: `mark()`. And `dirty.c`.'
 run 1 doc_names.py && says 'docs/FINDING.md:1: mark() stands behind no file' &&
     says 'dirty.c may be any of engine/dirty.c sync/dirty.c'
 ok $? 'and one that stands alone, and a file that may be another'
+
+# ---- mistakes made on purpose are caught: of a tree whose "compiler" copies the only source, a shell script
+
+mkdir -p "$TW_ROOT/tests/sim/mutants" "$TW_ROOT/bin"
+printf '#!/bin/sh\nmkdir -p "$3" && touch "$3/build.ninja"\n' >"$TW_ROOT/bin/meson"
+printf '#!/bin/sh\nmkdir -p "$2/tests" && cp "$2/../tests/sim/program.sh" "$2/$3" && sh -n "$2/$3"\n' >"$TW_ROOT/bin/ninja"
+printf '#!/bin/sh\nwrong=0\nif [ $# -gt 0 ]; then test $wrong = 1; else test $wrong = 0; fi\n' >"$TW_ROOT/tests/sim/program.sh"
+chmod +x "$TW_ROOT"/bin/* "$TW_ROOT/tests/sim/program.sh"
+mistake() { # NAME OLD NEW
+    printf 'Something wrong.\n--- a/tests/sim/program.sh\n+++ b/tests/sim/program.sh\n@@ -1,3 +1,3 @@\n #!/bin/sh\n-%s\n+%s\n if [ $# -gt 0 ]; then test $wrong = 1; else test $wrong = 0; fi\n' \
+        "$2" "$3" >"$TW_ROOT/tests/sim/mutants/$1.patch"
+}
+path=$PATH
+PATH=$TW_ROOT/bin:$PATH
+
+mistake first 'wrong=0' 'wrong=1'
+mistake second 'wrong=0' 'wrong=1 # too'
+run 0 mutants.py && [ ! -s "$TW_ROOT/said" ] && run 0 mutants.py "$TW_ROOT/build" && says '2 mistakes, 0 failed'
+ok $? 'mistakes that are caught are well'
+mistake second 'wrong=0' 'wrong=0 # all the same'
+run 1 mutants.py "$TW_ROOT/build" && says 'second                               NOT CAUGHT' && says '2 mistakes, 1 failed'
+ok $? 'one that is not caught is named'
+mistake second 'wrong=0' 'wrong=$(('
+run 1 mutants.py "$TW_ROOT/build" && says 'second                               DOES NOT COMPILE' && says '2 mistakes, 1 failed'
+ok $? 'one that does not compile is not taken for caught'
+mistake second 'wrong=7' 'wrong=1'
+run 1 mutants.py "$TW_ROOT/build" && says 'second                               DOES NOT APPLY' && says '2 mistakes, 1 failed'
+ok $? 'nor is one that does not apply any more'
+run 1 mutants.py && says 'tests/sim/mutants/second.patch: DOES NOT APPLY'
+ok $? 'which is seen without a build, too'
+rm "$TW_ROOT/tests/sim/mutants/second.patch"
+sed -i 's/^wrong=0/wrong=1/' "$TW_ROOT/tests/sim/program.sh"
+mistake first 'wrong=1' 'wrong=1 # more'
+run 1 mutants.py "$TW_ROOT/build" && says 'something is caught in the tree as it is'
+ok $? 'nothing is believed where something is caught without a mistake'
+PATH=$path
 
 # ---- the rules between folders
 

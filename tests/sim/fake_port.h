@@ -9,7 +9,6 @@
 #include <stdarg.h>
 
 #include "engine/port/port.h"
-#include "sync/batch/mutant.h"
 #include "tests/sim/world.h"
 
 #define FAKE_CELLS 16
@@ -82,12 +81,10 @@ static void fake_cell_begin(tw_engine *engine, size_t index) {
 static void fake_roll_over(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
     bool owes = cell->marked || cell->handed != cell->local || cell->in_flight;
-    TWI_MUTATE(TWI_MUTANT_WINDOW_DROPPED, owes = cell->marked || cell->handed != cell->local);
     if (cell->period_ms == 0 || owes || world_wall_ms(engine->world) < cell->expiry_ms ||
         world_wall_ms(engine->world) < cell->end_ms)
         return;
     struct twi_cell next = {.from_first = cell->from_first, .sign = cell->sign, .period_ms = cell->period_ms};
-    next.in_flight = cell->in_flight; /* none, but in a mutant */
     *cell = next;
     engine->rolled_over++;
     fake_cell_begin(engine, index);
@@ -115,10 +112,8 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
             whole = false;
             break;
         }
-        bool last = false;
-        TWI_MUTATE(TWI_MUTANT_MARK_CLEARED_LAST, last = true);
-        if (!last) cell->marked = false;
-        if (!last) fake_add_between(engine, i);
+        cell->marked = false;
+        fake_add_between(engine, i);
         items[count] = (struct twi_item){.family = &engine->family, .generation = &engine->generation, .cell = cell};
         if (cell->untold) items[count].units = cell->acked;
         items[count].delta = cell->local - cell->handed + items[count].units;
@@ -127,8 +122,6 @@ size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_
         items[count].expiry_ms = cell->expiry_ms;
         items[count].flags = (cell->asked ? 0u : TWI_ITEM_FIRST) | (cell->from_first ? TWI_ITEM_FROM_FIRST : 0u);
         cell->handed = cell->local;
-        if (last) fake_add_between(engine, i);
-        if (last) cell->marked = false;
         cell->in_flight++;
         engine->outstanding++;
         count++;
@@ -265,7 +258,6 @@ static int64_t fake_untold(const tw_engine *engine) {
 
 bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
     bool was_left = engine->begun != 0;
-    TWI_MUTATE(TWI_MUTANT_TOLD_AGAIN, *uncertain = 0; return true);
     for (size_t i = 0; i < FAKE_CELLS; i++) fake_keep_adrift(&engine->cells[i]);
     *uncertain = (uint64_t)(engine->lacked + (engine->away + engine->twice) * was_left);
     engine->lacked = fake_untold(engine);

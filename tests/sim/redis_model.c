@@ -2,8 +2,6 @@
  * Always true: a refused or unknown command changes nothing. */
 #include "tests/sim/redis_model.h"
 
-#include "sync/batch/mutant.h"
-
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -305,7 +303,6 @@ static void item_window(struct run *run, char kind, int64_t expiry_ms, const str
     }
     struct model_key *key = item_add(run, delta);
     if (!key) return;
-    TWI_MUTATE(TWI_MUTANT_TTL_BY_VALUE, kind = kind == 'W' ? 'w' : kind);
     bool look = kind == 'W' || (kind == 'w' && is_newborn(key->value, word_i64(delta)));
     if (look) heal(run, key, expiry_ms);
     item_say_sum(run, key);
@@ -441,7 +438,6 @@ static void answer(struct run *run, const char *status, const struct model_ledge
 /* Nothing is denied but by a master that takes writes: what has no ledger is asked for a write that needs no memory. */
 static bool may_deny(struct run *run, bool has_ledger, struct twi_bytes *reply) {
     const char *error = refusal(run->model, false);
-    TWI_MUTATE(TWI_MUTANT_REPLICA_DENIES, return true);
     if (!error || (!has_ledger && strncmp(error, "OOM", 3) == 0)) return true;
     see(run->model, MODEL_DENIED_NOTHING);
     say(reply, "-%s\r\n", error);
@@ -462,16 +458,7 @@ static void run_open(struct run *run, const char *name, struct twi_bytes *reply)
         say(reply, "-%s\r\n", error);
         return;
     }
-    bool asks = run->key_count > 2;
-    TWI_MUTATE(
-        TWI_MUTANT_KEPT_IGNORED, if (asks) {
-            char before[MODEL_NAME_MAX];
-            asks = false;
-            word_text(&run->keys[2], before, sizeof before);
-            run->tells_known = true;
-            say_known(run, before, &run->known);
-        });
-    if (asks) {
+    if (run->key_count > 2) {
         char before[MODEL_NAME_MAX];
         word_text(&run->keys[2], before, sizeof before);
         key = redis_model_find(run->model, before);
@@ -500,7 +487,6 @@ static void run_next(struct run *run, struct model_key *key, uint64_t number, st
     }
     see(run->model, MODEL_OK);
     size_t slot = number % MODEL_SLOTS;
-    struct model_ledger before = *ledger;
     ledger->number = number;
     ledger->plus = word_u64(&run->args[5]);
     ledger->minus = word_u64(&run->args[6]);
@@ -517,10 +503,7 @@ static void run_next(struct run *run, struct model_key *key, uint64_t number, st
     if (!run->model->was_cut_short) {
         ledger->slots[slot].done = true;
         memcpy(ledger->slots[slot].failed, run->failed, sizeof run->failed);
-    } else {
-        TWI_MUTATE(TWI_MUTANT_LEDGER_LAST, *ledger = before);
     }
-    (void)before;
     answer(run, "OK", ledger, true, reply);
 }
 
@@ -555,9 +538,7 @@ static void run_script(struct redis_model *model, const struct model_word *words
     struct model_ledger *ledger = ledger_of(model, key);
     if (ledger->number < number) {
         uint64_t before = word_u64(&run.args[2]);
-        bool is_next = ledger->number == before;
-        TWI_MUTATE(TWI_MUTANT_GAP_APPLIED, is_next = true);
-        if (is_next) {
+        if (ledger->number == before) {
             run_next(&run, key, number, reply);
             return;
         }
