@@ -1,13 +1,15 @@
-/* lease_renewal.c -- what the turn says of leases, and what it makes of Redis's answers: drawing ahead of need, giving back what
- * is idle or wanted by others, and saying everything again to a Redis that may have forgotten.
+/* lease_renewal.c -- leases in the turn: what to send about them and how to apply Redis's replies. The turn draws units
+ * ahead of need, returns units that are idle or that other engines want, and restates everything to a Redis that may
+ * have forgotten.
  *
- *   at rest ─asked▶ active ─nothing in hand, all said▶ at rest           one thing under way for each lease at a time
- *   epoch unknown (a new connection) ─answered: the same▶ known ─answered: another▶ every lease says its numbers again ─▶ said
- * How much is drawn: a lot, at least what is used in two intervals, twice as much when the last one was gone within an
- * interval; Redis cuts it to a share of what is left, so lots shrink towards 1 at the end.
- * Always true: all of it is the turn's; `granted` rises by what Redis told, and by nothing else; `returned` rises only by what
- * was taken out of `left` before. Elsewhere: who spends (lease.c), the words on the wire (sync/message/lease.c), the rules that Redis
- * keeps (sync/script/lease.lua, leases.lua). */
+ *   at rest ─units requested▶ active ─no units in hand, all sent▶ at rest      at most one message in flight per lease
+ *   epoch unknown (new connection) ─reply: the same epoch▶ known ─reply: another epoch▶ every lease restates its
+ *   numbers ─▶ all sent
+ * How much is drawn: the grant size. It is at least what was used in two intervals, and twice as much if the last grant
+ * was used up within an interval. Redis cuts a grant to a share of what is left, so grants shrink towards 1 at the end.
+ * Always true: only the turn runs this. `granted` rises only by what a reply grants. `returned` rises only by what was
+ * taken out of `left` before. Elsewhere: the callers that spend (lease.c), the wire format (sync/message/lease.c), the
+ * rules in Redis (sync/script/lease.lua, leases.lua). */
 #include "engine/turn/lease_renewal.h"
 
 #include "engine/limit/lease.h"
@@ -17,14 +19,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GRANT_SIZE_FIRST 64 /* of a key of which nothing is known: so much, or a sixteenth of the limit */
-#define IDLE_MS 5000        /* a lease that nobody spends from goes home after that */
-#define RESEND_MS 1000      /* what was spent is said that often, where nobody asks */
-#define LOOK_MS 1000        /* so often Redis looks what is stranded */
-#define EPOCH_MS 150        /* the epoch is asked for that often, or as Redis says: leases.lua counts on it */
-#define EPOCH_BUSY_MS 500   /* and, where units are in hand and engines are few, not less often */
-#define REFUSED_MS 250      /* before something that Redis refused is said again */
-#define WALK_MAX 4096u      /* leases looked at in one turn */
+#define GRANT_SIZE_FIRST 64 /* the first grant size of an unused key: this, or a sixteenth of the limit */
+#define IDLE_MS 5000        /* a lease that nobody spends from returns its units after this time */
+#define RESEND_MS 1000      /* how often spent units are sent while no units are requested */
+#define LOOK_MS 1000        /* how often Redis looks for stranded units */
+/* how often the epoch is requested, unless Redis asks for longer; leases.lua relies on it */
+#define EPOCH_MS 150
+#define EPOCH_BUSY_MS 500 /* the longest interval while leases are active and engines are few */
+#define REFUSED_MS 250    /* the pause before a message that Redis refused is sent again */
+#define WALK_MAX 4096u    /* leases examined in one turn */
 
 static struct twi_lease *lease_at(const tw_engine *engine, uint32_t line) {
     return twi_arena_at(&engine->arena, line);
@@ -42,7 +45,7 @@ static int64_t busy_ms(const tw_engine *engine) {
 static int64_t again_ms(const tw_engine *engine) {
     return busy_ms(engine) / 4 + 1;
 }
-/* Nothing that is said of it matters any more. */
+/* Nothing that is sent about this window matters any more. */
 static bool is_over(const tw_engine *engine, const struct twi_generation *generation) {
     return engine->turn_ms >= generation->end_ms;
 }
@@ -79,7 +82,7 @@ static struct twi_lease *dequeue(tw_engine *engine) {
 static void was_resent(tw_engine *engine, struct twi_lease *lease) {
     if (!lease->restate) return;
     lease->restate = false;
-    if (--engine->leases.restating == 0) engine->leases.request_at_ms = INT64_MIN; /* the epoch is told at once */
+    if (--engine->leases.restating == 0) engine->leases.request_at_ms = INT64_MIN; /* request the epoch at once */
 }
 
 static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t units) {
@@ -91,12 +94,12 @@ static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t uni
 
 /* ---- reckoning ---- */
 
-/* What was spent of it: callers change `left` alone, and the other two are the turn's. */
+/* What was spent from the lease. Callers change only `left`; only the turn changes the other two. */
 static int64_t spent_of(const struct twi_lease *lease) {
     return lease->granted - lease->returned - twi_load_relaxed(&((struct twi_lease *)lease)->left);
 }
 
-/* Takes out what is above `keep`; only then is it counted as returned (trap L6). */
+/* Takes out what is above `keep`. Only then does it count as returned (trap L6). */
 static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     int64_t left = twi_load_relaxed(&lease->left);
     do {
@@ -124,7 +127,7 @@ static bool is_idle(const tw_engine *engine, struct twi_lease *lease) {
     return engine->turn_mono_ms - lease->used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
 }
 
-/* How many units there should be in hand. */
+/* How many units should be in hand. */
 static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     if (lease->grant_size == 0) lease->grant_size = limit / 16 < GRANT_SIZE_FIRST ? limit / 16 : GRANT_SIZE_FIRST;
     if (requested != 0 && lease->exhausted_at_ms != 0 &&
@@ -135,28 +138,30 @@ static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t
     return lease->grant_size > requested ? lease->grant_size : requested;
 }
 
-/* Warmed, and its first units have not come yet: somebody waits for one. */
+/* True if the lease was warmed and its first units have not come yet: a caller waits for one. */
 static bool is_awaiting_first_grant(struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->warm) == 0 || twi_load_relaxed(&lease->left) != 0) return false;
     return twi_load_relaxed(&lease->reported_ms) == 0 ||
            twi_load_relaxed(&lease->reported_spent) < twi_load_relaxed(&lease->limit);
 }
 
-/* Its units are here, or there are none to be had, or it was spent from, or its window is over. */
+/* The lease has its units, or there are none to be had, or it was spent from, or its window is over. */
 static void first_grant_came(tw_engine *engine, struct twi_lease *lease) {
     if (twi_load_relaxed(&lease->awaits_first_grant) == 0) return;
-    twi_store_relaxed(&lease->awaits_first_grant, 0); /* the turn alone clears it */
+    twi_store_relaxed(&lease->awaits_first_grant, 0); /* only the turn clears it */
     (void)twi_add_relaxed(&engine->leases.awaiting_first_grant, -1);
 }
 
-/* What goes home, if anything does. */
+/* Returns units to Redis, if any are to be returned. */
 static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
     struct twi_generation *generation = generation_of(engine, lease);
     int64_t left = twi_load_relaxed(&lease->left);
     if (left == 0) return;
     int64_t keep = left;
     if (lease
-            ->wanted_by_others) { /* what cannot serve who waits here may serve others; else what is used in an interval stays */
+            /* units that are too few for a waiting caller may serve another engine; else what one interval uses
+             * stays */
+            ->wanted_by_others) {
         keep = requested > left ? 0 : lease->lately;
         twi_store_relaxed(&lease->low_water, 0); /* and for a while nothing is drawn ahead of need */
     }
@@ -170,7 +175,8 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
 
 static void name_of(tw_engine *engine, const struct twi_lease_message *message, struct twi_lease *lease);
 
-/* In a life before, and in this epoch, Redis knew this lease; should it do so no more, it was folded (lease.lua). */
+/* If Redis knew this lease in an earlier incarnation and in this epoch, but no longer knows it, Redis has folded it
+ * into its totals (lease.lua). */
 static int64_t base_of(const tw_engine *engine, const struct twi_lease *lease) {
     bool was_known = lease->acked_incarnation != 0 && lease->acked_incarnation != engine->leases.incarnation;
     return was_known && !lease->restate ? lease->sent_returned : -1;
@@ -184,7 +190,7 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
                                       .generation = generation,
                                       .cell = twi_arena_at(&engine->arena, lease->cell),
                                       .expiry_ms = generation->expiry_ms};
-    message->limit = limit; /* as `drawn` knows it: callers name others meanwhile */
+    message->limit = limit; /* the limit that `drawn` knows: callers may set another one meanwhile */
     if (lease->restate && message->limit < twi_load_relaxed(&lease->drawn))
         message->limit = twi_load_relaxed(&lease->drawn);
     message->granted = lease->granted;
@@ -202,17 +208,19 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
     if (lease->name_hash == 0) name_of(engine, message, lease);
     lease->in_flight = true;
     lease->wanted_by_others = false;
-    generation->outstanding++; /* the window stays until this is answered */
+    generation->outstanding++; /* the window stays until the reply */
 }
 
-/* A caller that has seen units in hand and under which limit they were drawn may stall before it takes one: what it finds by then
- * must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the sections of before are waited for,
- * and only then is anything drawn. Where nothing was in hand yet nobody has seen any. */
+/* A caller may see units in hand and the limit that they were drawn under, and stall before it takes one. The units
+ * that it finds then must not have been drawn under a greater limit (trap L9). So `drawn` rises first, then the
+ * sections that began earlier have to end, and only then are units drawn. If nothing was in hand yet, no caller has
+ * seen any units. */
 static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t limit) {
     if (engine->turn_mono_ms < lease->retry_ms) return false;
     if (limit > twi_load_relaxed(&lease->drawn)) {
         twi_store_relaxed(&lease->drawn, limit);
-        /* J11, pairs with J12: who sees units that come behind this sees `drawn`; a refund of before is seen here */
+        /* J11, pairs with J12: a caller that sees units that come after this sees `drawn`; a refund made before is seen
+         * here */
         bool is_first =
             lease->granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
         lease->raised = is_first ? 0 : twi_epoch_stamp();
@@ -222,7 +230,7 @@ static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t l
     return true;
 }
 
-/* What is to be drawn: *need is what somebody waits for. */
+/* Returns how much to draw; *need is the part that a caller waits for. */
 static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit, int64_t *need) {
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
@@ -242,7 +250,7 @@ static bool must_speak(const tw_engine *engine, struct twi_lease *lease) {
            engine->turn_mono_ms - lease->acked_ms >= RESEND_MS;
 }
 
-/* Looks at one lease; true: *ask is to be said. */
+/* Examines one lease. Returns true if *message is to be sent. */
 static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_message *message) {
     if (lease->in_flight || (lease->has_unacknowledged && engine->turn_mono_ms < lease->retry_ms)) return false;
     if (is_over(engine, generation_of(engine, lease))) {
@@ -264,7 +272,7 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_me
     return true;
 }
 
-/* Is there nothing more to do for it until somebody asks? */
+/* True if there is nothing more to do for this lease until a caller requests units. */
 static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
     if (lease->in_flight) return false;
     if (is_over(engine, generation_of(engine, lease))) return true;
@@ -279,7 +287,7 @@ static bool may_speak(const tw_engine *engine) {
     return engine->leases.known;
 }
 
-/* Leases that callers have listed are looked at first, wherever they stand in the queue. */
+/* Leases that callers have listed come first, wherever they are in the queue. */
 static size_t take_listed(tw_engine *engine, struct twi_lease_message *messages, size_t count_max) {
     if (twi_load_relaxed(&engine->leases.requested) == 0) return 0;
     uint32_t line = twi_swap_acqrel(&engine->leases.requested, 0); /* J8, pairs with J7 */
@@ -287,7 +295,8 @@ static size_t take_listed(tw_engine *engine, struct twi_lease_message *messages,
     while (line != 0) {
         struct twi_lease *lease = lease_at(engine, line);
         line = twi_load_relaxed(&lease->next_requested);
-        (void)twi_swap_acqrel(&lease->listed, 0); /* J6, pairs with J5: who asks from here on lists it again */
+        /* J6, pairs with J5: a caller that requests units from here on lists the lease again */
+        (void)twi_swap_acqrel(&lease->listed, 0);
         enqueue(engine, lease);
         if (count < count_max && look(engine, lease, &messages[count])) count++;
     }
@@ -346,7 +355,7 @@ int64_t twi_port_lease_due(tw_engine *engine) {
     int64_t due_ms = leases->awaiting_epoch ? INT64_MAX : leases->request_at_ms;
     if (!leases->known) return due_ms;
     if (leases->head != 0 && leases->walk_at_ms < due_ms) due_ms = leases->walk_at_ms;
-    /* Callers list leases without a word to anybody (P9): so it is looked after them often. */
+    /* Callers list leases without waking the turn (P9), so the turn checks the list often. */
     int64_t look_ms = engine->turn_mono_ms + again_ms(engine);
     if (twi_load_relaxed(&leases->requested) != 0) look_ms = engine->turn_mono_ms;
     return look_ms < due_ms ? look_ms : due_ms;
@@ -388,7 +397,7 @@ void twi_port_lease_other(tw_engine *engine, const char *instance, bool takes_pa
                        instance);
 }
 
-/* The newest others are kept: those that Redis may forget. */
+/* If there is no room, the newest ones are kept: Redis may forget those. */
 static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     uint32_t at = 0;
     while (at < epoch->other_count && strcmp(epoch->others[at], change + 1) != 0) at++;
@@ -402,7 +411,7 @@ static void take_other(struct twi_lease_epoch *epoch, const char *change) {
     if (change[0] == '+') memcpy(epoch->others[epoch->other_count++], change + 1, sizeof epoch->others[0]);
 }
 
-/* Until everything is said again, what was known of others before is kept: Redis may have forgotten some. */
+/* Until everything is restated, keeps what was known of other engines: Redis may have forgotten some of them. */
 static void take_others(struct twi_leases *leases, const struct twi_lease_answer *answer, bool is_new) {
     struct twi_lease_epoch *epoch = &leases->epoch;
     bool may = !is_new && strcmp(epoch->resent_in, epoch->id) == 0;
@@ -413,7 +422,7 @@ static void take_others(struct twi_leases *leases, const struct twi_lease_answer
     leases->other_count = 0;
 }
 
-/* Two names of one hash: a lease goes home that nobody wants. No harm. */
+/* If two names have the same hash, a lease that nobody wants returns its units. This does no harm. */
 static void mark_requested(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
     for (uint32_t line = leases->requested_count != 0 ? leases->head : 0; line != 0;) {
@@ -426,7 +435,7 @@ static void mark_requested(tw_engine *engine) {
     leases->requested_count = 0;
 }
 
-/* ---- another epoch: all that was granted is said again ---- */
+/* ---- another epoch: every lease restates what was granted ---- */
 
 static void restate_window(void *ctx, struct twi_generation *generation) {
     tw_engine *engine = ctx;
@@ -463,7 +472,7 @@ static void take_epoch(tw_engine *engine, const struct twi_lease_message *messag
     if (answer->kind != TWI_LEASE_NUMBERS) {
         leases->requested_count = leases->other_count = 0;
         leases->request_at_ms =
-            engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* else the script was not known */
+            engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* not refused: Redis did not know the script */
         return;
     }
     leases->left = message->leaves;
@@ -478,14 +487,14 @@ static void take_epoch(tw_engine *engine, const struct twi_lease_message *messag
     take_others(leases, answer, is_new);
     if (is_new && !message->leaves) begin_epoch(engine, answer);
     mark_requested(engine);
-    /* Its end is awaited, or what was said again is to be told. */
+    /* Waits for the end of the epoch's beginning, or has to report that everything is restated. */
     if (is_new || !answer->open) leases->request_at_ms = engine->turn_mono_ms + (is_new ? 0 : again_ms(engine));
 }
 
 /* ---- answers ---- */
 
-/* All that is out anywhere, what is in hand here with it, is within this limit: so it may be spent under it. An answer may
- * bring what an earlier word drew under a greater limit, and whose answer was lost: then it is not. */
+/* All units that are out anywhere, also those in hand here, are within this limit, so they may be spent under it. Not
+ * so if this reply contains units that an earlier message drew under a greater limit, and whose own reply was lost. */
 static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message *message,
                         const struct twi_lease_answer *answer) {
     if (message->limit >= twi_load_relaxed(&lease->drawn) || !answer->open) return;
@@ -505,13 +514,14 @@ static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct 
     twi_store_relaxed(&lease->low_water, whole && lease->grant_size > 1 ? lease->grant_size / 2 : 0);
     lease->granted = granted;
     lease->exhausted_at_ms = engine->turn_mono_ms;
-    lease->used_ms = engine->turn_mono_ms;     /* it is not idle before it could be used */
-    (void)twi_add_relaxed(&lease->left, more); /* behind J11, or after the sections that knew another `drawn` */
+    lease->used_ms = engine->turn_mono_ms; /* it is not idle before it could be used */
+    /* after J11, or after the sections that knew another `drawn` have ended */
+    (void)twi_add_relaxed(&lease->left, more);
     if (!whole && message->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
 }
 
-/* The limit is passed, and others may not have said yet what they gave back: by how much, Redis counts once the epoch is open,
- * and tells whoever speaks then. */
+/* The limit is passed, and other engines may not have reported yet what they returned. Redis counts by how much the
+ * limit is passed once the epoch is open, and replies it to the next message. */
 static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_lease *lease,
                                      const struct twi_lease_message *message, const struct twi_lease_answer *answer) {
     bool is_passed = answer->total > message->limit || answer->spent_all > message->limit;
@@ -532,8 +542,8 @@ static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struc
     lower_drawn(lease, message, answer);
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(engine, lease);
-    if (!answer->open) return; /* others have not yet said again what they spent: nothing is known of the whole */
-    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: after what is stranded */
+    if (!answer->open) return; /* the other engines have not all restated what they spent: the sum is not known */
+    twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: after the stranded units */
     twi_store_relaxed(&lease->reported_ms, engine->turn_mono_ms << 1 | 1);
 }
 
@@ -561,14 +571,14 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
     }
     if (answer->kind == TWI_LEASE_ENDED) engine->leases.request_at_ms = INT64_MIN;
     if (twi_load_relaxed(&lease->requested_units) != 0)
-        engine->leases.walk_at_ms = INT64_MIN; /* somebody waits for this answer */
+        engine->leases.walk_at_ms = INT64_MIN; /* a caller waits for this reply */
     enqueue(engine, lease);
 }
 
 /* ---- beginning and end ---- */
 
 void twi_leases_begin(tw_engine *engine) {
-    bool exist = twi_load_relaxed(&engine->leases.exist); /* in a forked child its families do, still */
+    bool exist = twi_load_relaxed(&engine->leases.exist); /* a forked child still has its families */
     memset((void *)&engine->leases, 0, sizeof engine->leases);
     twi_store_relaxed(&engine->leases.exist, exist);
 }

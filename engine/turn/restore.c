@@ -1,5 +1,6 @@
-/* restore.c -- see restore.h. Begun by sync/turn/settle.c through port.h, and then done in bounded steps, before anything is
- * collected again; until then each generation that is listed counts an `outstanding` more, so that it is not dropped. */
+/* restore.c -- see restore.h. sync/turn/settle.c begins a restoration through port.h. The turn then continues it in
+ * bounded steps, before it collects anything. Until then, each listed generation counts one more `outstanding`, so that
+ * it is not dropped. */
 #include "engine/turn/restore.h"
 
 #include "engine/core/agenda.h"
@@ -13,7 +14,7 @@
 
 #include <stdlib.h>
 
-#define REVIVE_WORK 16u /* of a counter that was packed */
+#define REVIVE_WORK 16u /* for one packed counter */
 
 static int64_t redis_now_ms(tw_engine *engine) {
     return engine->turn_ms + twi_stat_get(engine, offsetof(tw_stats, redis_clock_offset_ms));
@@ -35,7 +36,7 @@ static int compare_noted(const void *a, const void *b) {
     return of_x < of_y ? -1 : of_x > of_y;
 }
 
-/* One entry for each counter, in order. */
+/* Sorts by counter and merges the entries of each counter into one. */
 static void notes_sort(struct twi_notes *notes) {
     if (notes->sorted || notes->count == 0) return;
     qsort(notes->items, notes->count, sizeof *notes->items, compare_noted);
@@ -110,25 +111,26 @@ static int64_t given_up_of(struct twi_generation *generation, const struct twi_c
     return noted_of(&generation->family->engine->restore->given_up, cell);
 }
 
-/* Of what is to be told again less is left: it was told, or is over, or counts as something else from here on. */
+/* Fewer units are left to re-send: they were sent, or their window is over, or they count as something else from here
+ * on. */
 static void less_untold(struct twi_restore *restore, uint64_t units) {
     restore->untold -= units < restore->untold ? units : restore->untold;
 }
 
-/* ... and Redis is not said to have it any more. */
+/* Also records that Redis does not have these units. */
 static void forget_units(const struct twi_item *item) {
     uint64_t units = magnitude(item->units), *acked = &item->generation->acked_units;
     less_untold(item->family->engine->restore, units);
     *acked -= units < *acked ? units : *acked;
 }
 
-/* A window that is over by Redis's clock is neither restored nor missed; of one that lives, what was given up is noted by
- * counter: it was reported, and must not come back with the rest. */
+/* A window that is over by Redis's clock is neither restored nor missed. In a live window, the part that was given up
+ * is noted per counter: it was reported as lost, and must not come back with the rest. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
     struct twi_generation *generation = item->generation;
-    if (reason == TW_LOST_CLOSED) return; /* the engine goes with it */
+    if (reason == TW_LOST_CLOSED) return; /* the engine ends with it */
     if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
-        if (!generation->family->from_first) generation->over = true; /* else each life has its own end */
+        if (!generation->family->from_first) generation->over = true; /* else each key has an end of its own */
         return;
     }
     if ((item->flags & TWI_ITEM_GAUGE) == 0) forget_units(item);
@@ -137,7 +139,7 @@ void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, i
 
 void twi_restore_note_shed(struct twi_generation *generation) {
     if (generation->has_given_up) generation->unrestorable = true;
-    notes_forget(&generation->family->engine->restore->adrift, generation); /* it was told all of it since */
+    notes_forget(&generation->family->engine->restore->adrift, generation); /* everything of it was re-sent since */
 }
 
 /* ---- windows that are no longer held ---- */
@@ -177,7 +179,7 @@ void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generati
     int64_t now_ms = redis_now_ms(engine);
     struct twi_dropped_window window = {generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX,
                                         generation->acked_units};
-    /* Where lives begin with the first count, a generation is dropped when the last of them is over. */
+    /* In a TW_WINDOW_FROM_FIRST family, a generation is dropped when the life of its last key is over. */
     if (window.units == 0 || generation->over || generation->family->from_first || window.expiry_ms <= now_ms) return;
     forget_what_ended(restore, now_ms);
     if (!make_room(restore)) {
@@ -207,16 +209,16 @@ struct begin {
     uint64_t lost;
 };
 
-/* It owes again, whatever it had been through; its hook is not called anew. */
+/* The generation owes again, whatever phase it was in; its hook is not called again. */
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
     generation->listed_restore = true;
     generation->next_restore = engine->restore->listed;
     engine->restore->listed = twi_arena_line(&engine->arena, generation);
     generation->outstanding++;
-    generation->sealed_mono_ms = engine->turn_mono_ms; /* from here on it has time to be drained */
+    generation->sealed_mono_ms = engine->turn_mono_ms; /* the time to drain it begins now */
     if (twi_load_relaxed(&generation->phase) > TWI_SEALED)
-        twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* nobody reads a difference between these */
-    /* the wheel sees when it owes no more */
+        twi_store_release(&generation->phase, (uint32_t)TWI_SEALED); /* no reader distinguishes these phases */
+    /* The roll-over notices when it owes nothing any more. */
     generation->family->look_mono_ms = engine->turn_mono_ms;
     twi_agenda_notify(generation->family);
 }
@@ -224,7 +226,8 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
 static void begin_generation(void *ctx, struct twi_generation *generation) {
     struct begin *begin = ctx;
     if (!generation->synced) return;
-    bool ends = generation->expiry_ms != 0 && !generation->family->from_first; /* there each life has its own end */
+    /* there, each key has an end of its own */
+    bool ends = generation->expiry_ms != 0 && !generation->family->from_first;
     bool over = generation->over || (ends && generation->expiry_ms <= begin->now_ms);
     if (generation->unrestorable && !over) begin->lost += generation->acked_units;
     twi_closing_restart(generation);
@@ -240,7 +243,7 @@ void twi_port_forgotten(tw_engine *engine) {
 uint64_t twi_port_restore(tw_engine *engine) {
     struct begin begin = {engine, redis_now_ms(engine), 0};
     begin.lost = take_dropped(engine->restore, begin.now_ms);
-    engine->restore->cursor = (struct twi_cursor){0}; /* the one being walked is walked anew */
+    engine->restore->cursor = (struct twi_cursor){0}; /* the generation that is being walked is walked from its start */
     engine->restore->keeps = false;
     if (engine->restore->begun++ == 0 && !engine->restore->was_back) engine->restore->away = 0;
     if (engine->restore->lacked < engine->restore->untold) engine->restore->lacked = engine->restore->untold;
@@ -249,7 +252,7 @@ uint64_t twi_port_restore(tw_engine *engine) {
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
         if (family->synced) twi_window_visit(family, begin_generation, &begin);
-    /* Counters that Redis refused have nothing to wait for any more. */
+    /* Counters that Redis refused no longer have a reason to wait. */
     twi_delayed_all_due(engine->delayed, engine->turn_mono_ms);
     return begin.lost;
 }
@@ -266,7 +269,7 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     bool is_overflow = (meta & TWI_META_OVERFLOW) != 0;
     struct twi_cold *cold = twi_generation_cold(walk->generation, cell, meta);
     if (engine->restore->keeps) {
-        (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no order is asked of it */
+        (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
         return true;
     }
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = given_up_of(walk->generation, cell);
@@ -274,20 +277,20 @@ static bool restore_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     if (walk->generation->family->from_first && !is_overflow && twi_load_relaxed(&cell->end_ms) <= walk->now_ms)
         return true; /* its life in Redis would be over, too */
     twi_check(twi_load_relaxed(&cold->handed) == acked);
-    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD); /* the turn alone looks at it */
+    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD); /* only the turn reads it */
     twi_dirty_owe(engine, walk->generation, cell, meta);
     twi_port_count(engine, restored, (int64_t)magnitude(acked - given_up));
     return true;
 }
 
-/* A counter that was packed gets a record again, outside of the index: those who read go by the packed form. */
+/* A packed counter gets a record again, outside of the index: readers use the packed form. */
 static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     struct walk *walk = ctx;
     tw_engine *engine = walk->engine;
     struct twi_cursor *cursor = &engine->restore->cursor;
     if (cursor->looks <= REVIVE_WORK) {
         cursor->looks = 0;
-        return false; /* it comes first next time */
+        return false; /* this entry comes first next time */
     }
     cursor->looks -= REVIVE_WORK;
     if (final.local == 0) return true;
@@ -307,8 +310,8 @@ static bool revive_entry(void *ctx, tw_key key, struct twi_final final) {
     return true;
 }
 
-/* True when every counter of the generation owes all that it holds; where a store is back, none that it was told
- * there. */
+/* Returns true when every counter of the generation owes all that it holds. If the walk ends a restoration (`keeps`),
+ * no counter is UNTOLD any more. */
 static bool restore_generation(tw_engine *engine, struct twi_generation *generation) {
     struct twi_cursor *cursor = &engine->restore->cursor;
     struct walk walk = {engine, generation, engine->turn_ms};
@@ -347,7 +350,7 @@ bool twi_port_restore_some(tw_engine *engine) {
 
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
     int64_t acked = twi_load_relaxed(&cold->acked), given_up = given_up_of(generation, cell);
-    (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no order is asked of it */
+    (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
     twi_store_relaxed(&cold->acked, given_up);
     return acked - given_up;
 }
@@ -355,14 +358,13 @@ int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cel
 void twi_restore_note_told(const struct twi_item *item) {
     struct twi_restore *restore = item->family->engine->restore;
     uint64_t fresh = magnitude(item->delta - item->units);
-    item->generation->acked_units += fresh; /* the rest is in it since the store of before had it */
+    item->generation->acked_units += fresh; /* the earlier store had the remainder, which is already counted */
     less_untold(restore, magnitude(item->units));
     restore->away += fresh;
 }
 
-/* It is UNTOLD again, if nothing else of the counter is under way: deltas that are all positive add up to nothing
- * only where there are none. Else it is owed like anything new, and the store of before, if it is back by then, is
- * told it once more. */
+/* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
+ * are none.) Otherwise its units are owed like new counts; if the earlier store is back by then, it gets them twice. */
 void twi_restore_note_returned(const struct twi_item *item, bool whole) {
     struct twi_generation *generation = item->generation;
     struct twi_cell *cell = item->cell;
@@ -397,13 +399,13 @@ void twi_port_keep_item(struct twi_item *item) {
     item->units = 0;
 }
 
-/* As much of the note as is in `delta`. */
+/* The part of the note that is contained in `delta`. */
 static int64_t part_of(const struct twi_noted *noted, int64_t delta) {
     if ((noted->delta > 0) != (delta > 0)) return 0;
     return magnitude(noted->delta) > magnitude(delta) ? delta : noted->delta;
 }
 
-/* It is settled, and reported. */
+/* Settles the adrift units and reports them as uncertain. */
 static void give_up_adrift(struct twi_generation *generation, struct twi_cell *cell, int64_t adrift) {
     tw_engine *engine = generation->family->engine;
     uint64_t meta = twi_load_relaxed(&cell->meta);
@@ -428,7 +430,7 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* Nobody knows whether it has arrived there: what of it was not told elsewhere is given up. */
+/* Nobody knows whether the adrift units arrived in that store. What no other store got of them is given up. */
 static void keep_adrift(const struct twi_noted *noted) {
     struct twi_cell *cell = noted->cell;
     struct twi_cold *cold = cold_of(noted->generation, cell);
@@ -445,9 +447,9 @@ static void keep_generation(void *ctx, struct twi_generation *generation) {
         list_generation(engine, generation);
 }
 
-/* Of more than one store before nobody knows which one is back: it may be one that was itself left in the midst of
- * being told everything, or has not seen what the others acknowledged since. So what is uncertain then is rather too
- * much. */
+/* If there was more than one earlier store, nobody knows which one is back. It may be a store that was left in the
+ * middle of a restoration, or one that lacks what the others acknowledged since. So the uncertain amount is an upper
+ * bound. */
 bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
     struct twi_restore *restore = engine->restore;
     bool was_left = restore->begun != 0;
@@ -455,7 +457,7 @@ bool twi_port_keep(tw_engine *engine, uint64_t *uncertain) {
     for (uint32_t i = 0; i < restore->adrift.count; i++) keep_adrift(&restore->adrift.items[i]);
     restore->adrift.count = 0;
     *uncertain = restore->lacked + (was_left ? restore->away + restore->twice : 0);
-    restore->lacked = restore->untold; /* by the one that is left now */
+    restore->lacked = restore->untold; /* by the store that is left now */
     restore->was_back = true;
     if (restore->untold != 0) {
         restore->keeps = true;

@@ -1,32 +1,33 @@
-/* restore.h -- what a Redis that has lost everything is told again, out of the counters that live.
+/* restore.h -- after Redis lost all data: re-sends what live counters had contributed.
  *
- * A counter knows what Redis acknowledged of it (`acked`), and as long as it lives that is the whole contribution of this
- * engine to its key. Where Redis holds nothing any more, the counter is UNTOLD: `acked` stays, as what the store of
- * before has, and all of it but what was given up is owed again. The item that says so carries that part by itself
- * (`units`), so:
+ * A STORE is one data set of Redis. Redis may lose it, and a failover or a backup may bring an earlier store back. A
+ * live counter knows what Redis acknowledged of it (`acked`), which is the whole contribution of this engine to its
+ * key. If the new store holds nothing, the counter becomes UNTOLD: `acked` stays, as what the earlier store has, and
+ * all of it is owed again, except what was given up. The item that re-sends this part carries it separately (`units`):
  *
- *              restore            collected                     acknowledged
- *   told ────────────▶ UNTOLD ────────────▶ under way ──────────────▶ told
- *     ▲                  │ ▲ given back        │
- *     └── keep ◀─────────┴─┴───────────────────┘   the store of before is back: nothing of it is told again
+ *              restore            collected                   acknowledged
+ *   sent ────────────▶ UNTOLD ────────────▶ in flight ──────────────▶ sent
+ *     ▲                  │ ▲ returned            │
+ *     └── keep ◀─────────┴─┴───────────────────┘   the earlier store is back: nothing of this is re-sent
  *
- * What cannot come back is what was acknowledged of windows that are dropped here and still lived there.
- * Always true: a counter's `acked` is the share of Redis (UNTOLD: of the store of before) plus what was given up of
- * it; of counters where both are mixed the given-up part stands in `given_up`, or their window is marked
- * `unrestorable`. Threads: all of it is the turn's own. */
+ * One thing cannot be restored: what was acknowledged of windows that are dropped here but were still live in Redis.
+ * Always true: a counter's `acked` is what Redis has of it (if UNTOLD: what the earlier store has) plus what was given
+ * up of it. If a counter has both, `given_up` holds the part that was given up, or its window is marked `unrestorable`.
+ * Threads: the turn only. */
 #ifndef TWI_TURN_RESTORE_H
 #define TWI_TURN_RESTORE_H
 
 #include "engine/port/items.h"
 #include "engine/table/table.h"
 
-/* 65,536 x 24 bytes: sixteen ledgers lost with a full pipeline each. Beyond, windows become unrestorable, and what is
- * adrift may be told twice, and is uncertain. */
+/* 65,536 x 24 bytes: sixteen lost ledgers, each with a full pipeline. Beyond that, windows become unrestorable; and
+ * what is adrift may be sent twice, and counts as uncertain. */
 #define TWI_NOTED_MAX 65536u
-/* 4096 x 16 bytes: three days of minutes. Beyond, neighbours are counted as one, until the later one's end. */
+/* 4096 x 16 bytes: three days of one-minute windows. Beyond that, adjacent windows count as one, until the later one's
+ *      end. */
 #define TWI_DROPPED_MAX 4096u
 
-/* Something of single counters. */
+/* An amount of one counter. */
 struct twi_noted {
     struct twi_cell *cell;
     struct twi_generation *generation;
@@ -38,7 +39,7 @@ struct twi_notes {
     bool sorted;
 };
 
-/* What Redis acknowledged of a window that is no longer held here. */
+/* What Redis acknowledged of a window that this engine no longer holds. */
 struct twi_dropped_window {
     int64_t expiry_ms; /* by Redis's clock; INT64_MAX: never */
     uint64_t units;
@@ -47,27 +48,29 @@ struct twi_dropped_window {
 struct twi_restore {
     uint32_t listed;          /* generations still to be walked, by next_restore */
     struct twi_cursor cursor; /* in the first of them */
-    bool keeps;               /* the walk ends a restoration: what is UNTOLD was told to the store that is back */
+    bool keeps;               /* the walk ends a restoration: the store that is back already has what is UNTOLD */
     struct twi_notes given_up;
-    struct twi_notes adrift; /* was under way to a store that was left, and may have arrived */
-    bool was_back;           /* a store that was left was, once */
-    /* since a store that we know was left, or was back */
-    uint32_t begun;                     /* restorations */
-    uint64_t untold;                    /* units of counters that are UNTOLD, or are to be; rather too many */
-    uint64_t away;                      /* units that other stores acknowledged, and that one lacks */
-    uint64_t twice;                     /* units that were UNTOLD and were refused, so that it may be told them again */
-    uint64_t lacked;                    /* units that one that was left had not been told yet: the most of any */
-    struct twi_dropped_window *dropped; /* the first to end first */
+    struct twi_notes adrift; /* was in flight to a store that was left, and may have arrived there */
+    bool was_back;           /* a store that was left has come back before */
+    /* The next five count from the last time that a known store was left or came back. */
+    uint32_t begun;  /* restorations */
+    uint64_t untold; /* units of counters that are, or will be, UNTOLD; an upper bound */
+    uint64_t away;   /* units that other stores acknowledged, and that the known store lacks */
+    /* units that were UNTOLD and were refused, so that the known store may get them twice */
+    uint64_t twice;
+    uint64_t lacked;                    /* units that a store lacked when it was left: the maximum over these stores */
+    struct twi_dropped_window *dropped; /* sorted by their ends */
     uint32_t dropped_count, dropped_room;
-    struct twi_dropped_window dropped_rest; /* for which there was no memory */
+    struct twi_dropped_window dropped_rest; /* windows for which there was no memory */
 };
 
-/* A counter that is UNTOLD is collected: what of it the store of before has. Its item was acknowledged; was given
- * back (`whole`: with all that was under way). */
+/* When an UNTOLD counter is collected: returns the part of it that the earlier store has. note_told: its item was
+ * acknowledged. note_returned: its item was returned (`whole`: with all that was in flight). */
 int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold);
 void twi_restore_note_told(const struct twi_item *item);
 void twi_restore_note_returned(const struct twi_item *item, bool whole);
-/* An item was given up; a generation loses its records (history.c), or is dropped. */
+/* note_given_up: an item was given up. note_shed: a generation loses its records (history.c). note_dropped: it is
+ * dropped. */
 void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason);
 void twi_restore_note_shed(struct twi_generation *generation);
 void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation);

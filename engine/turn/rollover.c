@@ -1,13 +1,13 @@
-/* rollover.c -- roll-over: what becomes of a generation when its time is over, and the one that comes next.
+/* rollover.c -- roll-over: what happens to a generation when its time is over, and how the next one is prepared.
  *
  *   open ─end▶ closed ─lateness▶ sealing ─every cell frozen▶ sealed ─nothing owed▶ drained ─hook▶ history ─▶ dropped
- *   ─grace▶ reused                                              what is in history is packed meanwhile (history.c)
+ *   ─grace▶ reused                                              windows in history are packed meanwhile (history.c)
  *
- * The slots of the wheel are generations: expiry is dropping one, whatever the number of its keys. All of it is the
- * turn's work, in bounded pieces; nobody who counts takes part. A family says when it wants to be looked at next
- * (due_ms, look_mono_ms; agenda.h), so families and windows that have nothing to do cost nothing.
- * Always true: a generation is dropped only when nothing of it is owed to Redis or under way there, its hook has
- * answered true, and nobody walks it; its memory is reused one grace period after it was unlinked. */
+ * Expiry drops one generation, whatever the number of its keys. The turn does all of it in bounded pieces; threads that
+ * count take no part. A family says when it has to be looked at next (due_ms, look_mono_ms; agenda.h), so idle families
+ * and windows cost nothing.
+ * Always true: a generation is dropped only when it owes Redis nothing, nothing of it is in flight, its hook has
+ * returned true, and nobody walks it. Its memory is reused one grace period after it was unlinked. */
 #include "engine/turn/rollover.h"
 
 #include "engine/turn/idle_eviction.h"
@@ -35,14 +35,14 @@
 struct rollover {
     tw_engine *engine;
     struct tw_family *family;
-    uint32_t work;   /* what is left of this turn's */
+    uint32_t work;   /* what is left of this turn's work */
     int64_t due_ms;  /* engine time */
     int64_t look_ms; /* monotonic */
     bool dropped;
-    int64_t over_ms;      /* windows that end there or before are over: what this turn does rests on nothing later */
-    bool arrives;         /* what is looked at has not come to its place in the list yet */
-    bool held_up;         /* an earlier window is to be told before */
-    bool swept, is_whole; /* the map was looked through for windows that the list lacks; and it had none */
+    int64_t over_ms;      /* windows that end at this time or before are over: this turn uses no later time */
+    bool arrives;         /* the generation at hand has not come to its place in the list yet */
+    bool held_up;         /* the hook of an earlier window must be called first */
+    bool swept, is_whole; /* the map was searched for windows that the list lacks; and it had none */
 };
 
 static void due(struct rollover *rollover, int64_t at_ms) {
@@ -60,13 +60,13 @@ static bool is_ending(const struct rollover *rollover) {
     return rollover->engine->closing || twi_load_relaxed(&rollover->family->close_requested);
 }
 
-/* How long after its end a generation still takes or shows counts: in families from first, a life begun at its very
- * end. */
+/* How long after its end a generation still takes or shows counts. In TW_WINDOW_FROM_FIRST families, a key's life may
+ * begin at the very end. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     int64_t more = family->from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
-/* A window that a watermark has closed stays readable as long as any other, from then on. */
+/* A window that a watermark has closed stays readable as long as any other, counted from that time. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
     if (family->evicts_idle) return INT64_MIN;
     int64_t history_ms = family->from_first ? 0 : twi_load_relaxed(&family->history_ms);
@@ -78,8 +78,8 @@ static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation 
     return early_ms < at_ms ? early_ms : at_ms;
 }
 
-/* What a frozen counter still owes is found by comparing, never by its mark: an adder may not have set it yet (trap
- * E8). */
+/* Compares values to find what a frozen counter still owes. Its mark is not enough: an adder may not have set it yet
+ * (trap E8). */
 static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final) {
     struct rollover *rollover = ctx;
     struct twi_generation *generation =
@@ -94,8 +94,8 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
         twi_idle_eviction_frozen(rollover->family, generation, cell, &rollover->work);
 }
 
-/* It is closed because its engine or its family is, and others may go on counting in it: in Redis, or a family opened anew, for as long
- * as it takes late counts. */
+/* True if the window is closed only because its engine or its family closes, and others may still count in it. Others
+ * are engines that use the same Redis, or the same family opened anew, as long as the window takes late counts. */
 static bool is_before_its_time(const struct rollover *rollover, const struct twi_generation *generation) {
     const struct tw_family *family = rollover->family;
     int64_t now_ms = rollover->engine->turn_ms;
@@ -104,7 +104,7 @@ static bool is_before_its_time(const struct rollover *rollover, const struct twi
     return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
 }
 
-/* Calls the user's hook; true: it need not be called again. */
+/* Calls the user's hook. Returns true if it need not be called again. */
 static bool call_hook(struct rollover *rollover, struct twi_generation *generation, uint32_t flags) {
     tw_engine *engine = rollover->engine;
     struct twi_thread *self = twi_thread_here();
@@ -112,10 +112,10 @@ static bool call_hook(struct rollover *rollover, struct twi_generation *generati
     tw_family_options options = rollover->family->options;
     pthread_mutex_unlock(&engine->lock);
     if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
-    /* Once tw_close() is out of time there is no later: a hook that asked for some is called a last time. */
+    /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
     if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
-    /* The hook may take its time (a database): meanwhile callers read the clock for themselves. */
+    /* The hook may take long (a database): meanwhile callers read the clock themselves. */
     if (self != NULL) self->in_hook = true;
     twi_store_relaxed(&engine->hook_thread, self);
     twi_clock_direct(&engine->clock, true);
@@ -131,7 +131,7 @@ static bool call_hook(struct rollover *rollover, struct twi_generation *generati
     return answered;
 }
 
-/* Its family is being closed, and the hook has answered false for long enough. */
+/* True if the family is being closed, and the hook has returned false for long enough. */
 static bool is_refused_for_good(const struct rollover *rollover) {
     const struct tw_family *family = rollover->family;
     return twi_load_relaxed(&family->close_requested) &&
@@ -140,8 +140,9 @@ static bool is_refused_for_good(const struct rollover *rollover) {
 
 static void get_to_know(void *ctx, struct twi_generation *generation);
 
-/* Hooks are told in order of time. Who opens a window looks at clock and watermark again before he counts in it (lookup.c); so what the
- * map does not hold after the fence, and is over by this turn's over_ms, will never have counted anything. */
+/* Hooks are called in order of time. A thread that opens a window looks at clock and watermark again before it counts
+ * in it (lookup.c). So a window that is over by this turn's over_ms, and that the map does not hold after the fence,
+ * never has counts. */
 static bool is_its_turn(struct rollover *rollover) {
     if (rollover->arrives) look(rollover, 0);
     if (rollover->arrives || rollover->held_up) return false;
@@ -156,7 +157,8 @@ static bool is_its_turn(struct rollover *rollover) {
     return rollover->is_whole;
 }
 
-/* Those after it have to wait. Out of time, only until it is sealed: what a hook refuses then, it is not asked again. */
+/* True if later windows have to wait for this one. When tw_close() is out of time, they wait only until it is sealed: a
+ * hook that returns false then is not called again. */
 static bool holds_others_up(const struct rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (phase < TWI_SEALED) return true;
@@ -184,7 +186,7 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
 
-/* Where one engine closes the window for all. True: there is nothing more to be done here for that. */
+/* For families whose windows one engine closes for all. Returns true if nothing is left to do here for that. */
 static bool close_by_one(struct rollover *rollover, struct twi_generation *generation) {
     if (!twi_generation_has_counted(generation)) return generation->hook_done = true;
     enum twi_closing next =
@@ -233,12 +235,12 @@ static void finish(struct rollover *rollover, struct twi_generation *generation)
 
 static void drop(struct rollover *rollover, struct twi_generation *generation) {
     int64_t at_ms = drop_at_ms(rollover->family, generation);
-    if (rollover->engine->closing) return; /* the arena goes as a whole */
+    if (rollover->engine->closing) return; /* the whole arena goes */
     if (rollover->engine->turn_ms >= at_ms || twi_load_relaxed(&rollover->family->close_requested)) {
         if (rollover->family->evicts_idle && !is_ending(rollover))
             twi_idle_eviction_dropped(rollover->family, generation);
         if (generation->end_ms <=
-            twi_load_relaxed(&rollover->family->watermark_ms)) /* it may be gone before its time */
+            twi_load_relaxed(&rollover->family->watermark_ms)) /* it may be dropped before its time */
             (void)twi_family_raise(&rollover->family->gone_ms, generation->end_ms);
         enter_phase(generation, TWI_DROPPED);
         twi_restore_note_dropped(rollover->engine, generation);
@@ -248,7 +250,7 @@ static void drop(struct rollover *rollover, struct twi_generation *generation) {
     }
 }
 
-/* The windows of a family that ages end with their era, and are sealed when it says so. */
+/* With idle eviction, a window ends with its epoch, and idle_eviction.c decides when it is sealed. */
 static bool stays_open(struct rollover *rollover, struct twi_generation *generation) {
     struct tw_family *family = rollover->family;
     if (is_ending(rollover)) return false;
@@ -269,7 +271,7 @@ static bool stays_closed(struct rollover *rollover, struct twi_generation *gener
     return true;
 }
 
-/* As many steps as can be done now. */
+/* Takes as many steps as are possible now. */
 static void step(struct rollover *rollover, struct twi_generation *generation) {
     if (twi_load_relaxed(&generation->phase) == TWI_OPEN) {
         if (stays_open(rollover, generation)) return;
@@ -299,7 +301,7 @@ static void get_to_know(void *ctx, struct twi_generation *generation) {
     rollover->arrives = arrives;
 }
 
-/* New generations join the family's list and are looked at once: their number must not make the wheel look at all
+/* New generations join the family's list and are handled at once, so that many new ones do not cause a walk over all
  * others. */
 static bool take_arrivals(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
@@ -314,8 +316,8 @@ static bool take_arrivals(struct rollover *rollover) {
     return true;
 }
 
-/* Whoever opens a window enters it into the map and then announces it. Between the two it may stall, while others count in
- * that window: so now and then the map is looked through for windows that nobody has announced (search). */
+/* A thread that opens a window enters it into the map and then announces it. It may stall between the two, while others
+ * count in that window. So from time to time the map is searched for windows that nobody has announced (search). */
 static bool find_unannounced(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!family->map_requested) return false;
@@ -343,7 +345,7 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Takes so many off the list of *rest, and answers them in order. */
+/* Takes `count` off the list *rest, and returns them sorted. */
 static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
     if (count == 1) {
         uint32_t line = *rest;
@@ -399,7 +401,8 @@ static void retire_dropped(struct rollover *rollover) {
 
 /* ---- the next window ---- */
 
-/* Nobody has ever seen it; it goes with those that were dropped, as bounded as they do. */
+/* No other thread has ever seen this generation. It joins the dropped ones, and is given back in bounded pieces like
+ * them. */
 static void abandon_prepared(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     struct twi_generation *generation = family->prepared;
@@ -414,22 +417,23 @@ static void abandon_prepared(struct rollover *rollover) {
     family->held++;
 }
 
-/* There is no memory for it, or not enough to finish it: nothing of it is kept, and the window starts small, as any other. */
+/* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
+ * small, like any other. */
 static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
     abandon_prepared(rollover);
     rollover->family->prepared_start_ms = span.end_ms;
 }
 
-/* How many of them will have a home, if they are as long as those of `now`. */
+/* How many of these keys will fit into tag groups, if long keys are as frequent as in `now`. */
 static uint64_t keys_in_groups(const struct twi_generation *now, uint64_t forecast) {
     uint64_t keys = twi_load_relaxed(&now->keys), longer = twi_load_relaxed(&now->long_keys);
     if (longer == 0 || keys == 0) return forecast;
     return longer < keys ? (uint64_t)((double)forecast * (double)(keys - longer) / (double)keys) : 0;
 }
 
-/* A forecast takes nothing from counters that live now: it uses what is left beyond what the window that is open will still need.
- * That is as many keys again as it has, or what it lacks of the forecast, but for those that find room in its home. Below 0:
- * nothing. */
+/* A forecast takes no memory from live counters. It uses what is left after what the open window will still need. The
+ * open window needs room for as many keys again as it has, or for the keys that it lacks of the forecast, whichever is
+ * more. Keys that find room in its tag groups need nothing. Returns a value below 0 if nothing is left. */
 static int64_t spare_bytes(struct tw_family *family, const struct twi_generation *now, uint64_t forecast) {
     int64_t room = twi_piece_room(&family->engine->arena, &family->quota);
     uint64_t keys = twi_load_relaxed(&now->keys), to_come = forecast > 2 * keys ? forecast : 2 * keys, held = keys;
@@ -455,8 +459,9 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
     family->prepared_groups.ahead = true;
 }
 
-/* From the middle of a window on: builds the next one's index, sized from this one and the last, and lays record memory
- * ready, so that at the boundary nobody meets an untouched page. A window nobody counts in leaves no successor. */
+/* From the middle of a window on: builds the next window's index, sized by this window and the last, and prepares
+ * record memory. So no thread meets an untouched page at the boundary. If nobody counts in a window, no next one is
+ * prepared. */
 static void prepare(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     tw_engine *engine = rollover->engine;
@@ -466,7 +471,8 @@ static void prepare(struct rollover *rollover) {
     if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
         return due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
     if (family->prepared_start_ms == span.end_ms) return;
-    if (twi_window_find(family, span.end_ms) != NULL) { /* by event time: whoever counts there builds it already */
+    /* opened early, by event time: the threads that count there build it already */
+    if (twi_window_find(family, span.end_ms) != NULL) {
         abandon_prepared(rollover);
         family->prepared_start_ms = span.end_ms;
         return;
@@ -475,7 +481,8 @@ static void prepare(struct rollover *rollover) {
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     if (forecast == 0) return;
-    /* Of a family that began in the second half nobody knows how many will come yet, in this window or the next. */
+    /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
+     * the next. */
     if (expected == 0 && family->opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
     if (family->keys_last > forecast) forecast = family->keys_last;
     if (expected > forecast) forecast = expected;
@@ -509,7 +516,7 @@ static void prepare(struct rollover *rollover) {
 
 /* ---- a family's turn ---- */
 
-/* Who counts by event time, and has not said how late counts may come, is told once that some came too late. */
+/* Logs once that late counts were refused, for a family that counts by event time without lateness_ms. */
 static void log_late(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     if (!twi_load_relaxed(&family->is_late) || family->is_late_logged) return;
@@ -550,16 +557,17 @@ static void family_turn(tw_engine *engine, struct tw_family *family) {
     family->look_mono_ms = rollover.look_ms;
 }
 
-/* False: it is among the news, and is looked at again in the next turn. */
+/* Returns false if the family is among the news: the next turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
-    pthread_mutex_lock(&engine->lock); /* whoever told of the close has left it, so it is among the news or was */
+    /* the thread that requested the close has left the lock, so the family is, or was, among the news */
+    pthread_mutex_lock(&engine->lock);
     bool is_news = twi_load_acquire(&family->is_news);
     if (!is_news) {
         twi_limit_stats_keep(family);
         twi_agenda_leave(engine, family);
         twi_roster_remove(engine, family);
     }
-    pthread_mutex_unlock(&engine->lock); /* who walks the list beside the turn does so under the lock */
+    pthread_mutex_unlock(&engine->lock); /* other threads walk the list under the lock */
     if (is_news) return false;
     twi_limit_stats_free(family);
     twi_window_map_give(family);
@@ -621,8 +629,8 @@ bool twi_rollover_is_sealed(tw_engine *engine) {
 
 /* ---- memory that nobody can reach any more ---- */
 
-/* A thread that looked a window up may have made it `current` after it was unlinked: then it is cleared, and waits
- * once more. */
+/* A thread that looked a window up may have made it `current` after it was unlinked. Then `current` is cleared, and the
+ * generation waits for one more grace period. */
 static bool give_back(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) {
@@ -631,7 +639,8 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         return false;
     }
     if (twi_load_acquire(&generation->readers) != 0) return false;
-    if (!generation->announced) return false; /* it is on the list of arrivals, or about to be: next turn it has come */
+    /* it is on the list of arrivals, or about to be: the next turn takes it */
+    if (!generation->announced) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
     if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
