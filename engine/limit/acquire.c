@@ -1,7 +1,9 @@
-/* acquire.c -- tw_acquire and tw_acquire_some; which kind of limit a family has; and the kind that counts (soft, fixed windows): what
- * acquire_fast.h leaves, which is every case.
- * Always true: a count rises by one compare-and-swap from a value that leaves room for n (never by add and undo, trap
- * E36), so without Redis exactly the limit is admitted; a call that is denied on a known key has only loaded. */
+/* acquire.c -- tw_acquire(), tw_acquire_some(), and the kind of limit that counts (soft limits of fixed or sliding
+ * windows).
+ * acquire_fast.h decides the common cases of that kind inline. This file decides all cases.
+ * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
+ * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only
+ * loaded. */
 #include "engine/limit/acquire.h"
 
 #include "engine/count/contention.h"
@@ -17,11 +19,11 @@
 #include "engine/table/stripe.h"
 #include "engine/limit/shadow.h"
 
-/* From the stripes, if it has any: else the window was sealed. */
+/* Takes n units from the stripes. A cell without stripes was sealed. */
 static tw_status take_striped(const struct twi_call *call, const struct twi_place *place, int64_t n, int64_t limit,
                               struct twi_decision *decision) {
     struct twi_taken taken;
-    uint64_t meta = twi_load_acquire(&place->cell->meta); /* striped since it was looked up? S2 */
+    uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2: the cell may have become striped after the lookup */
     tw_status status = twi_slices_take(place->cell, meta, n, limit, call->self, &taken);
     decision->view = taken.used;
     decision->bound = taken.bound;
@@ -51,7 +53,8 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
     return TW_OK;
 }
 
-/* Families that age: no cell takes adds, but a frozen one may show the count. */
+/* For families with idle eviction: no cell takes adds, but a frozen cell of the previous generation may show the
+ * count. */
 static void look_at_previous(const struct twi_place *place, struct twi_decision *decision) {
     decision->end_ms = INT64_MAX;
     decision->unknown = place->previous == NULL;
@@ -73,7 +76,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
             call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
         if (call->family->evicts_idle) look_at_previous(&place, decision);
         int64_t most = call->family->shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
-        /* nothing to take: nothing is made */
+        /* there is nothing to take, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
@@ -97,13 +100,13 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
         return decided;
     }
     tw_status status = take(call, &place, n, limit, decision);
-    /* Its total is asked for all the same: it decides the next call. */
+    /* The total is requested although the call was denied: it decides the next call. */
     if (decision->unknown && status == TW_DENIED)
         twi_dirty_mark(call->engine, place.generation, place.cell, place.meta);
     return status;
 }
 
-/* Table full: the family's policy decides; strangers never share a limit (trap E40). */
+/* The table is full: the policy of the family decides. Two keys never share one counter (trap E40). */
 static tw_status decide_full(struct tw_family *family) {
     return twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
 }
@@ -146,31 +149,32 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
     return twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
 }
 
-#define SOME_TRIES 8 /* after that less and less, whatever is said to be left: who tries comes to an end */
+#define SOME_TRIES 8 /* tries at what the verdict says is left; later tries halve n, so the loop ends */
 
-/* The most that can be there: below zero a count leaves room for more than the limit. */
+/* The most units that the limit can give. A count below zero leaves room for more than the limit. */
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     if (n_max <= limit) return n_max;
     int64_t most = limit > 0 ? limit : 1;
-    if (family->limit != &twi_limit_counted) return most; /* its count is Redis's, or none */
+    if (family->limit != &twi_limit_counted) return most; /* Redis has the count, or there is none */
     verdict->remaining = 0;
-    (void)twi_load_relaxed (&family->hot_acquire)(family, key, 0, limit, verdict); /* only looks */
+    (void)twi_load_relaxed (&family->hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */
     if (verdict->remaining > most) most = verdict->remaining;
     return most < n_max ? most : n_max;
 }
 
-/* All of it, then what is said to be left, then half of that: a lease, or the share of an engine, may give less than that. */
+/* Tries n units, then the units that the verdict says are left, then halves. A lease or an engine's share may give less
+ * than the verdict says. */
 static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                            tw_verdict *verdict) {
     int64_t n = most_of(family, key, n_max, limit, verdict);
     for (uint32_t tries = 0;; tries++) {
         tw_status status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
         *taken = status == TW_OK ? n : 0;
-        if (status == TW_OK && !verdict->allowed) *taken = n_max; /* in the shadow: all of it, uncounted */
+        if (status == TW_OK && !verdict->allowed) *taken = n_max; /* shadow mode admits all units and counts none */
         if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
         int64_t left = verdict->remaining;
         n = status == TW_DENIED && left < n && tries < SOME_TRIES ? left : n / 2;
-        if (n < 1) n = 1; /* denied: the verdict then says when one may come */
+        if (n < 1) n = 1; /* if one unit is denied, the verdict says when to try again */
     }
 }
 

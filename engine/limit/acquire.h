@@ -1,12 +1,12 @@
-/* acquire.h -- tw_acquire() of a limit that is decided by what is counted here. */
+/* acquire.h -- tw_acquire() for limits that are decided by the counts of this process. */
 #ifndef TWI_LIMIT_ACQUIRE_H
 #define TWI_LIMIT_ACQUIRE_H
 
 #include "engine/limit/decision.h"
 
-extern const struct twi_limit_kind twi_limit_counted; /* soft, and hard without Redis */
+extern const struct twi_limit_kind twi_limit_counted; /* soft limits, and hard limits without Redis */
 
-/* The decision where nothing is known yet. */
+/* The complete decision. It assumes nothing about the key or the family's state. */
 twi_hot_acquire twi_acquire_slow;
 
 #endif

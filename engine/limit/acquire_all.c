@@ -1,10 +1,11 @@
 /* acquire_all.c -- tw_acquire_all(): several claims, all of them or none.
- * In a fixed order, by family and key, so that of two callers who want the same keys one comes first at all of them (trap L13).
- * First every claim is looked at: who cannot have all takes nothing, and nobody is denied because of it. Then they are taken
- * one by one, as tw_acquire() does; should one be denied meanwhile, those before it are put back, and for that moment others may
- * have been denied.
- * A claim counts in the figures when all are admitted; one that is put back never did, for a figure does not fall.
- * Always true: an answer that is not TW_OK leaves no unit taken, except in a window that has ended in between. */
+ * Claims are taken in a fixed order, by family and key. So if two callers want the same keys, the same caller comes
+ * first at every key (trap L13).
+ * The call first looks at every claim. If one claim cannot be had, the call takes nothing, and no other caller is
+ * denied because of it. Then the call takes the claims one by one, as tw_acquire() does. If a claim is denied during
+ * this, the call puts the earlier ones back. Other callers may have been denied in that moment.
+ * Statistics count a claim only when all claims are admitted, because a statistic never falls.
+ * Always true: if the answer is not TW_OK, no unit stays taken, except in a window that ended in between. */
 #include "engine/limit/decision.h"
 
 #include "engine/limit/limit_stats.h"
@@ -13,12 +14,12 @@
 struct order {
     const tw_claim *claims;
     size_t count;
-    uint16_t at[TW_CLAIMS_MAX]; /* by family, key, limit */
+    uint16_t at[TW_CLAIMS_MAX]; /* in the order of family, key, limit */
     int64_t start_ms[TW_CLAIMS_MAX];
-    /* by place in the order */
-    bool counted[TW_CLAIMS_MAX]; /* units were taken */
+    /* indexed by the position in that order */
+    bool counted[TW_CLAIMS_MAX]; /* units were taken from the count */
     bool near[TW_CLAIMS_MAX];
-    bool shadowed[TW_CLAIMS_MAX]; /* let through */
+    bool shadowed[TW_CLAIMS_MAX]; /* shadow mode let it through */
 };
 
 static int compare_keys(tw_key a, tw_key b) {
@@ -27,7 +28,8 @@ static int compare_keys(tw_key a, tw_key b) {
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Of one key the smaller limit first: it must hold before the others' units are there. */
+/* Of two claims on one key, the smaller limit comes first: it must hold before the units of the other claim are
+ * counted. */
 static bool comes_before(const tw_claim *a, const tw_claim *b) {
     if (a->family != b->family) return (uintptr_t)a->family < (uintptr_t)b->family;
     int keys = compare_keys(a->key, b->key);
@@ -43,7 +45,7 @@ static void put_in_order(struct order *order) {
     }
 }
 
-/* TW_OK, or why there is no such call. */
+/* TW_OK, or the reason why the claim is invalid. */
 static tw_status check_claim(const tw_claim *claim) {
     twi_check(claim->family != NULL);
     if (claim->family->limit->waits)
@@ -52,7 +54,7 @@ static tw_status check_claim(const tw_claim *claim) {
     return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : twi_units_refuse(claim->n);
 }
 
-/* Decided, and in no figure of what was admitted. */
+/* Decides a claim without counting it as admitted in the statistics. */
 static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
     uint32_t shard = self->shard;
     self->shard = TWI_SHARD_ASIDE;
@@ -61,7 +63,7 @@ static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *sel
     return status;
 }
 
-/* As shadow.c, but for what is counted when all are admitted. */
+/* Does what shadow.c does, but count_all() counts the admissions later. */
 static tw_status take_claim(struct order *order, size_t i, struct twi_thread *self, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
     tw_status status = acquire_uncounted(claim, self, verdict);
@@ -84,7 +86,7 @@ static void count_all(const struct order *order, struct twi_thread *self) {
     }
 }
 
-/* The last one first. */
+/* The last claim is put back first. */
 static void put_back(const struct order *order, size_t count) {
     for (size_t i = count; i > 0; i--) {
         const tw_claim *claim = &order->claims[order->at[i - 1]];
@@ -93,33 +95,35 @@ static void put_back(const struct order *order, size_t count) {
     }
 }
 
-/* True: as far as a look can tell, the claim can be had, together with those of the same key that come before it. */
+/* True: a look says that the claim can be had, together with the earlier claims on the same key. */
 static bool may_have(const struct order *order, size_t i, int64_t *before, tw_verdict *verdict) {
     const tw_claim *claim = &order->claims[order->at[i]];
     const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
     bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
     tw_status status = claim->family->limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
-    if (twi_load_relaxed(&claim->family->shadow)) return true; /* denies nothing */
+    if (twi_load_relaxed(&claim->family->shadow)) return true; /* shadow mode denies nothing */
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
-/* The first claim that cannot be had is asked for in earnest: a denial that is right to the millisecond, and takes nothing. */
+/* The first claim that cannot be had is really acquired. Its denial then has an exact retry time and takes nothing. */
 static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     int64_t before = 0;
     for (size_t i = 0; i < order->count; i++) {
         if (may_have(order, i, &before, verdict)) continue;
-        if (before != 0) continue; /* its own kind is in its way: the taking decides */
+        if (before != 0) continue; /* an earlier claim on the same key is in the way: take_all() decides */
         tw_status status = take_claim(order, i, self, verdict);
         if (status != TW_OK) return status;
-        const tw_claim *claim = &order->claims[order->at[i]]; /* units came back meanwhile */
+        const tw_claim *claim =
+            &order->claims[order->at[i]]; /* it was admitted, because units came back since the look */
         if (order->counted[i])
             (void)claim->family->limit->put_back(claim->family, claim->key, claim->n, claim->limit, order->start_ms[i]);
     }
     return TW_OK;
 }
 
-/* The verdict is that of the claim with the fewest units left, or of one that a shadow would have denied. */
+/* The verdict is that of the claim with the fewest units left. A claim that shadow mode let through goes before all
+ * others. */
 static tw_status take_all(struct order *order, struct twi_thread *self, tw_verdict *verdict) {
     tw_verdict least = {.remaining = INT64_MAX, .allowed = 1};
     for (size_t i = 0; i < order->count; i++) {

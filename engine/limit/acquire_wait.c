@@ -1,9 +1,9 @@
-/* acquire_wait.c -- tw_acquire_wait(): tw_acquire() until it is admitted or the time is up.
- * Who waits sleeps until the verdict says that units may be there, or until somebody in this process gives some back; and looks at
- * least ten times a second, since other processes give back too, and clocks step.
- * Who is told `final` does not wait for what cannot come: it is sold out, and nothing of it comes back by itself before retry_after_ms.
- * That word must be fresh: who comes after a pause may hear an old one, while others have given back since.
- * Always true: it is in no section and in no hook while it sleeps; nothing is taken in advance. */
+/* acquire_wait.c -- tw_acquire_wait(): repeats tw_acquire() until it is admitted or the time is up.
+ * The caller sleeps until `retry_after_ms`, until a local refund, or 100 ms, whichever is first. The 100 ms are there
+ * because other processes also give units back, and because clocks step.
+ * A `final` denial ends the wait: the limit is sold out, and nothing comes back by itself before `retry_after_ms`. A
+ * `final` that is older than a second does not end the wait, because another process may have refunded since.
+ * Always true: the caller is in no section and in no hook while it sleeps. Nothing is taken in advance. */
 #include "engine/count/lookup.h"
 #include "engine/core/call_guard.h"
 #include "engine/limit/decision.h"
@@ -15,7 +15,7 @@ static uint32_t nap_ms(int64_t wish_ms, int64_t left_ms) {
     return ms < 1 ? 1 : ms > LOOK_MS ? LOOK_MS : (uint32_t)ms;
 }
 
-/* Units, or the end of the window, may come within the time. */
+/* True: units, or the end of the window, may come within the time that is left. */
 static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, int64_t left_ms) {
     if (verdict->retry_after_ms < 0) return false;
     if (!verdict->final || verdict->retry_after_ms <= left_ms) return true;
@@ -44,7 +44,8 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
         if (left_ms <= 0 || !may_come(family, key, verdict, left_ms)) return status;
         uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
         if (status == TW_PENDING)
-            twi_event_count_wait(&engine->turned, turned, ms); /* a turn brings what is on its way */
+            twi_event_count_wait(&engine->turned, turned,
+                                 ms); /* a turn of the engine brings the units that were requested */
         else
             twi_event_count_wait(&engine->given_back, given, ms);
     }

@@ -1,4 +1,5 @@
-/* decision.h -- what a decision of tw_acquire() rests on, how it becomes a verdict, and what the kinds of limit are.
+/* decision.h -- what a decision of tw_acquire() is based on, how it becomes a verdict, and the table of a kind of
+ * limit.
  * Always true: every field of a verdict is written, whatever the answer. */
 #ifndef TWI_LIMIT_DECISION_H
 #define TWI_LIMIT_DECISION_H
@@ -10,21 +11,21 @@
 #include <string.h>
 
 struct twi_decision {
-    int64_t view;  /* after the call */
-    int64_t bound; /* how far off that may be, what Redis knows apart */
+    int64_t view;  /* the count after the call, as known here */
+    int64_t bound; /* the error of `view`, without what others may have counted (has_bound: with it) */
     int64_t start_ms, end_ms;
     int64_t now_ms;
-    int64_t before, carried; /* sliding: what the window before counted, and what of it weighs (shape.h) */
-    int64_t carried_bound;   /* how far off that may be */
-    bool before_unknown;     /* Redis has not told what the window before counted */
+    int64_t before, carried; /* sliding: the count of the previous window; the part of it that still weighs */
+    int64_t carried_bound;   /* the error of `carried` */
+    bool before_unknown;     /* Redis has not reported the count of the previous window */
     bool full;
-    int64_t retry_ms; /* denied: when something may have changed; 0: at the window's end */
-    bool has_bound;   /* with Redis, too, `bound` is true */
-    bool unknown;     /* a key that has come (back), in a family that ages: Redis has not told its total */
+    int64_t retry_ms; /* if denied: when something may have changed; 0: at the window's end */
+    bool has_bound;   /* `bound` also covers the other engines */
+    bool unknown;     /* idle eviction: a new or returned key whose total Redis has not reported */
 };
 
-/* The last four fields before the tail, by one store where their places in a word are known: each store of a verdict stands
- * in the queue that the next call's atomic operation waits for. */
+/* Writes the last four fields before the tail, by one store where the layout of the word is known. Each store to a
+ * verdict delays the next call's atomic operation, which waits for the store queue. */
 TWI_INLINE void twi_verdict_fill_tail(tw_verdict *verdict, uint32_t decided_by, bool allowed) {
     const size_t at = offsetof(tw_verdict, decided_by);
     static_assert(offsetof(tw_verdict, allowed) == offsetof(tw_verdict, decided_by) + 6, "the shift below");
@@ -43,7 +44,8 @@ TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status sta
                                  const struct twi_decision *decision) {
     int64_t left_ms = decision->end_ms == TW_UNBOUNDED ? TW_UNBOUNDED : decision->end_ms - decision->now_ms;
     if (left_ms < 0) left_ms = 0;
-    /* Field by field: a compiler clears a struct of that size by a string instruction, which takes longer than all the rest. */
+    /* Field by field: a compiler clears a struct of this size by a string instruction, which costs more than all the
+     * rest. */
     verdict->limit = limit;
     verdict->used = decision->view;
     verdict->remaining = decision->view < limit ? limit - decision->view : 0;
@@ -66,8 +68,8 @@ TWI_INLINE void twi_verdict_fill(tw_verdict *verdict, bool synced, tw_status sta
 
 /* ---- near a limit ---- */
 
-/* Admissions from there on leave a fifth of the limit, or less. No product: what was admitted while Redis was away may be as far as
- * 2^61. */
+/* Admissions from this count on leave a fifth of the limit or less. It is no product, because a count can reach 2^61
+ * while Redis is away. */
 TWI_INLINE int64_t twi_limit_near(int64_t limit) {
     return limit - limit / 5;
 }
@@ -76,16 +78,19 @@ TWI_INLINE bool twi_limit_is_near(int64_t used, int64_t limit) {
 }
 /* ---- kinds of limit ---- */
 
-/* What a family's mode and shape make of the calls; chosen once, at its opening. A kind has a file of its own. */
+/* How the calls of a family work. The family's mode and shape choose the kind once, at opening. Each kind has its own
+ * file. */
 struct twi_limit_kind {
-    /* The call of a kind that counts no admissions itself (shadow.c does). tw_acquire(), and tw_acquire() with less and less where `some` is not there. NULL: the hot path (family.c). */
+    /* Implements tw_acquire(). If `some` is NULL, tw_acquire_some() retries it with smaller n. shadow.c counts the
+     * statistics of kinds that do not count them. NULL: the hot path decides (family_open.c). */
     twi_hot_acquire *acquire;
-    /* tw_acquire_some(); n_max and limit are in range. NULL: by trying. */
+    /* Implements tw_acquire_some(); n_max and limit are in range. NULL: tw_acquire_some() uses `acquire`. */
     tw_status (*some)(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken, tw_verdict *verdict);
-    /* tw_refund(), and what tw_acquire_all() undoes; limit: as it was named, -1: not known. */
+    /* Implements tw_refund() and the undoing of tw_acquire_all(). limit: as the caller named it; -1: not known. */
     tw_status (*put_back)(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms);
-    bool waits; /* acquire may wait for Redis */
-    /* Is `final` in a verdict for this key younger than a second? If not, Redis is being asked. NULL: it is new in each verdict. */
+    bool waits; /* `acquire` may wait for Redis */
+    /* True: `final` in a verdict for this key is younger than a second. False: a new reply was requested. NULL: `final`
+     * is new in each verdict. */
     bool (*is_fresh)(tw_family *family, tw_key key);
 };
 TWI_INLINE bool twi_limit_is_in_range(int64_t n, int64_t limit) {

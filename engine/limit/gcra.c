@@ -1,17 +1,21 @@
-/* gcra.c -- TW_SHAPE_GCRA: a bucket that empties evenly, `limit` units in a window's length, and holds at most `burst`.
- * One word a key: the moment at which the bucket will be empty (the theoretical arrival time). n units move it by n/limit of a
- * window; they are admitted if it is then at most burst/limit ahead of now. Decided by one compare-and-swap.
+/* gcra.c -- TW_SHAPE_GCRA: a bucket that holds at most `burst` units and empties evenly, `limit` units per window
+ * length.
+ * A key has one word: the moment at which its bucket will be empty (the theoretical arrival time). n units move this
+ * moment by n/limit of a window. They are admitted if the moment is then at most burst/limit ahead of now. One
+ * compare-and-swap decides.
  *
  *   word: time since the window's start : 62 bits, in 2^-57 windows | CLOSED | FROZEN          0: not yet set
  *
- * The windows are there to forget idle keys: a moment reaches at most one length ahead, since a burst is at most the limit. In the
- * next window the key begins with what its word of before says, less one length. For that the word is CLOSED first, or, where
- * there is none, its place in the table; so who is still under way in the window before finds it so, and decides again by the
- * clock, which has moved for everybody (traps E22, E23). A word that is CLOSED or FROZEN never changes.
- *   Rounding: n/limit is rounded down to units, once a call, burst/limit up; so nothing is denied that exact fractions would admit,
- * and each call may be charged up to limit / 2^57 of a unit too little; a burst from empty is exactly `burst` for limits below
- * 2^28. The clock counts milliseconds, rounded down.
- * Always true: a word only goes to the future, put-backs apart; a denied call has written nothing but a closed word. */
+ * Windows exist here only to drop idle keys. A moment is at most one window length ahead, because a burst is at most
+ * the limit. In the next window the key begins with its previous word, less one length. Before that word is read, it is
+ * CLOSED; if the key has no word, its place in the table is closed. A call that is still under way in the previous
+ * window finds it closed and decides again by the clock, which has moved for everybody (traps E22, E23). A word that is
+ * CLOSED or FROZEN never changes.
+ * Rounding: n/limit is rounded down to units of time, once per call; burst/limit is rounded up. So nothing is denied
+ * that exact fractions would admit. Each call may be charged up to limit / 2^57 of a unit too little. A burst from
+ * empty is exactly `burst` for limits below 2^28. The clock counts milliseconds, rounded down.
+ * Always true: a word moves only towards the future, except when units are put back. A denied call writes nothing,
+ * except that it may close a word. */
 #include "engine/limit/gcra.h"
 
 #include "engine/limit/limit_stats.h"
@@ -20,15 +24,15 @@
 #include "engine/core/window_map.h"
 
 #define WINDOW_UNITS (INT64_C(1) << 57)
-#define CLOSED TWI_DIRTY /* nothing here is ever sent */
+#define CLOSED TWI_DIRTY /* no GCRA word is ever sent to Redis, so the bit is free */
 
 struct pace {
     int64_t n, limit;
-    int64_t charge, most; /* units of time: for n, for the burst */
+    int64_t charge, most; /* in units of time: for n units, for the burst */
     int64_t burst;
     int64_t window_ms;
-    int64_t start_ms, since_ms, now; /* now: since the window's start, as the word has it */
-    int64_t empty;                   /* the word, after the call */
+    int64_t start_ms, since_ms, now; /* `now` counts from the window's start, in the unit of the word */
+    int64_t empty;                   /* the moment in the word after the call */
 };
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
@@ -46,10 +50,10 @@ static void set_now(struct pace *pace, const struct twi_call *call) {
     pace->now = twi_share_down(pace->since_ms, WINDOW_UNITS, pace->window_ms);
 }
 
-/* The word of the window before, which changes no more. */
+/* The word of the previous window. It no longer changes. */
 static int64_t close_before(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
-    twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
+    twi_fence_seqcst(); /* N1, pairs with N2: whoever opens that window unseen reads a later clock */
     struct twi_generation *before =
         twi_window_find(call->family, twi_calendar_previous_start(&call->family->rule, call->now_ms));
     if (before == NULL) return 0;
@@ -57,7 +61,7 @@ static int64_t close_before(const struct twi_call *call) {
     struct twi_cell *cell = twi_table_close_probe(arena, before, &call->lookup);
     if (cell == NULL) return 0;
     uint64_t word =
-        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4: who finds it closed reads a later clock */
+        twi_or_acqrel(&cell->local, CLOSED); /* N3, pairs with N4: a call that finds it closed reads a later clock */
     return (word & TWI_FROZEN) != 0 ? twi_cell_local(cell, twi_load_relaxed(&cell->meta)) : twi_word_value(word);
 }
 
@@ -93,7 +97,7 @@ static tw_status acquire_once(struct pace *pace, struct twi_call *call, bool *fu
     struct twi_place place;
     set_now(pace, call);
     if (!twi_place_find(call, &place)) {
-        /* Denied, or nothing to take: nothing is made. */
+        /* The call is denied, or takes nothing: then no counter is made. */
         tw_status status = decide(pace, carried(call));
         if (status != TW_OK || pace->n == 0) return status;
         status = twi_place_make(call, &place);
@@ -172,7 +176,7 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     struct pace pace;
     struct twi_call call;
     begin_pace(&pace, family, 0, 0);
-    if (ahead_ms > pace.window_ms) ahead_ms = pace.window_ms; /* as far as a word reaches */
+    if (ahead_ms > pace.window_ms) ahead_ms = pace.window_ms; /* the farthest moment that a word can hold */
     if (ahead_ms <= 0 || twi_call_begin(&call, family, key) != TW_OK) return;
     tw_status status;
     do {
@@ -182,7 +186,8 @@ void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms) {
     twi_call_end(&call);
 }
 
-/* For tw_acquire_all(), which knows the limit: what it has just taken. A word that has come to the next window is moved there. */
+/* For tw_acquire_all(), which knows the limit and puts back what it has just taken. If the key has moved to the next
+ * window, its word is changed there. */
 static tw_status put_back_once(const struct pace *pace, struct twi_call *call) {
     struct twi_place place;
     if (!twi_place_find(call, &place)) return TW_ERR_LATE;
@@ -200,7 +205,7 @@ static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limi
     struct pace pace;
     struct twi_call call;
     (void)window_start_ms;
-    if (limit < 0) return twi_gcra_refuse(); /* how far a unit moves the word follows from the limit alone */
+    if (limit < 0) return twi_gcra_refuse(); /* without the limit nobody knows how far n units moved the word */
     begin_pace(&pace, family, n, limit);
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;

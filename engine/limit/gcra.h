@@ -1,4 +1,4 @@
-/* gcra.h -- TW_SHAPE_GCRA: the word of a key that holds times in place of counts. */
+/* gcra.h -- TW_SHAPE_GCRA: the word of a key holds a time instead of a count. */
 #ifndef TWI_LIMIT_GCRA_H
 #define TWI_LIMIT_GCRA_H
 
@@ -6,7 +6,8 @@
 
 extern const struct twi_limit_kind twi_limit_gcra;
 
-/* The key's bucket is not empty for so long from now, at least. Where there is no room for it, nothing is done. */
+/* Makes the bucket of the key non-empty for at least `ahead_ms` from now. Does nothing if there is no room for the
+ * key. */
 void twi_gcra_raise(tw_family *family, tw_key key, int64_t ahead_ms);
 
 #endif

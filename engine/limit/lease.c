@@ -1,18 +1,19 @@
-/* lease.c -- tw_acquire() where the limit is hard: units are spent from a lease, the part of the limit that Redis has given to
- * this engine. The callers' half; the turn's is lease_renewal.c.
+/* lease.c -- tw_acquire() for hard limits: callers spend units from a lease, the part of the limit that Redis granted
+ * this engine. This file has the callers' half. lease_renewal.c has the turn's half.
  *
- * A caller takes n units out of the lease by one compare-and-swap (never by add and undo, trap E36), and counts them in the
- * cell. Where the lease has too little it leaves a word for the turn, which comes within some milliseconds by itself, and
- * answers TW_PENDING; or, once Redis has said that so many units are spent that no n are left, TW_DENIED (trap L4).
- * Always true: no system call is made and nobody is waited for; units of a lease are spent in its own window alone; a unit is
- * never spent by a call that names a smaller limit than the one it was drawn under (trap L9). */
+ * A caller takes n units out of the lease by one compare-and-swap (never by add and undo, trap E36), and counts them in
+ * the cell. If the lease has too few units, the caller leaves a request for the turn, which runs within milliseconds by
+ * itself, and answers TW_PENDING. If Redis has reported that fewer than n units are unspent, the answer is TW_DENIED
+ * (trap L4).
+ * Always true: a caller makes no system call and waits for nobody. Units of a lease are spent only in its own window. A
+ * call never spends a unit that was drawn under a greater limit than the call names (trap L9). */
 #include "engine/limit/lease.h"
 
 #include "engine/limit/limit_stats.h"
 #include "engine/table/record.h"
 #include "engine/limit/refund.h"
 
-#define REASK_MS 1000 /* how old "sold out" becomes before it is asked for anew: others may have refunded */
+#define REASK_MS 1000 /* age at which "sold out" is requested again: other engines may have refunded */
 
 static bool is_bad(int64_t n, int64_t limit) {
     return n < 0 || limit < 0 || n > TW_DELTA_MAX || limit > TW_DELTA_MAX;
@@ -27,8 +28,9 @@ static void enlist(const struct twi_arena *arena, struct twi_generation *generat
     } while (!twi_cas_weak_acqrel(&generation->leases, &head, line)); /* J3, pairs with J4 */
 }
 
-/* The cell's lease, made if there is none. NULL: no memory. Lock-free. It is in the generation's list before anybody can draw on
- * it, so that all that is drawn is said again (trap L2); one that comes too late stays in that list, and nobody uses it. */
+/* The lease of the cell; it is made if there is none. NULL: no memory. Lock-free. A lease is in the generation's list
+ * before anybody can draw on it, so all that is drawn is re-sent (trap L2). If another thread's lease is entered first,
+ * this one stays in the list unused. */
 static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_place *place) {
     struct twi_lease *lease = twi_lease_of(place->cell);
     if (twi_likely(lease != NULL)) return lease;
@@ -49,7 +51,8 @@ static struct twi_lease *lease_of(const struct twi_call *call, const struct twi_
 /* ---- asking ---- */
 
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease) {
-    /* J5, pairs with J6: what was done before is seen by whoever clears it. Never a mere look: it could show what was before J6 */
+    /* J5, pairs with J6: the thread that clears it sees what was done before. A plain load does not do: it could show
+     * the value of before J6. */
     if (twi_swap_acqrel(&lease->listed, 1) != 0) return;
     uint32_t line = twi_arena_line(&engine->arena, lease), head = twi_load_relaxed(&engine->leases.requested);
     do {
@@ -77,18 +80,19 @@ static bool is_away(const struct twi_call *call) {
     return twi_clock_mono_ms(&call->engine->clock) - since_ms >= twi_load_relaxed(&call->family->outage_grace_ms);
 }
 
-/* Units come back into the lease. Whoever finds them there must be looked after by the turn, else they never go home. */
+/* Puts units back into the lease. The lease must then be listed for the turn, or the units are never returned to
+ * Redis. */
 static void put_back(tw_engine *engine, struct twi_lease *lease, int64_t n) {
     (void)twi_add_acqrel(&lease->left, n); /* J11, pairs with J12 */
     twi_lease_list(engine, lease);
 }
 
-/* The lease has too little: does anybody have n units yet? */
+/* The lease has too few units: can n units still be drawn? */
 static tw_status fall_short(const struct twi_call *call, struct twi_lease *lease, int64_t n, int64_t limit,
                             struct hard *hard) {
     if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
     int64_t unsold =
-        limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: behind it what is stranded */
+        limit - twi_load_acquire(&lease->reported_spent); /* J9, pairs with J10: `stranded` is read behind it */
     int64_t reported_ms = twi_load_relaxed(&lease->reported_ms);
     if (reported_ms == 0 || unsold - twi_load_relaxed(&lease->stranded) >= n) {
         request(call->engine, lease, n);
@@ -108,7 +112,7 @@ static tw_status count_units(const struct twi_call *call, const struct twi_place
         hard->decision.view = twi_view_of(place->cell, place->meta, local);
         return TW_OK;
     }
-    /* The window was sealed, or the count is at the end of its range: the call has admitted nothing. */
+    /* The window was sealed, or the count is at the end of its range. The call admits nothing. */
     put_back(call->engine, lease, n);
     return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
 }
@@ -122,7 +126,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
-    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` is that of these units */
+    int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` belongs to these units */
     do {
         if (left < n || limit < twi_load_relaxed(&lease->drawn)) return fall_short(call, lease, n, limit, hard);
         TWI_RACE_POINT(lease_seen_not_taken);
@@ -130,13 +134,13 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     tw_status status = count_units(call, place, lease, n, hard);
     if (left - n < twi_load_relaxed(&lease->low_water)) {
         if (twi_load_relaxed(&lease->limit) != limit) twi_store_relaxed(&lease->limit, limit);
-        /* Only a hint: while there are units in hand the lease is in the turn's queue. */
+        /* A hint is enough: a lease with units in hand is in the turn's queue. */
         if (twi_load_relaxed(&lease->listed) == 0) twi_lease_list(call->engine, lease);
     }
     return status;
 }
 
-/* A key that nobody has counted in this window. */
+/* Begins a key that nobody has counted in this window. */
 static tw_status begin_key(struct twi_call *call, struct twi_place *place, int64_t n, int64_t limit,
                            struct hard *hard) {
     struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
@@ -175,8 +179,8 @@ static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
-/* What is known of the count is what Redis told and what was counted here since; the truth lies between that and the limit,
- * refunds under way apart. */
+/* The known count is the last total from Redis plus what was counted here since. The truth lies between that and the
+ * limit, except for refunds that are under way. */
 static void fill_verdict(const tw_family *family, tw_status status, int64_t n, int64_t limit, const struct hard *hard,
                          tw_verdict *verdict) {
     twi_verdict_fill(verdict, true, status, n, limit, &hard->decision);
@@ -206,7 +210,7 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
     twi_store_relaxed(&lease->warm, 1);
     if (limit != 0 && twi_swap_relaxed(&lease->awaits_first_grant, 1) == 0) {
         (void)twi_add_relaxed(&call->engine->leases.awaiting_first_grant, 1);
-        twi_lease_list(call->engine, lease); /* the turn looks, and may find that it has units */
+        twi_lease_list(call->engine, lease); /* the turn examines it, and may find that it already has units */
     }
     if (twi_load_relaxed(&lease->left) == 0 && limit != 0) request(call->engine, lease, 1);
     return TW_OK;
@@ -221,17 +225,18 @@ tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     if (status != TW_OK) return status;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK && family->synced) status = warm(&call, limit); /* without Redis all of it is in hand */
+        if (status == TW_OK && family->synced)
+            status = warm(&call, limit); /* without Redis the whole limit is in hand */
     } while (status == TWI_AGAIN);
     twi_call_end(&call);
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
-/* The units that a count was lowered by are spent again, from the lease. False: no memory for one. */
+/* The units that a refund took off the count go into the lease, to be spent again. False: no memory for a lease. */
 static bool keep_units(struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_lease *lease = lease_of(call, place);
     if (lease == NULL) return false;
-    twi_store_relaxed(&lease->refunded, 1); /* to who finds its units there: J11 */
+    twi_store_relaxed(&lease->refunded, 1); /* visible to the thread that finds its units there: J11 */
     put_back(call->engine, lease, n);
     return true;
 }

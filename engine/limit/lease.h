@@ -1,11 +1,13 @@
-/* lease.h -- leases: the parts of a hard limit that Redis has given to this engine to spend (TW_LIMIT_HARD).
+/* lease.h -- leases: the parts of a hard limit (TW_LIMIT_HARD) that Redis granted this engine to spend.
  *
  *   Redis ──granted──▶ left ──tw_acquire()──▶ spent (counted in the cell, sent by batches)
  *     ◀──returned────  left ◀──tw_refund()──
- * Callers take units out of `left` by compare-and-swap and then count them in the cell (lease.c). The turn says to Redis what
- * it was granted, has returned and has spent, all of it cumulative and absolute (port.h, lease_renewal.c).
- * Always true: granted - returned - spent == left, for `spent` is reckoned from the other three; a unit that is returned has
- * left `left` before Redis is told, and never comes back into it (trap L6); a lease lives as long as its generation. */
+ * Callers take units out of `left` by compare-and-swap and then count them in the cell (lease.c). The turn reports to
+ * Redis how many units were granted, returned and spent. All three are cumulative and absolute (port/,
+ * lease_renewal.c).
+ * Always true: granted - returned - spent == left, because `spent` is computed from the other three. A unit that is
+ * returned leaves `left` before Redis is told, and never comes back into it (trap L6). A lease lives as long as its
+ * generation. */
 #ifndef TWI_LIMIT_LEASE_H
 #define TWI_LIMIT_LEASE_H
 
@@ -13,36 +15,36 @@
 #include "engine/limit/decision.h"
 
 struct twi_lease {
-    /* callers */
-    alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; below 0: never */
-    _Atomic int64_t low_water;                    /* with less than this the turn is told: it draws ahead of need */
-    _Atomic int64_t requested_units;              /* the smallest n that waits for units; 0: nobody waits */
-    _Atomic int64_t limit;                        /* named last */
-    _Atomic int64_t drawn;                        /* no unit in hand was drawn under a greater limit (trap L9) */
-    _Atomic int64_t reported_spent;               /* what Redis last said: of all instances */
-    _Atomic int64_t reported_ms;                  /* monotonic, of that, << 1 | 1; 0: nothing yet */
+    /* written by callers */
+    alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; never below 0 */
+    _Atomic int64_t low_water;       /* below this the lease is listed for the turn, which draws ahead of need */
+    _Atomic int64_t requested_units; /* the smallest n that waits for units; 0: nobody waits */
+    _Atomic int64_t limit;           /* the limit that was named last */
+    _Atomic int64_t drawn;           /* no unit in hand was drawn under a greater limit (trap L9) */
+    _Atomic int64_t reported_spent;  /* units spent by all engines, in the last reply */
+    _Atomic int64_t reported_ms;     /* monotonic time of that reply, << 1 | 1; 0: no reply yet */
     _Atomic uint32_t next_requested;
-    _Atomic uint8_t listed;             /* on the engine's list of leases that the turn is to look at */
-    _Atomic uint8_t warm;               /* tw_lease_warm(): kept although idle, until it is spent from */
-    _Atomic uint8_t awaits_first_grant; /* one of the engine's cold ones */
-    _Atomic uint8_t refunded;           /* units came back here */
-    struct twi_attached attached;       /* of the generation; set before it is shared */
+    _Atomic uint8_t listed;             /* it is on the engine's list of leases for the turn */
+    _Atomic uint8_t warm;               /* tw_lease_warm(): kept although idle, until a call spends from it */
+    _Atomic uint8_t awaits_first_grant; /* counted in the engine's awaiting_first_grant */
+    _Atomic uint8_t refunded;           /* a refund put units into it */
+    struct twi_attached attached;       /* the link in the generation's list; set before the lease is shared */
     uint32_t next_active;
-    /* the turn's own, as next_active */
-    int64_t granted, returned;           /* cumulative: as Redis told, as we say */
-    int64_t acked_returned, acked_spent; /* as Redis has acknowledged */
-    int64_t sent_returned;               /* as it was said last, heard or not */
-    uint64_t acked_incarnation;          /* the life in which Redis acknowledged last, in this epoch; 0: in none */
-    int64_t grant_size;                  /* how much is drawn at once */
+    /* owned by the turn, as next_active */
+    int64_t granted, returned;           /* cumulative: from the replies; by this engine */
+    int64_t acked_returned, acked_spent; /* what Redis has acknowledged */
+    int64_t sent_returned;               /* in the last message, acknowledged or not */
+    uint64_t acked_incarnation;          /* the incarnation in which Redis acknowledged last, in this epoch; 0: none */
+    int64_t grant_size;                  /* units per draw */
     int64_t spent_then, lately;          /* at measured_ms; in the interval before it */
     int64_t measured_ms, used_ms,
-        exhausted_at_ms; /* monotonic; dry: when units that ran out within an interval had come */
+        exhausted_at_ms; /* monotonic; exhausted: when units arrived that then ran out within one interval */
     int64_t retry_ms, acked_ms, looked_ms;
-    int64_t risk;             /* granted beyond the limit, as Redis reckons it */
-    uint64_t raised;          /* stamp: sections of before may know a smaller `drawn`; 0: none do */
-    _Atomic int64_t stranded; /* in leases of engines that are gone; callers read it */
+    int64_t risk;             /* units granted beyond the limit, by Redis's account */
+    uint64_t raised;          /* epoch stamp: older sections may know a smaller `drawn`; 0: none do */
+    _Atomic int64_t stranded; /* units in leases of engines that are gone; callers read it */
     uint64_t name_hash;
-    uint32_t generation, cell; /* lines */
+    uint32_t generation, cell; /* line numbers in the arena */
     bool active, in_flight, has_unacknowledged, restate, wanted_by_others;
 };
 #define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
@@ -58,7 +60,7 @@ TWI_INLINE struct twi_lease *twi_lease_of(struct twi_cell *cell) {
     int64_t lines = twi_load_acquire(&cell->stripes); /* J2, pairs with J1: the lease is complete */
     return lines == 0 ? NULL : (struct twi_lease *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
-/* Has the turn look at a lease. Any thread, inside a section; no system call: the turn comes by itself. */
+/* Lists a lease for the turn. Any thread, inside a section. No system call: the turn runs by itself. */
 void twi_lease_list(tw_engine *engine, struct twi_lease *lease);
 
 #endif

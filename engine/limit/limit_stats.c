@@ -8,8 +8,7 @@
 
 /* ---- where calls count ---- */
 
-#define SHARED_OFTEN \
-    1024 /* so many calls of all threads in the line of all: lines of their own are worth their memory */
+#define SHARED_OFTEN 1024 /* after this many calls on the shared line, lines per thread are worth their memory */
 
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     if (self->shard == TWI_SHARD_ASIDE) return;
@@ -34,7 +33,7 @@ void twi_limit_stats_turn(struct tw_family *family) {
     if (threads <= count) return;
     uint32_t piece = twi_arena_round(1 + (threads > 2 * count ? threads : 2 * count)),
              line = twi_arena_take(arena, piece);
-    if (line == 0) return; /* all go on with the line of all */
+    if (line == 0) return; /* all threads go on with the shared line */
     lines = twi_arena_at(arena, line);
     lines->count = piece - 1 < TWI_SHARD_ASIDE ? piece - 1 : TWI_SHARD_ASIDE;
     lines->lines = piece;
@@ -56,7 +55,7 @@ void twi_limit_stats_free(struct tw_family *family) {
 /* ---- reading ---- */
 
 static void add_shard(struct twi_limit_shard *shard, struct twi_limit_stats *sum) {
-    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics */
+    int64_t here = twi_load_relaxed(&shard->admitted); /* relaxed: statistics need no order */
     sum->admitted_here += here;
     sum->admitted += here + twi_load_relaxed(&shard->admitted_there);
     sum->denied += twi_load_relaxed(&shard->denied);
@@ -122,7 +121,7 @@ static size_t count_families(tw_engine *engine) {
     return count;
 }
 
-/* One that is being closed has lost its name: there may be another of that name by now. */
+/* A family that is being closed has lost its name: another family may have that name by now. */
 static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *list) {
     size_t count = 0;
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;

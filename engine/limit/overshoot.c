@@ -1,10 +1,10 @@
 /* overshoot.c -- see overshoot.h. */
 #include "engine/limit/overshoot.h"
 
-#define BUSY UINT64_C(1)          /* line 0 is no generation */
-#define SETTLED_INTERVALS 2       /* after the sealing the others' counts are in Redis, if they reach it at all */
-#define PATIENCE_MS INT64_C(5000) /* how long a total is waited for after that */
-#define RATIO_MAX 1000            /* what is above counts as that in the sum */
+#define BUSY UINT64_C(1)          /* line 0 is never a generation */
+#define SETTLED_INTERVALS 2       /* after sealing: by then the others' counts are in Redis, if they reach it at all */
+#define PATIENCE_MS INT64_C(5000) /* how long the turn waits for a total after that */
+#define RATIO_MAX 1000            /* a greater ratio enters the sum as this */
 
 const char *const twi_overshoot_bounds[TWI_OVERSHOOT_BUCKETS] = {"0.0", "0.001", "0.003", "0.01", "0.03",
                                                                  "0.1", "0.3",   "1.0",   "+Inf"};
@@ -23,7 +23,7 @@ void twi_overshoot_note(struct tw_family *family, struct twi_generation *generat
     struct twi_note *note = &engine->notes[(uint32_t)own % TWI_NOTES];
     uint64_t of = twi_load_acquire(&note->of); /* O1, pairs with O2 */
     if (of != 0 && of != own) return;
-    /* The greatest limit that was named: nobody was promised less. */
+    /* The greatest limit that a call named is kept: no caller was promised less. */
     int64_t noted = of == own ? twi_load_relaxed(&note->limit) : 0;
     if (noted >= limit || !twi_cas_acqrel(&note->of, &of, BUSY)) return;
     TWI_RACE_POINT(note_taken_not_written);
@@ -53,7 +53,7 @@ static bool is_known(const tw_engine *engine, const struct twi_generation *gener
     return total_state != 0 && twi_total_state_ms(total_state) >= settled_ms(engine, generation);
 }
 
-/* What is noted of a generation; where `asks`, totals that are not known yet are to be asked for. */
+/* Examines the notes of a generation. If `requests`, it marks the totals that are not known yet for a request. */
 static struct looked look_at_notes(tw_engine *engine, const struct twi_generation *generation, bool requests) {
     struct looked looked = {0};
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
@@ -87,7 +87,7 @@ static void let_go(struct twi_note *note) {
     twi_store_release(&note->of, 0); /* O2 */
 }
 
-/* What Redis told is what it held then: what was acknowledged to us, and the others' on top. */
+/* The total from Redis is what it held then: what Redis acknowledged to this engine, plus what the others sent. */
 static void observe_all(tw_engine *engine, struct twi_generation *generation) {
     for (uint32_t i = 0; i < TWI_NOTES; i++) {
         struct twi_note *note = &engine->notes[i];
@@ -109,7 +109,7 @@ bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation,
     struct looked looked = look_at_notes(engine, generation, over_ms >= 0 && !gives_up);
     if (looked.notes == 0) return true;
     if (looked.unknown != 0 && !gives_up) return false;
-    if (!twi_generation_is_drained(generation)) return false; /* a question is under way, or came back */
+    if (!twi_generation_is_drained(generation)) return false; /* a request is under way, or came back */
     observe_all(engine, generation);
     return true;
 }
@@ -127,7 +127,8 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         note->requests = false;
         if (of == 0 || of == BUSY) continue;
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
-        if (twi_load_relaxed(&generation->phase) != TWI_DRAINED) continue; /* else its table may be gone (history.c) */
+        if (twi_load_relaxed(&generation->phase) != TWI_DRAINED)
+            continue; /* otherwise its table may be gone (history.c) */
         note->request_again_ms = engine->turn_mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,

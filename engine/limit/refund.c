@@ -1,7 +1,7 @@
-/* refund.c -- tw_refund(): units go back to the window they were taken from.
- * Always true: a window that is over takes nothing back, so the next one never begins below 0 (trap L7); a count goes down by
- * one compare-and-swap from a value that has so many units, so it is not below 0 afterwards, wherever all of it is known here;
- * of a hard limit the count goes down first, then the units are in the lease of that window. */
+/* refund.c -- tw_refund(): returns units to the window they were taken from.
+ * Always true: a window that has ended takes nothing back, so the next window never begins below 0 (trap L7). One
+ * compare-and-swap lowers a count, from a value that has so many units. So the count is not below 0 afterwards, if all
+ * of it is known here. For a hard limit the count is lowered first; then the units are in the lease of that window. */
 #include "engine/limit/refund.h"
 
 #include "engine/count/lookup.h"
@@ -9,17 +9,17 @@
 #include "engine/limit/decision.h"
 #include "engine/limit/slice.h"
 
-#define INCARNATION_SLACK_MS 1000 /* how much later than we said a life may have begun once Redis has told its end */
+#define INCARNATION_SLACK_MS \
+    1000 /* how much later than assumed here an incarnation may have begun, by the end in Redis */
 
-/* How far down the view may go: without Redis, and once Redis has told the total, every unit that is there is seen. Not of a
- * strict limit, which is counted there first. */
+/* The lowest view that a refund may leave. It is 0 if every unit is known here: without Redis, and once Redis has
+ * reported the total. A strict limit has no bound here, because Redis counts its units first. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
     if (!family->synced) return 0;
     if (family->is_strict) return INT64_MIN;
     return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state) != 0 ? 0 : INT64_MIN;
 }
 
-/* TW_OK; TW_ERR_RANGE: there are not so many units; TWI_AGAIN: the window was sealed. */
 static tw_status refuse_late(void) {
     return twi_refuse(TW_ERR_LATE, "window_start_ms: that window is over");
 }
@@ -28,6 +28,7 @@ static tw_status refuse_early(void) {
     return twi_refuse(TW_ERR_EARLY, "window_start_ms: that window has not begun");
 }
 
+/* TW_OK; TW_ERR_RANGE: the count has fewer units; TWI_AGAIN: the window was sealed. */
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_cell *cell = place->cell;
     int64_t base = call->family->synced ? twi_load_relaxed(&cell->base) : 0, least = least_view(call->family, place);
@@ -49,7 +50,7 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
     return TW_OK;
 }
 
-/* Is the window that is open now the one that is meant? */
+/* Is the window that is open now the one that the caller means? */
 static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
     const struct tw_family *family = call->family;
     if (family->evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
@@ -81,7 +82,7 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     if (is_another_incarnation(call, &place, window_start_ms)) return refuse_late();
     status = lower(call, &place, n);
     if (status != TW_OK || keep == NULL || keep(call, &place, n)) return status;
-    int64_t local; /* no memory for a lease: as it was */
+    int64_t local; /* no memory for a lease: the count is restored */
     return twi_place_add(call, &place, n, &local) == TWI_ADDED ? TW_ERR_FULL : refuse_late();
 }
 

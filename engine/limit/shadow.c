@@ -1,12 +1,12 @@
-/* shadow.c -- tw_acquire() and tw_acquire_some() of limits that count no figures themselves, and of those in the shadow: a family that
- * is to be limited one day lets every call through, and says what it would have answered.
- * Always true: in the shadow only an error keeps a call from TW_OK; what would have been denied is not counted as used, since a
- * limit in force would not have counted it either. */
+/* shadow.c -- shadow mode, and the statistics of limits that do not count them where they decide.
+ * Shadow mode: every call is admitted, and the verdict carries the decision that would have been made.
+ * Always true: in shadow mode only an error keeps a call from TW_OK. Units that would have been denied are not counted
+ * as used, because a limit in force would not have counted them either. */
 #include "engine/limit/shadow.h"
 
 #include "engine/limit/limit_stats.h"
 
-/* What is decided in a lease, in Redis or on a time; the others count where they decide. */
+/* Decisions by a lease, by Redis or by GCRA are counted here. The other kinds count where they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     if (verdict->decided_by == TW_BY_FULL) return false;
     return family->is_gcra || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
@@ -16,7 +16,7 @@ static void count(tw_family *family, struct twi_thread *self, tw_status status, 
     if (status == TW_DENIED) twi_limit_stats_count(family, self, denied);
     if (status != TW_OK) return;
     if (verdict->decided_by == TW_BY_REDIS) twi_limit_stats_count(family, self, admitted_there);
-    int64_t all = verdict->used + verdict->remaining; /* of a bucket: the burst */
+    int64_t all = verdict->used + verdict->remaining; /* for GCRA this sum is the burst */
     if (twi_limit_is_near(verdict->used, all)) twi_limit_stats_count(family, self, near);
 }
 

@@ -1,17 +1,14 @@
 /* share.c -- see share.h. */
 #include "engine/limit/share.h"
 
-#define SETTLED 3u /* intervals that must have been seen before the others' pace is believed */
-#define SMOOTH 4   /* intervals over which it is smoothed */
-#define NEW_QUARTERS \
-    6 /* of intervals in which a key is new: what is owed is sent within five, and some ms on its way */
-#define ALONE_PART \
-    256 /* a little of the limit: at 16 totals an interval more than a limit of a second gives in that time */
+#define SETTLED 3u     /* intervals that must be seen before the pace of the others is trusted */
+#define SMOOTH 4       /* intervals over which the pace is smoothed */
+#define NEW_QUARTERS 6 /* quarters of an interval in which a key is new: counts are sent within five */
+#define ALONE_PART 256 /* a small part: 16 totals an interval give more than the limit of a second in that time */
 #define ALONE_UNITS 8
-#define ARRIVAL 2 /* intervals in which what is owed is surely sent: 5/4 at most, and on its way */
-#define RETURN_MS \
-    12500 /* after an outage: tried again within 10 s, sent within 2 s more (sync/wire/breaker.c, sync/wire/pace.c) */
-#define USED_UP_RETRY_MS 1000 /* how old "used up" becomes before it is asked for anew: others may have refunded */
+#define ARRIVAL 2       /* intervals after which counts are surely sent: 5/4 at most, plus the way */
+#define RETURN_MS 12500 /* Redis is tried again within 10 s, counts are sent within 2 s (wire/breaker.c, wire/pace.c) */
+#define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again: other engines may have refunded */
 
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
@@ -23,32 +20,33 @@ static int64_t smaller(int64_t a, int64_t b) {
 /* ---- how many live ---- */
 
 void twi_share_open(tw_engine *engine) {
-    twi_store_relaxed(&engine->live_engines, 0); /* alone still, as the rest here */
+    twi_store_relaxed(&engine->live_engines, 0); /* this engine is still alone: all stores here are relaxed */
     twi_store_relaxed(&engine->live_reported, 0);
     twi_store_relaxed(&engine->live_meeting_ms, TWI_MEETING_MS);
     twi_store_relaxed(&engine->live_repeated_ms, 0);
     twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
 }
 
-/* Of the first seconds nothing is left to wait for. */
+/* True: the first seconds (share.h) are over. */
 static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
     uint32_t expected = engine->options.engines_expected;
     if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
     return count >= expected && now_ms - engine->live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
 }
 
-/* Who began with us is as slow as we were, or somewhat slower. */
+/* An engine that began together with this one needs as long as this one, or somewhat longer. */
 static int64_t meeting_ms(int64_t our_start_ms) {
     return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
 }
 
-/* By the turn; callers take each word for a hint, and one that is old for what was true a moment ago. */
+/* Called by the turn. Callers take each value as a hint; an old value is what was true a moment ago. */
 void twi_port_live_engines(tw_engine *engine, uint32_t count) {
     int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
     uint32_t reported = twi_load_relaxed(&engine->live_reported);
     twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
     if (count == 0) {
-        since_ms = INT64_MIN; /* it may not be known; and should it be later, this engine is no beginner any more */
+        since_ms =
+            INT64_MIN; /* the count is unknown; even if it becomes known later, this engine is not new any more */
     } else if (reported == 0 && since_ms != INT64_MIN) {
         twi_store_relaxed(&engine->live_meeting_ms, meeting_ms(now_ms - since_ms));
         since_ms = now_ms;
@@ -61,10 +59,11 @@ void twi_port_live_engines(tw_engine *engine, uint32_t count) {
     twi_store_relaxed(&engine->live_engines, grown ? count : 0);
 }
 
-/* Engines of one start have found each other by now, and Redis has told of it. `age_ms`: since it first told how many live. */
+/* True: engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis first
+ * reported how many engines live. */
 static bool is_met(const tw_engine *engine, int64_t age_ms) {
     tw_engine *own = (tw_engine *)engine;
-    int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* hints, both */
+    int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* both are hints */
     bool is_reported_again = twi_load_relaxed(&own->live_repeated_ms) >= meeting_ms / 2;
     return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
 }
@@ -85,9 +84,10 @@ bool twi_outage_is_on(const tw_family *family) {
 
 void twi_share_outage(tw_engine *engine, int64_t since_ms) {
     bool was_away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
-    int64_t ended_ms = twi_load_relaxed(&engine->outage_ended_ms); /* both: written here alone; hints to callers */
+    int64_t ended_ms =
+        twi_load_relaxed(&engine->outage_ended_ms); /* only this function writes both; hints to callers */
     if (!was_away && since_ms != 0 &&
-        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* else the same one goes on */
+        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* otherwise the same outage goes on */
         twi_store_relaxed(&engine->outage_began_ms, since_ms);
     if (was_away && since_ms == 0) twi_store_relaxed(&engine->outage_ended_ms, engine->turn_mono_ms);
 }
@@ -101,7 +101,7 @@ int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms) {
     return sent_ms + engine->options.redis_timeout_ms;
 }
 
-/* Of counts and limits; what no 64 bits hold is unbounded. */
+/* For counts and limits. A result that does not fit in 64 bits is unbounded. */
 static int64_t less(int64_t a, int64_t b) {
     return twi_saturated_sum(a, -larger(b, -INT64_MAX));
 }
@@ -112,20 +112,20 @@ static int64_t times(int64_t a, int64_t b) {
 
 /* ---- the others' pace: by the turn, with each total ---- */
 
-/* Two intervals without a word from others, and all that they had counted before has come: they are idle. */
+/* After two intervals without new counts from others, all that they counted before has arrived: they are idle. */
 static uint32_t pace_after(uint32_t pace, uint32_t seen, int64_t others, int64_t passed_ms, int64_t interval_ms) {
     if (others <= 0 && passed_ms >= 2 * interval_ms) return 0;
     double now = others > 0 ? (double)others * TWI_PACE_ONE / (double)passed_ms : 0;
     double before = (double)(seen < SETTLED ? seen : SMOOTH) * (double)interval_ms;
     double smooth = pace + (now - pace) * (double)passed_ms / ((double)passed_ms + before);
-    /* They have begun, or begun to hurry: the most that was seen, until some intervals tell better. */
+    /* The others have begun, or have become faster. The greatest pace counts until some intervals tell more. */
     if (seen < SETTLED && pace > smooth) smooth = pace;
     if (passed_ms >= interval_ms / 2 && (seen < SETTLED ? now > smooth : now > 2 * smooth)) smooth = now;
     if (smooth >= TWI_PACE_MAX) return TWI_PACE_MAX;
     return others > 0 && smooth < 1 ? 1 : (uint32_t)smooth;
 }
 
-/* When the first total came, of a key that is new (share.h); -1: it is not, or not any more. */
+/* When the first total of a new key came (share.h). -1: the key is not new, or not any more. */
 static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_t now_ms) {
     int64_t reported_ms = twi_total_state_ms(total_state),
             most_ms = NEW_QUARTERS * (int64_t)engine->options.sync_interval_ms / 4;
@@ -143,12 +143,12 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
     if (first_ms >= 0) return twi_total_state_begun(now_ms, first_ms);
     int64_t passed_ms = larger(now_ms - twi_total_state_ms(total_state), 1);
     uint32_t seen = twi_total_state_seen(total_state), pace = twi_total_state_pace(total_state);
-    bool begins = pace == 0 && others > 0; /* of a pace that has just begun, one total tells too little */
+    bool begins = pace == 0 && others > 0; /* one total is too little to know a pace that has just begun */
     pace = pace_after(pace, seen, others, passed_ms, interval_ms);
     if (begins)
         seen = 1;
     else if (passed_ms > 10 * interval_ms)
-        seen = 1; /* what was before is too long ago to say how they count now */
+        seen = 1; /* the time before is too long ago to tell the present pace */
     else if (passed_ms >= interval_ms * 3 / 4 && seen < SETTLED)
         seen++;
     return twi_total_state(now_ms, pace, seen);
@@ -158,15 +158,15 @@ int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64
 
 struct share {
     uint32_t live;
-    uint32_t policy; /* on_outage, while that decides */
+    uint32_t policy; /* on_outage, if it decides */
     bool is_away;
-    bool is_reported, is_known; /* Redis has told the total; and, sliding, that of the window before */
-    bool is_new;                /* others may have spent of it what no total has told yet */
-    bool is_young, is_early; /* the first seconds (share.h): a share of the whole at most; and a little of it at most */
+    bool is_reported, is_known; /* Redis has reported the total; for sliding limits also that of the previous window */
+    bool is_new;                /* others may have spent units that no total shows yet */
+    bool is_young, is_early;    /* first seconds (share.h): at most a share of the limit; at most a small part of it */
     int64_t total_state, total, left, base;
 };
 
-/* For how long Redis has failed to answer; 0: it answers. */
+/* How long Redis has failed to reply; 0: it replies. */
 static int64_t away_ms(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
     int64_t since_ms = twi_load_relaxed(&own->leases.away_since_ms);
@@ -176,10 +176,9 @@ static int64_t away_ms(const tw_engine *engine) {
 static void note_age(const tw_engine *engine, struct share *share) {
     tw_engine *own = (tw_engine *)engine;
     int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
-    if (since_ms < 0) return; /* nobody tells */
+    if (since_ms < 0) return; /* nobody reports the number of engines */
     int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
-    if (share->is_away ||
-        away_ms(engine) >= TWI_BRIEF_MS) { /* nor can be asked: what is known of the others has to do */
+    if (share->is_away || away_ms(engine) >= TWI_BRIEF_MS) { /* what is known of the others has to do */
         bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
@@ -190,7 +189,7 @@ static void note_age(const tw_engine *engine, struct share *share) {
     share->is_early = !is_reported || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
 }
 
-/* One answer that did not come, or did not yet: where there may be others, no reason to spend what is theirs. */
+/* True: a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
 static bool is_brief(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
     if (away_ms(engine) >= TWI_BRIEF_MS) return false;
@@ -198,7 +197,7 @@ static bool is_brief(const tw_engine *engine) {
     return begins || twi_live_engines(engine) > 1;
 }
 
-/* A strict limit comes here only when Redis did not answer, and what is known here is to decide (strict.c). */
+/* A strict limit is decided here only when Redis did not reply and local knowledge has to decide (strict.c). */
 static struct share share_in(const struct tw_family *family) {
     struct share share = {.live = twi_live_engines(family->engine),
                           .is_away = family->is_strict || twi_outage_is_on(family)};
@@ -218,7 +217,8 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     share.total_state = twi_load_relaxed(&cold->total_state);
     share.is_reported = family->evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
     share.is_known = share.is_reported && !decision->before_unknown;
-    /* The turn stores acked, then base: read the other way round the sum is a total that was, less nothing. */
+    /* The turn stores acked, then base. The loads are in reverse order, so the sum is a total that was true, or
+     * less. */
     int64_t base = twi_load_relaxed(&place->cell->base);
     if (share.is_reported) share.total = twi_saturated_sum(base, twi_load_relaxed(&cold->acked));
     if (share.is_reported) share.base = base;
@@ -229,7 +229,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     return share;
 }
 
-/* In the first seconds: how much of it this engine may spend in all; INT64_MAX: there is no such bound. */
+/* In the first seconds: how many units this engine may spend in all. INT64_MAX: no such bound. */
 static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) {
     if (!share->is_young) return INT64_MAX;
     int64_t fair = larger(larger(limit / share->live, n), 1);
@@ -237,8 +237,8 @@ static int64_t own_most_of(const struct share *share, int64_t n, int64_t limit) 
     return smaller(larger(larger(limit / TWI_LITTLE_PART, TWI_LITTLE_UNITS), n), share->live == 1 ? limit : fair);
 }
 
-/* How much of what is left is this engine's until it hears of the others again. Until some intervals tell how they count, half of
- * a large part: totals that are on their way may each miss the parts of all others. */
+/* How much of the remainder this engine may spend before the next total. Until some intervals have shown the pace of
+ * the others, a large part is halved: each total that is on its way may miss the parts of all others. */
 static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     if (share->live <= 1) return limit;
     if (!share->is_known) return larger(limit / share->live, 1);
@@ -247,8 +247,8 @@ static int64_t part_of(const struct share *share, int64_t n, int64_t limit) {
     return larger(larger(part, n), 1);
 }
 
-/* Of a new key, by the view: a share of the whole, whatever the total leaves. Where others have hardly begun, a little beyond that with
- * each total: of engines that begin at once only the first to be told sees it so. */
+/* For a new key, by the view: a share of the whole limit, whatever the total leaves. If the others have hardly begun, a
+ * little more with each total: of engines that begin together, only the first to get a reply sees this. */
 static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) {
     int64_t fair = larger(larger(limit / share->live, n), 1), most = twi_saturated_sum(share->base, fair);
     if (share->base > fair / 4) return most;
@@ -257,12 +257,13 @@ static int64_t new_most_of(const struct share *share, int64_t n, int64_t limit) 
 
 /* ---- the bound ---- */
 
-/* How much more than their pace the others' batches may come to at once: those of several even each other out. */
+/* By how much the others' batches may exceed their pace for a moment. The batches of several engines even each other
+ * out. */
 static double unevenness(int64_t others) {
     return others > 2 ? 0.3 : others == 2 ? 0.4 : 0.55;
 }
 
-/* B1; 0: nothing is known to come. */
+/* B1 of share.h. 0: no counts of others are expected. */
 static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t others) {
     int64_t age_ms = twi_clock_mono_ms(&((tw_engine *)engine)->clock) - twi_total_state_ms(total_state);
     int64_t interval_ms = engine->options.sync_interval_ms, pace = twi_total_state_pace(total_state);
@@ -273,7 +274,7 @@ static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t 
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
     bool heard = twi_load_relaxed(&((tw_engine *)engine)->live_engines) != 0 || engine->options.engines_expected != 0;
-    if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* nobody knows how many there are */
+    if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* the number of engines is unknown */
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
     int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
     if (!share->is_known || share->is_young) return twi_saturated_sum(larger(less(limit, view), 0), whole);
@@ -293,9 +294,10 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
     _Atomic uint64_t *slot = &engine->near_limit[line % TWI_NEAR_LIMIT_MAX];
-    if (twi_load_relaxed(slot) != 0) return;       /* it is there; or another is, and this one waits for its interval */
+    if (twi_load_relaxed(slot) != 0) return; /* this cell is in the ring; or another has the slot, and this one waits */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
-    /* Q3, pairs with Q4: the slot is seen by whoever clears this. A swap: a store would hide what others have shown by theirs. */
+    /* Q3, pairs with Q4: whoever clears this sees the slot. It is a swap, because a plain store would hide the slots
+     * that other threads published by their own swaps. */
     (void)twi_swap_acqrel(&engine->any_near_limit, true);
 }
 
@@ -307,7 +309,7 @@ void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
 
 /* ---- deciding ---- */
 
-/* Whatever the others do. */
+/* The greatest count that may be admitted, whatever the others do. */
 static int64_t most_of(const struct share *share, int64_t limit) {
     if (share->is_away && share->policy == TW_OUTAGE_FAIL_OPEN) return TW_COUNT_MAX;
     if (share->is_away && share->policy == TW_OUTAGE_FAIL_CLOSED) return INT64_MIN;
@@ -315,7 +317,7 @@ static int64_t most_of(const struct share *share, int64_t limit) {
 }
 
 static int64_t ceiling_of(const struct share *share, int64_t n, int64_t limit) {
-    /* The view is what we have counted ourselves, and `base`. */
+    /* The view is `base` and what this engine has counted itself. */
     int64_t most = smaller(most_of(share, limit), twi_saturated_sum(own_most_of(share, n, limit), share->base));
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return most;
     if (share->live == 1) return most;
@@ -330,13 +332,13 @@ bool twi_share_estimate_among(const struct tw_family *family, struct twi_cell *c
     struct share share = {.live = twi_live_engines(engine), .is_reported = true, .is_known = true};
     share.total_state = twi_load_relaxed(&mine->total_state);
     if (share.live != 1 && twi_total_state_seen(share.total_state) < SETTLED)
-        return false;                             /* the bound rests on the view then */
-    int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() */
+        return false;                             /* the bound rests on the view in this case */
+    int64_t base = twi_load_relaxed(&cell->base); /* then acked, as share_of() does */
     share.total = twi_saturated_sum(base, twi_load_relaxed(&mine->acked));
     share.left = larger(less(limit, share.total), 0);
     estimate->most = limit;
     estimate->no_check_below = twi_limit_near(limit);
-    if (share.live != 1) { /* ceiling_of(), of a key that is neither new nor young */
+    if (share.live != 1) { /* as ceiling_of() does, for a key that is not new, by an engine that is not young */
         int64_t part = larger(share.left / share.live, 1);
         estimate->most = smaller(limit, twi_saturated_sum(share.total, larger(part, n)));
         estimate->no_check_below = smaller(estimate->no_check_below, twi_saturated_sum(share.total, part / 4));
@@ -365,7 +367,7 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
                        tw_status status, struct twi_decision *decision) {
     struct share share = share_of(call, place, limit, decision);
     int64_t bound = bound_of(call->engine, &share, n, limit, decision->view);
-    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED and something is TW_UNBOUNDED */
+    decision->bound = twi_saturated_sum(decision->bound, bound); /* TW_UNBOUNDED plus anything stays TW_UNBOUNDED */
     decision->has_bound = true;
     if (share.is_away) {
         if (status == TW_DENIED) decision->retry_ms = retry_when_away_ms(call->engine);
@@ -373,7 +375,7 @@ void twi_share_decided(const struct twi_call *call, const struct twi_place *plac
     }
     bool denied = status == TW_DENIED, is_over = twi_saturated_sum(decision->view, n) > limit;
     int64_t spent = less(decision->view, share.total);
-    /* Others are waited for, not the window's end. */
+    /* The retry waits for others, not for the window's end. */
     if (denied && !is_over) decision->retry_ms = call->engine->options.sync_interval_ms / 4 + 1;
     bool shares = share.live > 1 || share.is_young;
     bool asks = !share.is_reported || (shares && denied && !is_over) ||

@@ -1,14 +1,16 @@
-/* slice.c -- tw_acquire() on a key that threads contend for: each spends a slice of what was left of the limit.
+/* slice.c -- tw_acquire() on a contended key: each thread spends a slice of what was left of the limit.
  *
- * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut and together are what was left,
- * so a unit is in one slice and never on its way from one to another: who finds its own slice spent takes from another's, in
- * place (trap E35). What no single slice can give is decided exactly: the slices are folded, for good, and the trunk's
- * compare-and-swap admits what the whole leaves room for. From then on a denied call only loads.
- *   Slices are used while they are true: the call's limit is not below theirs, the trunk (adds, refunds) is not above 0, and
- * Redis has told of no more than it had when they were cut. Otherwise they are folded.
- *   Why a call that has checked the trunk may still spend a slice after another's add to the trunk: it takes its place before
- * that add. Who begins after the add has returned sees the trunk above 0, folds, and counts in whatever the slices gave.
- * Always true: what is admitted never passes the limit of the call, and a call is denied only where all that was admitted, to
+ * A slice is a stripe with a ceiling (stripe.h). Ceilings are fixed when the slices are cut. Together they are what was
+ * left of the limit. So a unit is in one slice, and never on its way from one slice to another. A thread whose own
+ * slice is spent takes from another slice, in place (trap E35). If no single slice can give n units, the call is
+ * decided exactly: the slices collapse, for good, and a compare-and-swap on the shared stripe admits what the whole
+ * leaves room for. From then on a denied call only loads.
+ * Slices may be used while three things hold: the call's limit is not below theirs, the shared stripe (adds, refunds)
+ * is not above 0, and Redis has not reported more than it had when they were cut. Otherwise they collapse.
+ * A call that has checked the shared stripe may still spend a slice after another thread's add to the shared stripe.
+ * This is correct: the call is ordered before that add. A call that begins after the add has returned sees the shared
+ * stripe above 0, collapses the slices, and includes whatever they gave.
+ * Always true: what is admitted never passes the limit of the call. A call is denied only if all that was admitted, to
  * the unit, leaves no room (traps E35, E36). */
 #include "engine/limit/slice.h"
 
@@ -16,10 +18,12 @@
 #include "engine/table/stripe.h"
 #include "engine/base/why.h"
 
-/* Who begins a slice, or passes a multiple of this in it, looks at all: that keeps `used` fresh for a small part of the cost. */
+/* A thread that begins a slice, or passes a multiple of this in it, sums all slices. This keeps `used` fresh at small
+ * cost. */
 #define LOOK_UNITS_LOG2 6
 
-/* Takes n of one slice. False: it has not that many left, or is frozen. *spent: what it has given then. */
+/* Takes n units of one slice. False: fewer than n are left, or the slice is frozen. *spent: what the slice has given so
+ * far. */
 static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t *spent, bool *unlisted) {
     uint64_t word = twi_load_relaxed(&slice->word), after;
     do {
@@ -31,7 +35,8 @@ static bool take_of(struct twi_stripe *slice, uint64_t dirty, int64_t n, int64_t
     return true;
 }
 
-/* Of its own slice, else of the others'. The step is odd, so it comes to all of them, and neighbours part at once. */
+/* Takes from its own slice, or else from another. The step is odd, so it visits all slices, and neighbours separate at
+ * once. */
 static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirty, int64_t n, int64_t *spent,
                         bool *unlisted) {
     uint32_t step = (stripes->mask + 1) / 2 + 1, at = own;
@@ -40,7 +45,7 @@ static bool take_of_any(struct twi_stripes *stripes, uint32_t own, uint64_t dirt
     return false;
 }
 
-/* How much is used, as far as known: the count is not below `least`, and not above the slices' limit. */
+/* Computes `used`, as far as it is known: at least `least`, at most the slices' limit. */
 static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int64_t n, int64_t before_slices,
                  struct twi_taken *taken) {
     int64_t shown = twi_load_relaxed(&stripes->shown);
@@ -49,7 +54,7 @@ static void show(struct twi_stripes *stripes, int64_t least, int64_t spent, int6
         twi_store_relaxed(&stripes->shown, shown);
     }
     if (shown < least) shown = least;
-    if (shown > stripes->limit) shown = stripes->limit; /* a refund came between the words that were added up */
+    if (shown > stripes->limit) shown = stripes->limit; /* a refund came between the loads of the sum */
     taken->used = shown;
     taken->bound = stripes->limit - shown > shown - least ? stripes->limit - shown : shown - least;
 }
@@ -59,7 +64,7 @@ static bool are_true(const struct twi_stripes *stripes, uint64_t shared_stripe, 
            twi_word_value(shared_stripe) <= 0;
 }
 
-/* Exactly: the stripes' sum is fixed, and the trunk changes by compare-and-swap alone. */
+/* Decides exactly: the slices' sum is fixed, and only compare-and-swap changes the shared stripe. */
 static tw_status take_exactly(struct twi_stripes *stripes, int64_t beside, int64_t base, uint64_t dirty, int64_t n,
                               int64_t limit, struct twi_taken *taken) {
     uint64_t word = twi_load_acquire(&stripes->shared_stripe), after;
@@ -105,8 +110,8 @@ tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64
     return take_exactly(stripes, final, base, dirty, n, limit, taken);
 }
 
-/* Slices only grow until they are folded, so what was read of them is there; if that is not enough, their sum is fixed first.
- * Stripes without a limit may shrink: there another's negative add may come in between. */
+/* Slices only grow until they collapse, so the sum that was read is there. If that sum is not enough, it is fixed
+ * first. Stripes without a limit may shrink: another thread's negative add may come in between. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted) {
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
     if (stripes == NULL) return TWI_AGAIN;

@@ -1,4 +1,4 @@
-/* slice.h -- slices: what threads that contend for a key take at once of its limit. */
+/* slice.h -- slices: the parts of a limit that contending threads spend without meeting each other. */
 #ifndef TWI_LIMIT_SLICE_H
 #define TWI_LIMIT_SLICE_H
 
@@ -11,7 +11,7 @@ struct twi_thread;
 
 tw_status twi_slices_take(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t limit, const struct twi_thread *self,
                           struct twi_taken *taken);
-/* The other way round: n units less, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TWI_AGAIN: sealed. */
+/* Takes n units off the count, if that leaves a view of at least `least`. TW_OK, TW_ERR_RANGE; TWI_AGAIN: sealed. */
 tw_status twi_slices_put_back(struct twi_cell *cell, uint64_t meta, int64_t n, int64_t least, bool *unlisted);
 
 #endif

@@ -1,15 +1,17 @@
-/* sliding.c -- TW_SHAPE_SLIDING: what is used is the count of this window, and of the window before as much as the sliding window
- * still covers of it, as if it had come evenly:
+/* sliding.c -- TW_SHAPE_SLIDING: `used` is the count of this window, plus the part of the previous window's count that
+ * the sliding window still covers. The previous count is treated as if it had come evenly:
  *
  *   used = this + before * (end - now) / length          a window of one length ago ──┤ before ├──┤ this ... now
  *
- * The second term is rounded up to whole units, so a call is admitted exactly where the fraction would admit it. It only falls
- * while a window lasts; so what is left of the limit for this window only rises, and slices that were cut stay true.
- *   The window before is over: sealed, packed perhaps, and read without a lock as tw_get_at() does it. With Redis it stays open
- * for one window more (rollover.c), so that its total can be asked for until it is surely final, also of keys that only others
- * had counted.
- * Always true: without Redis a call is denied only where used + n is above the limit, calls under way at the turn of a window
- * apart: who began before it counts in the window before, and who comes after may not yet see that. */
+ * The second term is rounded up to whole units, so a call is admitted exactly where the fraction would admit it. The
+ * term only falls while a window lasts. So the rest of the limit for this window only rises, and slices that were cut
+ * stay true.
+ * Without Redis the previous window is over: it is sealed, perhaps packed, and read without a lock as tw_get_at() reads
+ * it. With Redis it stays open for one window more (rollover.c). So its total can be requested until it is surely
+ * final, also for keys that only other engines counted.
+ * Always true: without Redis a call is denied only if used + n is above the limit, except for calls under way when the
+ * window ends. A call that began before the end counts in the previous window, and a later call may not see that
+ * yet. */
 #include "engine/limit/sliding.h"
 
 #include "engine/limit/shape.h"
@@ -17,11 +19,11 @@
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
 
-/* Settled: Redis has told the total when all had sent what they had counted until the window's end. */
+/* Requests the total until it is settled: Redis reported it after all engines had sent their counts of that window. */
 static void request_until_settled(const struct twi_call *call, const struct twi_place *place,
                                   struct twi_decision *decision) {
     int64_t total_state = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state);
-    int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the end */
+    int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the window's end */
     int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
     bool settled = total_state != 0 && twi_total_state_ms(total_state) >= twi_share_is_in_ms(call->engine, end_mono_ms);
     decision->before_unknown = total_state == 0;
@@ -63,19 +65,19 @@ void twi_sliding_request_total(tw_family *family, tw_key key) {
     twi_call_end(&call);
 }
 
-/* How long until n units are there, if nobody else comes. First what the window before holds fades; then, in the next window, this
- * one's does. */
+/* How long until n units are free, if nobody else calls. First the count of the previous window fades. In the next
+ * window the count of this window fades. */
 static int64_t retry_after_ms(const struct tw_family *family, int64_t n, int64_t limit,
                               const struct twi_decision *decision) {
     int64_t left_ms = decision->end_ms - decision->now_ms, length_ms = decision->end_ms - decision->start_ms;
     int64_t room = limit - n, now = decision->view > 0 ? decision->view : 0;
     if (room < 0) return -1;
-    if (decision->retry_ms != 0) return decision->retry_ms; /* others are waited for, or Redis */
+    if (decision->retry_ms != 0) return decision->retry_ms; /* the retry waits for other engines, or for Redis */
     if (now <= room && decision->before > 0) {
         int64_t stays_ms = twi_share_down(room - now, length_ms, decision->before);
         return stays_ms < left_ms ? left_ms - stays_ms : 0;
     }
-    if (now <= room) return 0; /* what denied it was gone when the verdict was made */
+    if (now <= room) return 0; /* the cause of the denial was gone when the verdict was made */
     struct twi_span next = twi_calendar_span(&family->rule, decision->end_ms);
     int64_t next_ms = next.end_ms - next.start_ms, stays_ms = twi_share_down(room, next_ms, now);
     return left_ms + (stays_ms < next_ms ? next_ms - stays_ms : 0);
