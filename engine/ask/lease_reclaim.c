@@ -1,6 +1,6 @@
-/* lease_reclaim.c -- tw_lease_reclaim(): what an engine that is gone was granted of hard limits is freed by hand (trap
- * L3: never by a clock, for whoever was only paused would sell it as well).
- * Always true: an engine that Redis has heard of within some seconds is refused. */
+/* lease_reclaim.c -- tw_lease_reclaim(): frees by hand what a dead engine was granted of hard limits. No clock may do
+ * this: an engine that was only paused would spend the same units again (trap L3).
+ * Always true: an engine whose heartbeat reached Redis within the last seconds is refused. */
 #include "engine/ask/redis_call.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define INSTANCE_DIGITS 32u
-#define LEASES_MAX 64u /* freed in one script: some 100 microseconds */
+#define LEASES_MAX 64u /* freed in one script, which takes some 100 microseconds */
 
 static bool is_instance(const char *text) {
     return text != NULL && strlen(text) == INSTANCE_DIGITS && strspn(text, "0123456789abcdef") == INSTANCE_DIGITS;
@@ -17,14 +17,14 @@ static bool is_instance(const char *text) {
 static size_t put_literal(char *out, const char *text, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < size; i++) {
-        bool any = text[i] == '\0'; /* a digit of the stamp */
+        bool any = text[i] == '\0'; /* a digit of the time stamp */
         if (!any && strchr("*?[]\\", text[i]) != NULL) out[used++] = '\\';
         out[used++] = any ? '?' : text[i];
     }
     return used;
 }
 
-/* The names of all leases of the family, as SCAN's MATCH has it. */
+/* Writes the pattern of all lease names of the family, for SCAN's MATCH. */
 static void pattern_of(const struct twi_key_template *template, char out[4 * TWI_REDIS_KEY_MAX]) {
     size_t used = put_literal(out, template->frame, template->prefix_size);
     memcpy(out + used, "tw:lease:", 9);
@@ -58,7 +58,7 @@ static tw_status run(struct reclaim *reclaim, struct twi_redis_call *redis_call,
     return redis_call->request.value_count == said ? TW_OK : twi_redis_call_refuse(reclaim->engine, outcome);
 }
 
-/* One name of a page ("size:name"...); `*at` moves on. False: no page of ours. */
+/* Reads one name of a page ("size:name"...) and advances `*at`. False: the page is malformed. */
 static bool next_name(const char *page, size_t size, size_t *at, tw_key *name) {
     size_t length = 0;
     for (; *at < size && page[*at] >= '0' && page[*at] <= '9' && length <= size; ++*at)
@@ -69,7 +69,7 @@ static bool next_name(const char *page, size_t size, size_t *at, tw_key *name) {
     return true;
 }
 
-/* Some of a page's leases, in one question that names each. */
+/* Frees some leases of a page by one request that names each. */
 static tw_status free_some(struct reclaim *reclaim, const char *page, size_t size, size_t *at) {
     struct twi_redis_call redis_call;
     tw_key names[1 + LEASES_MAX];

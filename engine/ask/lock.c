@@ -1,6 +1,6 @@
-/* lock.c -- tw_lock, tw_lock_extend, tw_lock_release: one holder at a time over all processes (lock.lua).
- * Always true: a token is given with TW_OK alone; a lock of unknown outcome is given back when Redis answers again, or ends with
- * its hold. A lock has no window: its name is the counter's with a stamp of 0. */
+/* lock.c -- tw_lock(), tw_lock_extend(), tw_lock_release(): one holder at a time among all processes (lock.lua).
+ * Always true: a token is given only with TW_OK. A lock of unknown outcome is released when Redis replies again, or it
+ * ends with its lease time. A lock has no window: its name is the counter's name with a time stamp of 0. */
 #include "engine/ask/redis_call.h"
 #include "engine/count/lookup.h"
 #include "engine/ask/token.h"

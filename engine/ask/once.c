@@ -1,6 +1,7 @@
-/* once.c -- tw_once and tw_once_cancel: who comes first. Without Redis and in soft families by the key's counter here; in strict
- * ones by Redis (once.lua).
- * Always true: a counter of 1 or more says that somebody was first, whoever counted it; so all ways agree on what they leave. */
+/* once.c -- tw_once() and tw_once_cancel(): which call comes first. Without Redis, and in soft families, the key's
+ * counter in this process decides. In strict families Redis decides (once.lua).
+ * Always true: a counter of 1 or more says that some call was first, no matter who counted it. So all ways leave the
+ * same state. */
 #include "engine/ask/redis_call.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
@@ -27,8 +28,8 @@ static tw_status once_here(tw_family *family, tw_key key, bool *first) {
     return TW_OK;
 }
 
-/* The count becomes 0 by compare-and-swap, if it is more: of several who cancel at once one does it. Of a striped counter, which
- * no word holds, each would; that takes adds by many threads to a key of this kind. */
+/* A compare-and-swap sets a positive count to 0, so only one of several concurrent cancels does it. A striped counter
+ * has no single word: there each cancel would subtract. That needs adds by many threads to a key of this kind. */
 static enum twi_added clear_cell(const struct twi_call *call, const struct twi_place *place) {
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
     int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0, local;
@@ -88,7 +89,7 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
     return twi_redis_call_run(redis_call, engine);
 }
 
-/* Whatever was perhaps written for it in Redis is taken back (sync/ask/pool.h): what is said here stands. */
+/* If the request wrote something in Redis, that is taken back (sync/ask/pool.h): the answer given here stays valid. */
 static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_request_outcome outcome, bool *first) {
     twi_port_count(family->engine, strict_fallbacks, 1);
     switch (twi_redis_call_policy(family, outcome)) {
@@ -97,7 +98,7 @@ static tw_status once_without_redis(tw_family *family, tw_key key, enum twi_requ
         tw_status status = tw_add(family, key, 1, NULL);
         *first = true;
         if (status < 0 && status != TW_ERR_FULL) return status;
-        twi_why_retry(before); /* who finds no room is first all the same: nothing was refused */
+        twi_why_retry(before); /* without room the call is first all the same: nothing was refused */
         return TW_OK;
     }
     case TW_OUTAGE_FAIL_CLOSED: return twi_redis_call_refuse(family->engine, outcome);

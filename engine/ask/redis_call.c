@@ -59,12 +59,14 @@ void twi_redis_call_answered(tw_family *family) {
     if (twi_load_relaxed(&family->silent_since_ms) != 0) twi_store_relaxed(&family->silent_since_ms, 0);
 }
 
-/* Since the family's first question that was not answered, or since the engine's own connection failed, if that is longer: one clock
- * for a whole outage, also for who asks seldom. A hint: who is answered late ends the outage for those who are not. */
+/* How long the family has had no reply: since its first unanswered request, or since the engine's own connection
+ * failed, whichever is longer. So one clock counts a whole outage, also for callers that ask rarely. A hint: one late
+ * reply ends the outage for all. */
 static int64_t silent_for_ms(tw_family *family) {
     int64_t now_ms = twi_clock_mono_ms(&family->engine->clock), since_ms = twi_load_relaxed(&family->silent_since_ms);
     if (since_ms == 0)
-        twi_store_relaxed(&family->silent_since_ms, since_ms = now_ms); /* of two at once either will do */
+        twi_store_relaxed(&family->silent_since_ms,
+                          since_ms = now_ms); /* if two threads store at once, either value will do */
     int64_t away_since_ms = twi_load_relaxed(&family->engine->leases.away_since_ms);
     if (away_since_ms != 0 && away_since_ms < since_ms) since_ms = away_since_ms;
     return now_ms - since_ms;
@@ -72,7 +74,7 @@ static int64_t silent_for_ms(tw_family *family) {
 
 uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome) {
     uint32_t policy = twi_load_relaxed(&family->on_outage), grace_ms = twi_load_relaxed(&family->outage_grace_ms);
-    if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, but this key's own trouble */
+    if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, only trouble with this key */
     if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || outcome == TWI_REQUEST_DONE) return policy;
     return silent_for_ms(family) < grace_ms ? TW_OUTAGE_LOCAL : policy;
 }

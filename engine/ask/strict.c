@@ -1,12 +1,15 @@
-/* strict.c -- see strict.h. One question a call (strict.lua); where Redis does not decide it, the family's on_outage does.
+/* strict.c -- see strict.h. One request per call (strict.lua). If Redis does not decide it, the family's on_outage
+ * does.
  *
- *   asked ──OK, DENIED──▶ that is the answer
- *     └──refused, away, unknown──▶ LOCAL: as a soft limit; OPEN: admitted; CLOSED: denied      (decided_by TW_BY_OUTAGE)
+ *   request ──OK, DENIED──▶ that is the answer
+ *     └──refused, away, unknown──▶ LOCAL: as a soft limit; FAIL_OPEN: admitted; FAIL_CLOSED: denied
+ *                                  (decided_by TW_BY_OUTAGE)
  *                                  within outage_grace_ms: LOCAL, whatever is set
- * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A question of unknown outcome may
- * have been charged there as well: it is told "never mind" before its connection is used again, which takes that back. So what
- * was admitted is charged once in the end, and meanwhile Redis knows too much rather than too little (trap L11).
- * Always true: the verdict is filled whatever is answered. */
+ * What a fallback admits is counted here and goes to Redis as any count does, exactly once. A request of unknown
+ * outcome may have been charged in Redis as well. Therefore a cancel is sent before its connection is used again, and
+ * takes that charge back. So what was admitted is charged once in the end. Meanwhile Redis counts too much rather than
+ * too little (trap L11).
+ * Always true: the verdict is filled, whatever the answer. */
 #include "engine/ask/strict.h"
 
 #include "engine/ask/redis_call.h"
@@ -20,7 +23,7 @@ struct request {
     tw_family *family;
     tw_key key;
     int64_t n, limit;
-    bool some; /* as many as there are */
+    bool some; /* take as many as are left */
     int64_t now_ms;
     struct twi_span span;
 };
@@ -41,12 +44,12 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
                                tw_verdict *verdict) {
     bool admitted = twi_redis_call_is(redis_call, "OK");
     int64_t used = twi_redis_call_number_at(redis_call, 2), reset_ms = twi_redis_call_number_at(redis_call, 3);
-    int64_t least = request->some && request->n > 1 ? 1 : request->n; /* what it takes not to be denied */
+    int64_t least = request->some && request->n > 1 ? 1 : request->n; /* the fewest units that count as admitted */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
     if (request->family->from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
         verdict->reset_after_ms = reset_ms;
-    if (request->family->from_first) /* when the key's life began */
+    if (request->family->from_first) /* when the key's window began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
     verdict->retry_after_ms = admitted                                      ? 0
                               : least > request->limit                      ? -1
@@ -59,21 +62,21 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
     return admitted ? TW_OK : TW_DENIED;
 }
 
-/* ---- without Redis's word ---- */
+/* ---- when Redis does not decide ---- */
 
-/* Admitted without a look: counted all the same. */
+/* Admits without deciding; the units are counted all the same. */
 static tw_status admit_open(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     struct twi_why before = twi_why_now();
     tw_status status = request->n != 0 ? tw_add(request->family, request->key, request->n, &verdict->used) : TW_OK;
     verdict->allowed = 1;
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_retry(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    twi_why_retry(before); /* without room the call is admitted uncounted: nothing was refused */
     verdict->remaining = verdict->used < request->limit ? request->limit - verdict->used : 0;
     *taken = request->n;
     return TW_OK;
 }
 
-/* Where as many as there are will do: all, then what is said to be left. */
+/* With `some`: tries n units, then the units that the verdict says are left. */
 static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_status status = TW_DENIED;
     int64_t n = request->n;
@@ -98,7 +101,7 @@ static tw_status fall_back(const struct request *request, enum twi_request_outco
     }
 }
 
-/* ---- the question ---- */
+/* ---- the request ---- */
 
 static void write_question(const struct request *request, struct twi_redis_call *redis_call) {
     tw_family *family = request->family;
@@ -110,7 +113,7 @@ static void write_question(const struct request *request, struct twi_redis_call 
     redis_call->request.numbered = true;
     twi_redis_call_key(redis_call, family, "calls", request->key, start_ms);
     twi_redis_call_key(redis_call, family, NULL, request->key, start_ms);
-    if (slides) twi_redis_call_key(redis_call, family, "log", request->key, 0); /* of all windows */
+    if (slides) twi_redis_call_key(redis_call, family, "log", request->key, 0); /* one log for all windows */
     twi_redis_call_number(redis_call, request->n);
     twi_redis_call_number(redis_call, request->limit);
     twi_redis_call_number(redis_call, request->some);
@@ -120,7 +123,7 @@ static void write_question(const struct request *request, struct twi_redis_call 
     twi_redis_call_number(redis_call, start_ms);
 }
 
-/* So that what is known here is worth something when Redis goes away. */
+/* Keeps local knowledge fresh, for the time when Redis is away. */
 static void learn(const struct request *request) {
     (void)tw_get(request->family, request->key, NULL);
     if (request->family->slides) twi_sliding_request_total(request->family, request->key);
@@ -171,7 +174,7 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
     return decide(&request, taken, verdict);
 }
 
-/* A refund goes to Redis as any count does, once; a log, which has its calls and not their sum, is told by the counter beside it
- * (strict.lua). */
+/* A refund goes to Redis once, as any count does. A log holds calls and not their sum, so it learns of refunds from the
+ * counter beside it (strict.lua). */
 const struct twi_limit_kind twi_limit_strict = {
     .acquire = twi_strict_acquire, .some = some, .put_back = twi_refund_count, .waits = true};

@@ -1,16 +1,17 @@
-/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis: a rate and a burst that hold for all processes. One question a
- * call (gcra.lua); Redis keeps one moment for each key, and decides by its own clock.
+/* strict_gcra.c -- TW_LIMIT_STRICT with TW_SHAPE_GCRA over Redis: a rate and a burst that hold for all processes. One
+ * request per call (gcra.lua). Redis keeps one moment per key and decides by its own clock.
  *
- *   asked ──OK, DENIED──▶ that is the answer, and the bucket here is as full as Redis's              (so that it is worth something)
- *     └──refused, away, unknown──▶ LOCAL: by the bucket here (gcra.c); OPEN: admitted, and put into it as far as it holds that;
- *                                  CLOSED: denied; within outage_grace_ms: LOCAL                        (decided_by TW_BY_OUTAGE)
- * Moments do not add up, so buckets merge to the later one: for one window after the last call that was admitted without Redis each
- * question says how full the bucket here is, and Redis takes that over if it is more. What two engines admitted in the same outage is
- * known afterwards as the greater of both, not as the sum. Meanwhile nothing is learned from Redis: what came back from here would
- * be late by the way there, each time.
- * A question of unknown outcome is told "never mind" before its connection is used again (sync/ask/pool.h).
- * Always true: the family is not synced: its cells are words of gcra.c, and nobody but this file tells Redis of them; the verdict
- * is filled whatever is answered. */
+ *   request ──OK, DENIED──▶ that is the answer, and the local bucket becomes as full as Redis's, for a later outage
+ *     └──refused, away, unknown──▶ LOCAL: the local bucket decides (gcra.c)                 (decided_by TW_BY_OUTAGE)
+ *                                  FAIL_OPEN: admitted, and put into the local bucket as far as it holds that
+ *                                  FAIL_CLOSED: denied; within outage_grace_ms: LOCAL
+ * Moments do not add up, so buckets merge to the later moment. For one window after the last call that was admitted
+ * without Redis, each request says how full the local bucket is, and Redis adopts that if it is more. What two engines
+ * admitted in the same outage is known afterwards as the greater of both, not as the sum. During that window the engine
+ * learns nothing from Redis: values that came from here would come back later each time, by the time they travel.
+ * A request of unknown outcome is cancelled before its connection is used again (sync/ask/pool.h).
+ * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
+ * verdict is filled, whatever the answer. */
 #include "engine/ask/redis_call.h"
 #include "engine/limit/gcra.h"
 #include "engine/limit/shape.h"
@@ -20,13 +21,13 @@ struct request {
     tw_family *family;
     tw_key key;
     int64_t n, limit, burst;
-    bool some; /* as many as there are */
+    bool some; /* take as many as are left */
     int64_t now_ms;
 };
 
 /* ---- verdicts ---- */
 
-/* As of a bucket of which nothing is known: empty, or full. */
+/* Fills the verdict for a bucket of unknown content: empty, or full. */
 static void fill_undecided(const struct request *request, tw_verdict *verdict) {
     int64_t start_ms = twi_calendar_span(&request->family->rule, request->now_ms).start_ms;
     *verdict = (tw_verdict){.limit = request->limit,
@@ -49,14 +50,14 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
     return admitted ? TW_OK : TW_DENIED;
 }
 
-/* ---- without Redis's word ---- */
+/* ---- when Redis does not decide ---- */
 
 static int64_t full_ms(const struct request *request) {
     if (request->limit == 0) return 0;
     return twi_share_up(request->burst, request->family->rule.window_ms, request->limit);
 }
 
-/* From now on Redis is to hear of the buckets here, until what is in them now has run out. */
+/* From now on requests carry the state of the local buckets, until their present content has run out. */
 static void note_bridged(const struct request *request) {
     _Atomic int64_t *until_ms = &request->family->bridged_until_ms;
     int64_t wanted_ms = request->now_ms + request->family->rule.window_ms, known_ms = twi_load_relaxed(until_ms);
@@ -68,14 +69,15 @@ static tw_status admit_open(const struct request *request, int64_t *taken, tw_ve
     tw_status status = twi_limit_gcra.acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) twi_gcra_raise(request->family, request->key, full_ms(request)); /* it holds no more */
     if (status < 0 && status != TW_ERR_FULL) return status;
-    twi_why_retry(before); /* where there is no room it is admitted uncounted: nothing was refused */
+    twi_why_retry(before); /* without room the call is admitted uncounted: nothing was refused */
     verdict->allowed = 1;
     verdict->retry_after_ms = 0;
     *taken = request->n;
     return TW_OK;
 }
 
-/* Where as many as there are will do: all, then what is said to be left, at last one, so that the verdict says when it may come. */
+/* With `some`: tries n units, then the units that the verdict says are left, then one unit, so that the verdict says
+ * when one unit may come. */
 static tw_status decide_here(const struct request *request, int64_t *taken, tw_verdict *verdict) {
     for (int64_t n = request->n;;) {
         tw_status status = twi_limit_gcra.acquire(request->family, request->key, n, request->limit, verdict);
@@ -85,7 +87,7 @@ static tw_status decide_here(const struct request *request, int64_t *taken, tw_v
     }
 }
 
-/* Nothing is known but when the bucket is surely empty. */
+/* Nothing is known, except when the bucket is surely empty. */
 static tw_status deny(const struct request *request, tw_verdict *verdict) {
     int64_t least = request->some && request->n > 1 ? 1 : request->n;
     verdict->reset_after_ms = full_ms(request);
@@ -106,18 +108,18 @@ static tw_status fall_back(const struct request *request, enum twi_request_outco
     return status;
 }
 
-/* The bucket here may come to decide, or to be put into. */
+/* True: the local bucket may have to decide, or to be filled. */
 static bool is_used_here(tw_family *family) {
     return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
 }
 
-/* ---- the question ---- */
+/* ---- the request ---- */
 
 static bool is_bridged(const struct request *request) {
     return request->now_ms < twi_load_relaxed(&request->family->bridged_until_ms);
 }
 
-/* How full the bucket here is, if Redis may not know it. */
+/* How full the local bucket is, if Redis may not know that. */
 static int64_t ahead_ms(const struct request *request) {
     tw_verdict here;
     if (!is_bridged(request)) return 0;
@@ -129,7 +131,7 @@ static void write_question(const struct request *request, struct twi_redis_call 
     tw_family *family = request->family;
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_GCRA, 0);
     redis_call->request.numbered = true;
-    twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* of all windows, both */
+    twi_redis_call_key(redis_call, family, "calls", request->key, 0); /* both keys serve all windows */
     twi_redis_call_key(redis_call, family, "bucket", request->key, 0);
     twi_redis_call_number(redis_call, request->n);
     twi_redis_call_number(redis_call, request->limit);
@@ -184,7 +186,7 @@ static tw_status some(tw_family *family, tw_key key, int64_t n_max, int64_t limi
     return decide(&request, taken, verdict);
 }
 
-/* How far a unit put the moment off follows from the limit alone, which tw_refund() does not name. */
+/* How far a unit moved the moment follows from the limit alone, and tw_refund() does not name the limit. */
 static tw_status put_back(tw_family *family, tw_key key, int64_t n, int64_t limit, int64_t window_start_ms) {
     (void)family, (void)key, (void)n, (void)limit, (void)window_start_ms;
     return twi_gcra_refuse();

@@ -14,7 +14,7 @@
 
 _Static_assert(PREFIX_SIZE + LOCAL_DIGITS + 1 + CHECK_DIGITS < TW_TOKEN_SIZE, "a token and its NUL fit");
 
-/* FNV-1a: any one wrong letter changes it. */
+/* FNV-1a: any single wrong letter changes it. */
 static uint32_t check_of(const char *text, size_t size) {
     uint32_t check = 2166136261u;
     for (size_t i = 0; i < size; i++) check = (check ^ (unsigned char)text[i]) * 16777619u;
@@ -32,7 +32,7 @@ void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]) {
     (void)snprintf(out + size, TW_TOKEN_SIZE - (size_t)size, "-%08" PRIx32, check_of(out, (size_t)size));
 }
 
-/* So many digits, exactly. */
+/* Reads exactly `count` digits. */
 static bool read_digits(const char *text, size_t count, uint64_t *value) {
     *value = 0;
     for (size_t i = 0; i < count; i++) {

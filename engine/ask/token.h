@@ -1,13 +1,13 @@
-/* token.h -- the printable names of reservations: what tw_reserve() gives and any process may hand to
+/* token.h -- the printable names of reservations. tw_reserve() gives one, and any process may pass it to
  * tw_reserve_confirm().
  *
- *   twl-<tag:16><serial:16><due:12>-<check:8>    of an engine without Redis: it alone knows it
+ *   twl-<tag:16><serial:16><due:12>-<check:8>    of an engine without Redis: only that engine knows it
  *   twr-<id:32>-<check:8>                        of Redis: any process with the same Redis and prefix knows it
  *
- * All but the first letters is lower-case hexadecimal. The check tells a mistyped token from one of ours; it is no
- * secret: what keeps strangers out is that they cannot foresee tag or id.
- * Always true: what was read is one of the two forms, to the letter, and fits TW_TOKEN_SIZE with its NUL. Pure; any
- * thread. */
+ * All but the first letters is lower-case hexadecimal. The check detects a mistyped token. It is no secret: tag and id
+ * protect a reservation, because nobody can foresee them.
+ * Always true: a token that was read has one of the two forms, to the letter, and fits TW_TOKEN_SIZE with its NUL.
+ * Pure; any thread. */
 #ifndef TWI_ASK_TOKEN_H
 #define TWI_ASK_TOKEN_H
 
@@ -18,14 +18,14 @@
 struct twi_token {
     bool local;
     uint64_t tag, serial;             /* local */
-    int64_t due_ms;                   /* local: when its hold ends, monotonic; below 2^48 */
+    int64_t due_ms;                   /* local: when its lease time ends, monotonic; below 2^48 */
     char id[TWI_TOKEN_ID_DIGITS + 1]; /* of Redis: digits and a NUL */
 };
 
 void twi_token_write(const struct twi_token *token, char out[TW_TOKEN_SIZE]);
-/* False: it is none of ours. NULL is none. */
+/* False: it is no valid token. NULL is not valid either. */
 bool twi_token_read(const char *text, struct twi_token *token);
-/* The digits of a random id. */
+/* Writes the digits of a random id. */
 void twi_token_id(const unsigned char random[16], char out[TWI_TOKEN_ID_DIGITS + 1]);
 
 #endif
