@@ -1,6 +1,6 @@
-/* hold.c -- tw_hold and tw_hold_release: at most so many in flight.
- * Without Redis: the key's counter, taken from as tw_acquire() does, and given back by compare-and-swap, never below 0.
- * With Redis: hold_redis.c. */
+/* hold.c -- tw_hold() and tw_hold_release(): at most `limit` holders at a time.
+ * Without Redis the key's counter is used: a hold takes from it as tw_acquire() does, a release lowers it by
+ * compare-and-swap, never below 0. With Redis: hold_redis.c. */
 #include "engine/count/lookup.h"
 #include "engine/reserve/hold_redis.h"
 #include "engine/reserve/reserve.h"
@@ -28,11 +28,11 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     if (family->synced) return twi_hold_redis_take(family, key, limit, verdict);
     status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    verdict->allowed = 0; /* it was admitted, but not counted: nothing could be released */
+    verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
     return twi_full_refuse();
 }
 
-/* One less in a cell of its own: by compare-and-swap from above 0. Else as twi_place_add() says. */
+/* Lowers a cell without stripes by one: by compare-and-swap, from above 0. Otherwise it answers as twi_place_add(). */
 static enum twi_added take_one(const struct twi_call *call, const struct twi_place *place) {
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
     do {
@@ -41,8 +41,8 @@ static enum twi_added take_one(const struct twi_call *call, const struct twi_pla
         after = word - (UINT64_C(1) << TWI_COUNT_SHIFT);
     } while (!twi_cas_weak_acqrel(&place->cell->local, &word, after));
     if ((word & TWI_FROZEN) == 0) return TWI_ADDED;
-    /* Striped, or sealed. Of stripes no one word says that there is one: who releases more than it holds at the very moment when
-     * others do is not found out. */
+    /* The cell is striped or sealed. No single word of the stripes shows that a hold exists. So a caller that releases
+     * more than it holds, at the moment when others release, is not detected. */
     uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2 */
     int64_t local;
     if (twi_cell_local(place->cell, meta) <= 0) return TWI_ADD_RANGE;

@@ -1,4 +1,5 @@
-/* hold_book.c -- see hold.h. Chains by key, and one list of all in the order in which they were said. */
+/* hold_book.c -- see hold_book.h. Entries are in chains by key, and in one list in the order in which they were sent
+ * last. */
 #include "engine/reserve/hold_book.h"
 
 #include "engine/core/family.h"
@@ -12,10 +13,10 @@
 
 struct entry {
     tw_family *family;
-    uint64_t statement;    /* the last that said it; 0: none */
-    int64_t sent_ms;       /* monotonic: when it was last put on its way; INT64_MIN: never */
-    uint32_t older, newer; /* the list */
-    uint32_t next;         /* its chain */
+    uint64_t statement;    /* the last statement that contained it; 0: none */
+    int64_t sent_ms;       /* monotonic: when it was sent last; INT64_MIN: never */
+    uint32_t older, newer; /* the list of all entries */
+    uint32_t next;         /* the chain of its hash */
     uint32_t lines;
     uint64_t hash;
     char member[TWI_HOLD_MEMBER_MAX];
@@ -48,7 +49,7 @@ static void link_chain(tw_engine *engine, struct entry *entry) {
     *chain = twi_arena_line(&engine->arena, entry);
 }
 
-/* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
+/* Doubles the number of chains when there are as many entries as chains. Without memory the chains get longer. */
 static bool make_index(tw_engine *engine) {
     struct twi_hold_book *book = engine->holds;
     if (book->index != 0 && book->entries < UINT64_C(1) << book->index_log2) return true;
@@ -183,7 +184,7 @@ void twi_hold_book_forget(tw_engine *engine, const tw_family *family) {
     pthread_mutex_unlock(&engine->holds->lock);
 }
 
-/* ---- saying it again (port.h) ---- */
+/* ---- re-sending (port/messages.h) ---- */
 
 bool twi_port_hold_due(tw_engine *engine, struct twi_hold_member *out) {
     struct twi_hold_book *book = engine->holds;

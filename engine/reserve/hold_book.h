@@ -1,11 +1,12 @@
-/* hold_book.h -- with Redis: what this engine holds (tw_hold), so that it can be said again while the engine lives.
+/* hold_book.h -- with Redis: the holds of this engine (tw_hold), so that they can be re-sent while the engine lives.
  *
- * In Redis each hold is a member "instance:number" of a sorted set, with an end of its own (hold.lua). Here each is an entry under
- * its key, in the order in which they were said last; the turn says those again whose life is a third over, and all of them after a
- * lost connection.
- * Always true: under the lock, an entry is a hold that Redis (or, in an outage, the family's policy) has admitted and that was not
- * released. Entries lie in the arena (P6); a forked child begins with none, and with an instance of its own.
- * Threads: any, but nobody waits for anything under the lock. */
+ * In Redis each hold is a member "instance:number" of a sorted set, with an end of its own (hold.lua). Here each hold
+ * is an entry under its key. One list has the entries in the order in which they were sent last. The turn re-sends a
+ * hold when a third of its life has passed, and all holds after a lost connection.
+ * Always true: under the lock, an entry is a hold that was admitted and not released. Redis admitted it, or the
+ * family's policy during an outage. Entries lie in the arena (P6). A forked child begins without entries and with an
+ * instance of its own.
+ * Threads: any; nobody waits for anything under the lock. */
 #ifndef TWI_RESERVE_HOLD_BOOK_H
 #define TWI_RESERVE_HOLD_BOOK_H
 
@@ -19,31 +20,31 @@
 
 struct twi_hold_book {
     pthread_mutex_t lock;
-    uint64_t number;      /* of the newest hold */
-    uint32_t first, last; /* lines: said longest ago, said last; 0: none */
+    uint64_t number;      /* the number of the newest hold */
+    uint32_t first, last; /* lines of the entries sent longest ago and last; 0: none */
     uint32_t index;       /* chains by key; 0: none yet */
     uint32_t index_log2;
     uint64_t entries;
-    int64_t resend_from_ms;  /* monotonic: what was said before that is to be said again */
-    uint64_t sent, answered; /* statements: put on their way, and answered or lost */
+    int64_t resend_from_ms;  /* monotonic: entries sent before this time must be re-sent */
+    uint64_t sent, answered; /* statements: sent; acknowledged or lost */
 };
 
 void twi_hold_book_make(tw_engine *engine);
 void twi_hold_book_unmake(tw_engine *engine);
-/* A name for one more hold. */
+/* Writes a new member name. */
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]);
-/* It was admitted. `is_known`: Redis knows it. False: no memory. */
+/* Enters an admitted hold. `is_known`: Redis knows it. False: no memory. */
 bool twi_hold_book_enter(tw_family *family, tw_key key, const char *member, bool is_known);
-/* Takes the newest hold of the key out. False: there is none. *statement: the last one that said it; it must have been told before
- * the hold is released in Redis, or it would bring it back. */
+/* Takes the newest hold of the key out. False: there is none. *statement: the last statement that contained it. This
+ * statement must be answered before the hold is released in Redis, or it would bring the hold back. */
 bool twi_hold_book_leave(tw_family *family, tw_key key, char member[TWI_HOLD_MEMBER_MAX], uint64_t *statement);
 bool twi_hold_book_is_answered(tw_engine *engine, uint64_t statement);
 int64_t twi_hold_book_count(tw_family *family, tw_key key);
-/* The name of a key's set in Redis; `out` has room for TWI_OWN_NAME_MAX bytes. */
+/* Writes the name of a key's set in Redis. `out` has room for TWI_OWN_NAME_MAX bytes. */
 size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out);
-/* All of them are to be said again. */
+/* Makes the turn re-send all holds. */
 void twi_hold_book_resend(tw_engine *engine);
-/* The family is being closed. */
+/* The family is being closed: removes its entries. */
 void twi_hold_book_forget(tw_engine *engine, const tw_family *family);
 
 #endif

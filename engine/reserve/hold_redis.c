@@ -1,10 +1,10 @@
-/* hold_redis.c -- tw_hold and tw_hold_release where Redis decides: one question each (hold.lua), and the book (hold.h)
- * of what is held here, so that it can be said again.
+/* hold_redis.c -- tw_hold() and tw_hold_release() where Redis decides: one request per call (hold.lua). The hold book
+ * (hold_book.h) lists the holds of this engine, so that they can be re-sent.
  *
- *   tw_hold     asked ──OK──▶ entered in the book          Redis away: on_outage decides; what it admits is entered as
- *                 └──DENIED──▶ no                          not said yet, and said when Redis is back
- *   tw_hold_release  taken out of the book ──▶ asked; not answered: it ends by itself, for nobody says it again
- * Always true: a hold has one name from its first question on, so asking again meets the same one. */
+ *   tw_hold     request ──OK──▶ entered in the book       Redis away: on_outage decides. What it admits is entered as
+ *                 └──DENIED──▶ denied                     not sent yet, and is sent when Redis is back.
+ *   tw_hold_release  taken out of the book ──▶ request; without a reply the hold ends by itself, not being re-sent
+ * Always true: a hold keeps one name from its first request on, so a repeated request meets the same hold. */
 #include "engine/reserve/hold_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -30,8 +30,8 @@ static void fill_verdict(tw_verdict *verdict, int64_t limit, int64_t used, uint3
     verdict->retry_after_ms = admitted ? 0 : limit < 1 ? -1 : twi_load_relaxed(&twi_presence_life_ms);
 }
 
-/* Redis could not be asked, or did not answer. If it did admit this one, it is the same one: said again under its name,
- * or, denied here, never again. */
+/* Redis could not be asked, or did not reply. Redis may have admitted this hold all the same. If it is admitted here,
+ * it is re-sent under the same name. If it is denied here, it is never sent again. */
 static bool admits_without(tw_family *family, tw_key key, int64_t limit, enum twi_request_outcome outcome,
                            int64_t *held) {
     uint32_t live = twi_live_engines(family->engine);
@@ -67,7 +67,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
     twi_hold_book_name(engine, member);
     request_about(family, key, "hold", limit, member, &redis_call);
     enum twi_request_outcome outcome;
-    do { /* those that were in flight were dead: the next question finds nobody */
+    do { /* MORE: all members were dead and were removed; the repeated request finds none */
         outcome = twi_redis_call_run(&redis_call, engine);
     } while (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "MORE") &&
              twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
@@ -86,8 +86,8 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
     return admitted ? TW_OK : TW_DENIED;
 }
 
-/* What says that it is held may be on its way beside our question: not before that is answered. It is a matter of a
- * round trip, and seldom: once in a third of its life a hold is said. */
+/* A statement that contains this hold may be on its way. The release must wait until that statement is answered. This
+ * takes one round trip, and it is rare: a hold is re-sent once in a third of its life. */
 static void await_statement(tw_engine *engine, uint64_t statement) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + engine->options.redis_timeout_ms;
     for (;;) {

@@ -1,4 +1,4 @@
-/* reserve.c -- tw_reserve, tw_reserve_confirm, tw_reserve_cancel: the calls. See reserve.h.
+/* reserve.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(): the calls. See reserve.h.
  * Without Redis: reserve_local.c. With Redis: reserve_redis.c. */
 #include "engine/reserve/reserve.h"
 

@@ -1,13 +1,12 @@
-/* reserve.h -- what tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel() have in common, wherever the reservations
- * are kept.
- * Always true: a verdict is filled whatever is answered; a token is a token upon TW_OK (and where it is not known
- * whether the units were reserved), else empty. */
+/* reserve.h -- the common part of tw_reserve(), tw_reserve_confirm() and tw_reserve_cancel(), with and without Redis.
+ * Always true: a verdict is filled, whatever the answer. A token is valid after TW_OK, and after TW_ERR_TIMEOUT, when
+ * the units may have been reserved. Otherwise it is empty. */
 #ifndef TWI_RESERVE_RESERVE_H
 #define TWI_RESERVE_RESERVE_H
 
 #include "engine/reserve/reserve_local.h"
 
-/* A verdict that says nothing but what was asked for. */
+/* Fills a verdict with nothing but the arguments of the call. */
 void twi_reserve_verdict(tw_verdict *verdict, const tw_family *family, int64_t limit);
 
 #endif

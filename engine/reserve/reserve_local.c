@@ -1,15 +1,16 @@
-/* reserve_local.c -- see reserve_local.h. An entry is in the chain of its serial from its making until it is forgotten, in its buyer's while
- * the buyer counts as one who has come, and in the heap until nothing more can happen to it by time alone.
- * With Redis the book holds no reservations but SWEEPs: keys of which this engine has reserved some, to be looked at when the next
- * of them is over, so that units return although nobody calls. */
+/* reserve_local.c -- see reserve_local.h. An entry is in the chain of its serial from its creation until it is
+ * forgotten. It is in its buyer's chain while the buyer counts as one who has reserved or bought. It is in the heap
+ * until time alone can change nothing more about it.
+ * With Redis the book holds no reservations but SWEEP entries: keys for which this engine made reservations. A key is
+ * examined when its next reservation expires, so units return although nobody calls. */
 #include "engine/reserve/reserve_local.h"
 
 #include "engine/core/family.h"
 
 #include <string.h>
 
-#define TURN_MAX 256u       /* entries that one turn looks at */
-#define INDEX_LOG2_FIRST 6u /* 64 chains of each row: a piece of 9 lines */
+#define TURN_MAX 256u       /* entries that one turn examines */
+#define INDEX_LOG2_FIRST 6u /* 64 chains of each kind: a piece of 9 lines */
 
 enum { HELD, SOLD, RETURNED, SWEEP };
 
@@ -17,21 +18,21 @@ struct entry {
     uint64_t serial;
     tw_family *family;
     int64_t n;
-    int64_t start_ms, end_ms; /* of its window, by engine time */
-    int64_t due_ms;           /* monotonic: when its hold ends */
-    int64_t wake_ms;         /* monotonic: when it is to be looked at; the heap's order. SWEEP: INT64_MAX while it is */
-    uint32_t child, sibling; /* heap */
+    int64_t start_ms, end_ms; /* of its window, in engine time */
+    int64_t due_ms;           /* monotonic: when its lease time ends */
+    int64_t wake_ms;          /* monotonic: when it is examined; the heap's order. SWEEP: INT64_MAX during that */
+    uint32_t child, sibling;  /* links of the heap */
     uint32_t next_by_serial, next_by_buyer;
     uint32_t lines;
     uint32_t state;
     uint64_t buyer_hash;
-    uint16_t key_size, buyer_size; /* buyer_size 0: it counts for nobody */
-    unsigned char bytes[];         /* key, buyer */
+    uint16_t key_size, buyer_size; /* buyer_size 0: no buyer */
+    unsigned char bytes[];         /* key, then buyer */
 };
 
 struct index {
     _Atomic uint64_t reserved;
-    uint32_t chains[]; /* by serial, then as many by buyer */
+    uint32_t chains[]; /* chains by serial, then as many chains by buyer */
 };
 
 static struct entry *entry_at(const tw_engine *engine, uint32_t line) {
@@ -62,8 +63,8 @@ static uint32_t meld(tw_engine *engine, uint32_t a, uint32_t b) {
 
 static void note_next(struct tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
-    twi_store_relaxed(&reservations->next_ms,
-                      reservations->due != 0 ? entry_at(engine, reservations->due)->wake_ms : INT64_MAX); /* a hint */
+    twi_store_relaxed(&reservations->next_ms, reservations->due != 0 ? entry_at(engine, reservations->due)->wake_ms
+                                                                     : INT64_MAX); /* a hint for the turn */
 }
 
 static void push(tw_engine *engine, struct entry *entry) {
@@ -72,7 +73,7 @@ static void push(tw_engine *engine, struct entry *entry) {
     note_next(engine);
 }
 
-/* The children of the old root are melded two and two, and then all of them from the last on. */
+/* The children of the old root are melded in pairs, and then all pairs from the last to the first. */
 static struct entry *pop(tw_engine *engine) {
     struct entry *root = entry_at(engine, engine->reservations->due);
     uint32_t pairs = 0;
@@ -126,7 +127,7 @@ static void unlink_serial(tw_engine *engine, const struct entry *entry) {
     *link = entry->next_by_serial;
 }
 
-/* The buyer may come again. */
+/* The buyer may reserve again. */
 static void unlink_buyer(tw_engine *engine, struct entry *entry) {
     if (entry->buyer_size == 0) return;
     uint32_t *link = chain_of(engine, entry->buyer_hash, true);
@@ -135,7 +136,7 @@ static void unlink_buyer(tw_engine *engine, struct entry *entry) {
     entry->buyer_size = 0;
 }
 
-/* Reservations take at most half of the memory, chains included: a flood of them leaves counters the other half. */
+/* Reservations take at most half of the memory, index included: a flood of them leaves the other half to counters. */
 static uint32_t take_piece(tw_engine *engine, uint32_t lines) {
     struct twi_reserve_local *reservations = engine->reservations;
     uint64_t bytes = (uint64_t)twi_arena_round(lines) * TWI_LINE_BYTES;
@@ -150,7 +151,7 @@ static void give_piece(tw_engine *engine, uint32_t line, uint32_t lines) {
     twi_arena_give(&engine->arena, line, lines);
 }
 
-/* Twice as many chains, when there are as many entries as chains. Without memory they get longer. */
+/* Doubles the number of chains when there are as many entries as chains. Without memory the chains get longer. */
 static bool make_index(tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
     if (reservations->index != 0 && reservations->entries < UINT64_C(1) << reservations->index_log2) return true;
@@ -212,7 +213,7 @@ static void forget(tw_engine *engine, struct entry *entry) {
 
 static void put_back(tw_family *family, tw_key key, int64_t n, int64_t start_ms) {
     if (family->has_starts)
-        (void)tw_add_at(family, key, -n, start_ms, NULL); /* late: the window is over, and its units with it */
+        (void)tw_add_at(family, key, -n, start_ms, NULL); /* if it is late, the window is over, and so are its units */
     else
         (void)tw_add(family, key, -n, NULL);
 }
@@ -224,7 +225,7 @@ static void take_back(tw_engine *engine, struct entry *entry) {
     twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
 }
 
-/* It has come to the top of the heap, and was taken off it. */
+/* Handles an entry that was at the top of the heap and has been taken off it. */
 static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
     if (entry->state == HELD) {
         take_back(engine, entry);
@@ -240,13 +241,13 @@ static void wake(tw_engine *engine, struct entry *entry, int64_t mono_ms) {
         until_ms = twi_time_add(mono_ms, left_ms);
     if (until_ms <= mono_ms) {
         forget(engine, entry);
-    } else if (until_ms != INT64_MAX) { /* else: who has bought is known for as long as the family is open */
+    } else if (until_ms != INT64_MAX) { /* otherwise the purchase is known as long as the family is open */
         entry->wake_ms = until_ms;
         push(engine, entry);
     }
 }
 
-/* True: there may be more. */
+/* True: there may be more entries that are due. */
 static bool take_back_due(tw_engine *engine, int64_t mono_ms, uint32_t count_max) {
     struct twi_reserve_local *reservations = engine->reservations;
     for (uint32_t count = 0; count < count_max; count++) {
@@ -283,7 +284,7 @@ static void fill_held(const struct entry *has, int64_t mono_ms, tw_verdict *verd
     verdict->retry_after_ms = has->state == SOLD ? -1 : has->due_ms - mono_ms;
 }
 
-/* The stock is out. Something may come back when the next hold ends, of whichever key. */
+/* No unit is left. Some may come back when the next reservation expires, of whichever key. */
 static void fill_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *verdict) {
     uint32_t due = engine->reservations->due;
     if (due == 0 || verdict->retry_after_ms < 0) return;
@@ -291,10 +292,10 @@ static void fill_denied(const tw_engine *engine, int64_t mono_ms, tw_verdict *ve
     if (left_ms < verdict->retry_after_ms) verdict->retry_after_ms = left_ms;
 }
 
-/* Takes the units, in the window that is open, of which the buyer must have none yet. If the clock goes on into the next window
- * between the two looks, nobody has any of that one: it has only begun, and we have the lock. */
+/* Takes the units in the open window, if the buyer has none in it yet. The clock may pass into the next window between
+ * the two calls. Then nobody has a reservation in that window: it has only begun, and this call holds the lock. */
 static tw_status take_units(const struct twi_reserve_request *request, int64_t mono_ms, tw_verdict *verdict) {
-    tw_status status = tw_acquire(request->family, request->key, 0, request->limit, verdict); /* which window is it? */
+    tw_status status = tw_acquire(request->family, request->key, 0, request->limit, verdict); /* to learn the window */
     if (status < 0) return status;
     const struct entry *has = find_buyer(request, verdict->window_start_ms);
     if (has != NULL) {
@@ -304,7 +305,7 @@ static tw_status take_units(const struct twi_reserve_request *request, int64_t m
     status = tw_acquire(request->family, request->key, request->n, request->limit, verdict);
     if (status == TW_DENIED) fill_denied(request->family->engine, mono_ms, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
-    verdict->allowed = 0; /* nothing was counted: that may be admitted, but not sold */
+    verdict->allowed = 0; /* nothing was counted: a limit may admit that, a sale must not */
     return twi_full_refuse();
 }
 
@@ -313,7 +314,7 @@ static tw_status reserve_locked(const struct twi_reserve_request *request, struc
     tw_engine *engine = request->family->engine;
     struct twi_reserve_local *reservations = engine->reservations;
     int64_t mono_ms = twi_clock_mono_ms(&engine->clock);
-    while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* nobody is denied for what is over */
+    while (take_back_due(engine, mono_ms, TURN_MAX)) continue; /* expired reservations deny nobody */
     struct entry *entry = make_entry(request);
     if (entry == NULL) return twi_refuse(TW_ERR_FULL, "memory: there is no room for another reservation");
     tw_status status = take_units(request, mono_ms, verdict);
@@ -338,7 +339,7 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
                                  tw_verdict *verdict) {
     tw_engine *engine = request->family->engine;
     if (twi_thread_here() == NULL)
-        return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
+        return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     pthread_mutex_lock(&engine->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);
@@ -348,7 +349,7 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
 
 /* ---- confirming, cancelling ---- */
 
-/* TW_ERR_UNKNOWN_TOKEN: not of this life of this engine, or of so long ago that nothing is known of it. */
+/* TW_ERR_UNKNOWN_TOKEN: another incarnation of this engine made the token, or it is too old to be known. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
@@ -369,7 +370,7 @@ tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *t
     if (status != TW_OK) return status;
     struct entry *entry = find_serial(engine, token->serial);
     if (entry != NULL && entry->state == HELD && entry->due_ms <= mono_ms) {
-        take_back(engine, entry); /* the turn forgets it */
+        take_back(engine, entry); /* the turn forgets the entry */
         twi_port_count(engine, reservations_expired, 1);
     } else if (entry != NULL && entry->state == HELD) {
         entry->state = SOLD;
@@ -413,11 +414,11 @@ static bool is_awaited(const struct twi_reserve_request *request, int64_t start_
 void twi_reserve_local_await(const struct twi_reserve_request *request, int64_t start_ms) {
     tw_engine *engine = request->family->engine;
     struct twi_reserve_request look = *request;
-    look.buyer = look.key; /* one entry for a key, found by it */
+    look.buyer = look.key; /* one entry per key, found by the key */
     pthread_mutex_lock(&engine->reservations->lock);
     int64_t due_ms = twi_clock_mono_ms(&engine->clock) + request->ttl_ms;
     struct entry *entry = is_awaited(&look, start_ms, due_ms) ? NULL : make_entry(&look);
-    if (entry != NULL) { /* without memory somebody else's call finds what is over */
+    if (entry != NULL) { /* without memory another caller's request finds what has expired */
         entry->state = SWEEP;
         entry->start_ms = start_ms;
         entry->wake_ms = due_ms;
@@ -495,8 +496,9 @@ void twi_reserve_local_turn(tw_engine *engine) {
     pthread_mutex_unlock(&reservations->lock);
 }
 
-/* Void: not given back, for there will be nobody to ask. What is in the heap goes by itself when its turn comes, so the heap is
- * made anew of those that stay. */
+/* The reservations of the family become void. Their units are not given back, because nobody can ask for them any more.
+ * An entry cannot be removed from the middle of the heap, so the heap is built again from the entries of other
+ * families. */
 void twi_reserve_local_forget(tw_engine *engine, const tw_family *family) {
     struct twi_reserve_local *reservations = engine->reservations;
     pthread_mutex_lock(&reservations->lock);
@@ -507,7 +509,8 @@ void twi_reserve_local_forget(tw_engine *engine, const tw_family *family) {
             struct entry *entry = entry_at(engine, at);
             next = entry->next_by_serial;
             if (entry->family != family && entry->wake_ms != INT64_MAX)
-                push(engine, entry); /* who waited for nothing waits once more */
+                push(engine,
+                     entry); /* an entry that was outside the heap enters it once more; wake() takes it out again */
             if (entry->family == family && entry->state == HELD)
                 twi_stat_add(engine, offsetof(tw_stats, reservations_held), -1);
             if (entry->family == family) forget(engine, entry);

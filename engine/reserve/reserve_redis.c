@@ -1,7 +1,7 @@
-/* reserve_redis.c -- reservations that Redis keeps: one question for each (reserve.lua).
- * A confirm and a cancel are two: which counter, and then the act, on all of its keys.
- * Always true: the id in the token is drawn before the first question, so asking again, by the pool after a lost answer or by the
- * caller, meets the same reservation (reserve.lua); nothing is decided here. */
+/* reserve_redis.c -- reservations that Redis keeps: one request per reservation (reserve.lua).
+ * Confirm and cancel send two requests: the first finds the counter, the second acts on all of its keys.
+ * Always true: the id in the token is drawn before the first request. So a repeated request, by the pool after a lost
+ * reply or by the caller, meets the same reservation (reserve.lua). Nothing is decided here. */
 #include "engine/reserve/reserve_redis.h"
 
 #include "engine/ask/redis_call.h"
@@ -13,7 +13,7 @@
 
 #define TOKEN_NAME "tw:token:"
 
-/* The name of a token in Redis. */
+/* The name of a token's key in Redis. */
 static tw_key name_token(const tw_engine *engine, const struct twi_token *token, char out[TWI_REDIS_CALL_NAME_MAX]) {
     int size =
         snprintf(out, TWI_REDIS_CALL_NAME_MAX, "%s" TOKEN_NAME "%s", twi_port_prefix((tw_engine *)engine), token->id);
@@ -92,7 +92,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
     make_token(engine, token);
     twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
     write_order(request, token, span.start_ms, expiry_ms, token_name, &redis_call);
-    do { /* so much is over that it takes several calls */
+    do { /* one call clears a portion of the expired reservations; several may be needed */
         enum twi_request_outcome outcome = twi_redis_call_run(&redis_call, engine);
         status = outcome == TWI_REQUEST_DONE ? read_answer(request, &redis_call, verdict)
                                              : twi_redis_call_refuse(engine, outcome);
@@ -122,8 +122,8 @@ static tw_status run(struct twi_redis_call *redis_call, tw_engine *engine, const
     return twi_redis_call_refuse(engine, outcome);
 }
 
-/* A script names all of its keys before it runs, and the token alone says which they are: one question for their names. The name of
- * the counter is to be freed. */
+/* Finds the name of the token's counter by one request: a script must name all of its keys before it runs, and only the
+ * token knows them. The caller frees the name. */
 static tw_status find_counter(tw_engine *engine, const struct twi_token *token, int64_t *deadline_ms, tw_key *counter) {
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
@@ -154,9 +154,10 @@ static tw_status settle_at(tw_engine *engine, const struct twi_token *token, con
     size_t prefix_size = strlen(prefix);
     if (counter.size < prefix_size || counter.size > TWI_REDIS_KEY_MAX ||
         memcmp(counter.data, prefix, prefix_size) != 0)
-        return twi_redis_call_refuse(engine, TWI_REQUEST_DONE); /* no name of ours: somebody else's hash */
+        return twi_redis_call_refuse(
+            engine, TWI_REQUEST_DONE); /* the hash belongs to another program: the name lacks the prefix */
     twi_redis_call_begin(&redis_call, engine, TWI_SCRIPT_RESERVE, 0);
-    redis_call.request.deadline_ms = deadline_ms; /* one for both questions */
+    redis_call.request.deadline_ms = deadline_ms; /* both requests share one deadline */
     redis_call.keys[redis_call.request.key_count++] = counter;
     put_key(&redis_call, prefix, "stock", counter);
     put_key(&redis_call, prefix, "due", counter);
