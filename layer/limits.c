@@ -1,17 +1,18 @@
-/* limits.c -- tw_limits_open() and the calls upon it. See limits.h.
+/* limits.c -- tw_limits_open() and the calls on an open set of limits. See limits.h.
  *
- * A reader raises a count in a slot of its own, loads the table, looks up, and lowers the count: it never waits. Who
- * reloads swaps the table first, and frees the old one when each slot's two counts have been seen at 0. There are two
- * so that readers that come meanwhile use the other one (`side`) and cannot keep a count up for ever.
+ * A reader raises a count in its own slot, loads the table, looks up, and lowers the count. It never waits. A reload
+ * first swaps the table. Then it waits until it has seen both counts of each slot at 0, and frees the old table. Each
+ * slot has two counts so that readers that come during the wait use the other one (`side`): they cannot keep a count
+ * above 0 for ever.
  *
- *                    find, acquire   reload   close      x = the caller must prevent it, ~ = answers TW_PENDING
- *  find, acquire           -           -       x
- *  reload                  -           ~       x
+ *                   find, acquire   reload   close      x = the caller must prevent it, ~ = answers TW_PENDING
+ * find, acquire           -           -       x
+ * reload                  -           ~       x
  *
- * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays good; a load
- * or reload that fails leaves everything as it was. A family's handle (tw_limited) is made with the first table that
- * names the family, and every later table names it too, at another place perhaps: the table's `places` lead there by
- * the handle's number. */
+ * Always true: a family, once opened, stays open until tw_limits_close(), so a handle that was found stays valid. A
+ * load or reload that fails changes nothing. A family's handle (tw_limited) is made with the first table that names the
+ * family. Every later table names the family too, perhaps at another index: the table's `places` maps the handle's
+ * number to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -33,7 +34,8 @@ struct slot {
     alignas(TWI_LINE_BYTES) _Atomic(uint64_t) inside[2];
 };
 
-/* What a forked child must find empty, since the threads that wrote it are not there: the kernel wipes these pages. */
+/* This part must be empty in a forked child, because the threads that wrote it do not exist there. The kernel wipes
+ * it. */
 struct gate {
     struct slot slots[SLOTS];
     alignas(TWI_LINE_BYTES) _Atomic(uint32_t) side;
@@ -47,14 +49,14 @@ struct tw_limits {
     size_t gate_bytes;
     tw_engine *engine;
     char *path;
-    /* by who reloads */
+    /* used only by the thread that reloads */
     struct twi_limits_budget opened[TWI_LIMITS_BUDGETS_MAX];
     uint32_t opened_count;
 };
 
 struct tw_limited {
     tw_limits *limits;
-    uint32_t number; /* by the order in which tables named the families first */
+    uint32_t number; /* in the order in which tables first named the families */
 };
 
 /* ---- readers ---- */
@@ -63,14 +65,14 @@ static tw_status refuse_family(void) {
     return twi_refuse(TW_ERR_OPTIONS, "family: no line of the limits file names it");
 }
 
-/* Threads have their thread-locals far apart; the multiplication mixes what differs into the upper bits. */
+/* The thread-locals of threads lie far apart. The multiplication mixes their differences into the upper bits. */
 static struct slot *slot_here(const struct tw_limits *limits) {
     static _Thread_local char here;
     uint64_t mixed = (uint64_t)(uintptr_t)&here * UINT64_C(0x9e3779b97f4a7c15);
     return &limits->gate->slots[(mixed >> 32) % SLOTS];
 }
 
-/* What is asked: a family by its handle, or (NULL) by its name. */
+/* The family that a call names: by its handle, or, if that is NULL, by its name. */
 struct subject {
     const struct tw_limited *handle;
     const char *name;
@@ -81,7 +83,7 @@ static const struct twi_limits_name *name_of(const struct twi_limits_table *tabl
     return twi_limits_name_find(table, subject.name);
 }
 
-/* What holds for the key in the table of this moment: copied out while the table cannot be freed. */
+/* What the current table says of the key. It is copied out while the table cannot be freed. */
 struct found {
     tw_family *family; /* NULL: unlimited, or nothing is known */
     int64_t limit;
@@ -91,9 +93,8 @@ struct found {
 static struct found look_up(const tw_limits *limits, struct subject subject, const tw_key *key) {
     struct found found = {NULL, TW_UNBOUNDED, NULL};
     struct slot *slot = slot_here(limits);
-    uint32_t side = twi_load_relaxed(&limits->gate->side); /* either will do: both are waited for */
-    /* V1, with V4: in the one order of both, either this is counted before it is looked for, or V2 loads the new table.
-     * */
+    uint32_t side = twi_load_relaxed(&limits->gate->side); /* either side will do: a reload waits for both */
+    /* V1, with V4: in the one order of both, either V4 sees this count, or V2 loads the new table. */
     (void)twi_add_seqcst(&slot->inside[side], 1);
     const struct twi_limits_table *table = twi_load_seqcst(&limits->current); /* V2, with V3 */
     TWI_RACE_POINT(limits_table_loaded);
@@ -104,7 +105,7 @@ static struct found look_up(const tw_limits *limits, struct subject subject, con
         found.family = table->budgets[rule->budget].family;
         found.limit = rule->limit;
     }
-    (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: what was read was read before it is freed */
+    (void)twi_sub_acqrel(&slot->inside[side], 1); /* V5, with V4: all reads come before the table is freed */
     return found;
 }
 
@@ -143,7 +144,7 @@ tw_status tw_limits_family(tw_limits *limits, const char *family, tw_limited **l
     return TW_OK;
 }
 
-/* The verdict where no family decides. */
+/* Fills the verdict for the case that no family decides. */
 static void fill_default(tw_verdict *verdict, tw_status status) {
     if (verdict == NULL) return;
     memset(verdict, 0, sizeof *verdict);
@@ -177,7 +178,8 @@ tw_status tw_limited_acquire(tw_limited *limited, tw_key key, int64_t n, tw_verd
 
 /* ---- reading the file ---- */
 
-/* The whole file, malloc'ed. A pipe could keep a reload waiting, so it has to be a file. */
+/* Reads the whole file; the result is malloc'ed. Only regular files are allowed, because a pipe could block a
+ * reload. */
 static char *file_read(const struct twi_limits_error *error, size_t *size) {
     struct stat about;
     char *text = NULL;
@@ -240,7 +242,7 @@ static struct twi_limits_budget *opened_find(tw_limits *limits, const char *name
     return NULL;
 }
 
-/* Opens the budget's family, or lets the one that is open have its policy. What was is kept in `before`, to go back. */
+/* Opens the budget's family, or gives the open family the new policy. `before` keeps the old state, to go back. */
 static tw_status budget_apply(tw_limits *limits, struct twi_limits_budget *budget, struct twi_limits_budget *before,
                               const struct twi_limits_error *error) {
     char what[300] = "";
@@ -294,7 +296,8 @@ static tw_status budgets_apply(tw_limits *limits, const struct twi_limits_table 
     return status;
 }
 
-/* A family whose lines are gone would answer errors from now on, or be free of limits: both by mistake, as a rule. */
+/* A family whose lines are all gone would answer errors, or be unlimited. Both would be a mistake, as a rule: refuse
+ * it. */
 static tw_status check_families(const struct twi_limits_table *old, const struct twi_limits_table *table,
                                 const struct twi_limits_error *error) {
     for (uint32_t i = 0; old != NULL && i < old->name_count; i++) {
@@ -309,7 +312,7 @@ static tw_status check_families(const struct twi_limits_table *old, const struct
 
 /* ---- handles ---- */
 
-/* Those that `table` was the first to name: their numbers begin at `from`. */
+/* Frees the handles that `table` was the first to name: their numbers begin at `from`. */
 static void handles_free(const struct twi_limits_table *table, uint32_t from) {
     for (uint32_t i = 0; table != NULL && i < table->name_count; i++)
         if (table->names[i].handle != NULL && table->names[i].handle->number >= from) free(table->names[i].handle);
@@ -321,7 +324,7 @@ static bool handle_make(tw_limits *limits, struct twi_limits_name *name, uint32_
     return name->handle != NULL;
 }
 
-/* Names of `old` keep their handles, new ones get one. `table` names all that `old` names (check_families()). */
+/* Names in `old` keep their handles, new names get one. `table` names all that `old` names (check_families()). */
 static tw_status handles_carry(tw_limits *limits, const struct twi_limits_table *old, struct twi_limits_table *table) {
     uint32_t number = 0;
     table->places = malloc((table->name_count + 1) * sizeof *table->places);
@@ -345,14 +348,14 @@ static tw_status handles_carry(tw_limits *limits, const struct twi_limits_table 
 static void wait_for_readers(struct gate *gate) {
     for (int turn = 0; turn < 2; turn++) {
         uint32_t side = twi_load_relaxed(&gate->side);
-        twi_store_relaxed(&gate->side, 1 - side); /* only so that the other side comes to an end */
+        twi_store_relaxed(&gate->side, 1 - side); /* so that the other side comes down to 0 */
         for (uint32_t i = 0; i < SLOTS; i++)
             while (twi_load_seqcst(&gate->slots[i].inside[side]) != 0) sched_yield(); /* V4, with V1 and V5 */
     }
 }
 
 static tw_status reload(tw_limits *limits, const struct twi_limits_error *error) {
-    struct twi_limits_table *table, *old = twi_load_relaxed(&limits->current); /* only who reloads writes it */
+    struct twi_limits_table *table, *old = twi_load_relaxed(&limits->current); /* only the reloading thread writes it */
     tw_status status = table_read(error, &table);
     if (status != TW_OK) return status;
     status = check_families(old, table, error);
@@ -374,7 +377,7 @@ tw_status tw_limits_reload(tw_limits *limits, char *error_text, size_t error_siz
     struct twi_limits_error error = {limits->path, error_text, error_size};
     uint32_t nobody = 0;
     if (!twi_cas_acqrel(&limits->gate->reloading, &nobody, 1))
-        return TW_PENDING; /* V6, with V7: the one before is done */
+        return TW_PENDING; /* V6, with V7: the previous reload is complete */
     tw_status status = reload(limits, &error);
     twi_store_release(&limits->gate->reloading, 0); /* V7 */
     return status;
@@ -394,7 +397,7 @@ static bool gate_make(tw_limits *limits) {
 
 static void limits_drop(tw_limits *limits) {
     if (limits->gate != NULL)
-        (void)madvise(limits->gate, limits->gate_bytes, MADV_KEEPONFORK); /* it goes back to malloc */
+        (void)madvise(limits->gate, limits->gate_bytes, MADV_KEEPONFORK); /* the memory goes back to malloc */
     free(limits->gate);
     struct twi_limits_table *table = twi_load_relaxed(&limits->current);
     handles_free(table, 0);
@@ -423,7 +426,7 @@ tw_status tw_limits_open(tw_engine *engine, const char *path, char *error_text, 
 tw_status tw_limits_close(tw_limits *limits) {
     for (uint32_t i = 0; limits != NULL && i < limits->opened_count; i++) {
         tw_status status = tw_family_close(limits->opened[i].family);
-        if (status != TW_OK) return status; /* in a hook, where the first one answers that */
+        if (status != TW_OK) return status; /* in a hook, where the first such call answers that */
     }
     if (limits != NULL) limits_drop(limits);
     return TW_OK;

@@ -1,10 +1,10 @@
-/* limits.h -- limits from a file (tw_limits_open): what a line says, and the table that a file becomes.
+/* limits.h -- limits from a file (tw_limits_open): what a line means, and the table that is made from a file.
  *
  *     file ─▶ lines (limits_line.c) ─▶ table, sorted (limits_table.c) ─▶ families opened, table swapped in (limits.c)
  *
- * Always true: a table never changes once it is built; its rules are sorted by family, then key, so that a key's longest
- * matching pattern is found by one binary search and a walk along `parent`.
- * Of the library these files use the public header alone. */
+ * Always true: a table never changes once it is built. Its rules are sorted by family, then by key. So one binary
+ * search and a walk along `parent` find the longest pattern that matches a key.
+ * These files use only the public header of the library. */
 #ifndef TWI_LIMITS_H
 #define TWI_LIMITS_H
 
@@ -12,36 +12,36 @@
 
 #define TWI_LIMITS_FILE_BYTES_MAX (4u << 20)
 #define TWI_LIMITS_RULES_MAX 100000u
-#define TWI_LIMITS_BUDGETS_MAX 256u   /* families of the engine that one tw_limits ever opens */
+#define TWI_LIMITS_BUDGETS_MAX 256u   /* families of the engine that one tw_limits may open in its life */
 #define TWI_LIMITS_NAME_BYTES_MAX 48u /* with "." and a window it stays within a family's 64 */
 #define TWI_LIMITS_NONE UINT32_MAX
 
-/* How a family of the engine is to be opened. */
+/* How a family of the engine is opened. */
 struct twi_limits_policy {
     uint32_t window, mode, shape, outage;
     int64_t window_ms, burst;
     bool shadow;
 };
 
-/* What one line says. Pointers lead into the line, whose escapes have been undone in place. */
+/* What one line says. Pointers lead into the line, where escapes have been undone in place. */
 struct twi_limits_line {
-    const char *family; /* ends in NUL */
+    const char *family; /* ends with a NUL */
     const char *key;
     uint32_t key_size;
     bool is_prefix;
-    int64_t limit; /* TW_UNBOUNDED: none, and no policy */
+    int64_t limit; /* TW_UNBOUNDED: unlimited, without a policy */
     struct twi_limits_policy policy;
 };
 
 enum { TWI_LIMITS_EMPTY = 0, TWI_LIMITS_GOOD = 1, TWI_LIMITS_BAD = 2 };
 
-/* Reads a line, and cuts it up in place. Bad: `error` says what is wrong. */
+/* Reads a line and splits it in place. TWI_LIMITS_BAD: `error` says what is wrong. */
 int twi_limits_line_read(char *text, size_t size, struct twi_limits_line *line, char *error, size_t error_size);
 
-/* A family and window of the file: one family of the engine, named NAME.WINDOW. */
+/* One family and window of the file: one family of the engine, named NAME.WINDOW. */
 struct twi_limits_budget {
     char name[65];
-    uint32_t line; /* that named it first */
+    uint32_t line; /* the line that named it first */
     struct twi_limits_policy policy;
     tw_family *family;
 };
@@ -49,8 +49,8 @@ struct twi_limits_budget {
 struct twi_limits_rule {
     const char *family, *key;
     uint32_t key_size, line;
-    uint32_t parent; /* the longest pattern that begins this key, or TWI_LIMITS_NONE */
-    uint32_t budget; /* or TWI_LIMITS_NONE: unlimited */
+    uint32_t parent; /* the longest pattern that is a prefix of this key, or TWI_LIMITS_NONE */
+    uint32_t budget; /* TWI_LIMITS_NONE: unlimited */
     int64_t limit;
     bool is_prefix;
 };
@@ -63,15 +63,15 @@ struct twi_limits_name {
 };
 
 struct twi_limits_table {
-    char *text; /* the file, cut up in place */
+    char *text; /* the file, split in place */
     struct twi_limits_rule *rules;
     struct twi_limits_name *names;
     struct twi_limits_budget *budgets;
-    uint32_t *places; /* by a handle's number: the index in `names` */
+    uint32_t *places; /* handle number -> index in `names` */
     uint32_t rule_count, name_count, budget_count;
 };
 
-/* Where an error goes: "PATH:LINE: what". */
+/* Where an error text goes: "PATH:LINE: what". */
 struct twi_limits_error {
     const char *path;
     char *text;
@@ -80,14 +80,15 @@ struct twi_limits_error {
 __attribute__((format(printf, 3, 4))) void twi_limits_complain(const struct twi_limits_error *error, uint32_t line,
                                                                const char *format, ...);
 
-/* Takes `text` (malloc'ed, `size` bytes) over, whatever it answers. TW_ERR_OPTIONS, TW_ERR_MEMORY: *table is untouched. */
+/* Takes over `text` (malloc'ed, `size` bytes), whatever it answers. TW_ERR_OPTIONS, TW_ERR_MEMORY: *table is
+ * unchanged. */
 tw_status twi_limits_build(char *text, size_t size, const struct twi_limits_error *error,
                            struct twi_limits_table **table);
 void twi_limits_table_free(struct twi_limits_table *table);
 
 /* NULL: no line names the family. */
 const struct twi_limits_name *twi_limits_name_find(const struct twi_limits_table *table, const char *family);
-/* NULL: no line speaks of the key. */
+/* NULL: no line matches the key. */
 const struct twi_limits_rule *twi_limits_rule_find(const struct twi_limits_table *table,
                                                    const struct twi_limits_name *name, tw_key key);
 

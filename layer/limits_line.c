@@ -1,6 +1,6 @@
 /* limits_line.c -- one line of a limits file: FAMILY KEY LIMIT WINDOW [WORD...]. See tw_limits_open() in the header.
- * Strict: what is not understood is refused by name, so that a typing error never becomes another limit.
- * Always true: nothing is read outside of the line; it has no state, so it can be fuzzed. */
+ * The parser is strict: it refuses what it does not know, and names it. So a typing error never becomes another limit.
+ * Always true: nothing is read outside of the line. The parser has no state, so it can be fuzzed. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(const struct reader *read
     return false;
 }
 
-/* A word as it may stand in an error: its beginning, and no control bytes. */
+/* A word as shown in an error: its beginning, without control bytes. */
 struct shown {
     char text[44];
 };
@@ -48,7 +48,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Words stand between blanks; one that begins with # begins a comment. */
+/* Words are separated by blanks. A word that begins with # begins a comment. */
 static bool split(struct reader *reader, char *text, size_t size) {
     size_t at = 0;
     for (;;) {
@@ -94,7 +94,7 @@ static int hex(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte that begins at word[*at], a backslash; -1: none. *at is moved to its last byte. */
+/* Decodes the escape at word[*at], which is a backslash. -1: no valid escape. *at moves to its last byte. */
 static int unescape(struct word word, size_t *at) {
     size_t left = word.size - *at - 1;
     char c = left > 0 ? word.text[++*at] : '\0';
@@ -109,7 +109,7 @@ static int unescape(struct word word, size_t *at) {
 
 static bool read_key(struct reader *reader, struct twi_limits_line *line) {
     struct word word = reader->words[1];
-    struct shown shown = show(word); /* before it is written to */
+    struct shown shown = show(word); /* copied before the word is overwritten */
     size_t size = 0;
     line->is_prefix = false;
     for (size_t i = 0; i < word.size; i++) {
@@ -169,7 +169,7 @@ static bool read_window(struct reader *reader, struct twi_limits_line *line) {
 
 /* ---- the words after them ---- */
 
-/* word is KEY=VALUE of that key? Then its value. */
+/* True: the word is KEY=VALUE of that key. Writes its value. */
 static bool word_sets(struct word word, const char *key, struct word *value) {
     size_t size = strlen(key);
     if (word.size <= size || memcmp(word.text, key, size) != 0 || word.text[size] != '=') return false;
@@ -177,7 +177,7 @@ static bool word_sets(struct word word, const char *key, struct word *value) {
     return true;
 }
 
-/* The place of `value` among `names`, in the order of the header's constants. */
+/* Finds `value` among `names`, which are in the order of the header's constants. */
 static bool choose(const struct reader *reader, struct word word, struct word value, const char *const *names,
                    uint32_t *choice) {
     for (uint32_t i = 0; names[i] != NULL; i++) {
@@ -188,7 +188,7 @@ static bool choose(const struct reader *reader, struct word word, struct word va
                 names[3] != NULL ? ", " : "", names[3] != NULL ? names[3] : "");
 }
 
-/* `open` and `closed` are what files before 0.1.0 say. */
+/* `open` and `closed` are the names in files from before 0.1.0. */
 static bool choose_outage(const struct reader *reader, struct word word, struct word value, uint32_t *choice) {
     static const char *const names[] = {"local", "fail-open", "fail-closed", "share", NULL};
     bool is_open = word_is(value, "open");

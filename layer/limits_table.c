@@ -1,5 +1,6 @@
-/* limits_table.c -- from a file's text to a table, and from a key to its rule. See limits.h.
- * Always true: what is found does not depend on the order of the lines, for no two of them have the same family and key. */
+/* limits_table.c -- turns a file's text into a table, and finds the rule of a key. See limits.h.
+ * Always true: the result does not depend on the order of the lines, because no two lines have the same family and
+ * key. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static int key_order(const struct twi_limits_rule *rule, const void *key, size_t
     return order != 0 ? order : (rule->key_size > size) - (rule->key_size < size);
 }
 
-/* A pattern comes before the key of the same bytes: of two that match, the later one is the closer. */
+/* A pattern sorts before the key of the same bytes. So of two matches, the later one is the closer. */
 static int rule_order(const void *left, const void *right) {
     const struct twi_limits_rule *a = left, *b = right;
     int order = strcmp(a->family, b->family);
@@ -68,7 +69,8 @@ const struct twi_limits_name *twi_limits_name_find(const struct twi_limits_table
     return NULL;
 }
 
-/* Every pattern that begins `key` also begins the last rule that is not after `key`, so it is on that rule's way up. */
+/* Every pattern that is a prefix of `key` is also a prefix of the last rule not after `key`. So it is an ancestor of
+ * that rule. */
 const struct twi_limits_rule *twi_limits_rule_find(const struct twi_limits_table *table,
                                                    const struct twi_limits_name *name, tw_key key) {
     uint32_t low = name->first, high = name->first + name->count;
@@ -93,7 +95,8 @@ struct build {
     uint32_t rule_room, budget_room;
 };
 
-/* Room for one more, by doubling: the items, moved perhaps; NULL: no memory, and they are where they were. */
+/* Makes room for one more item, by doubling. Returns the items, perhaps moved. NULL: no memory; the items are
+ * unchanged. */
 static void *grow(void *items, size_t item_bytes, uint32_t count, uint32_t *room) {
     if (count < *room) return items;
     uint32_t more = *room == 0 ? 16 : *room * 2;
@@ -102,7 +105,7 @@ static void *grow(void *items, size_t item_bytes, uint32_t count, uint32_t *room
     return grown;
 }
 
-/* "login" and 60000 are "login.1m": as the largest unit that divides it. */
+/* Writes the name of the budget: "login" and 60000 give "login.1m". The unit is the largest that divides the window. */
 static void budget_name(char name[65], const struct twi_limits_line *line) {
     static const struct {
         int64_t ms;
@@ -123,7 +126,7 @@ static const char *policy_difference(const struct twi_limits_policy *a, const st
     return a->shadow != b->shadow ? "shadow" : NULL;
 }
 
-/* One budget for each family and window; all its lines say the same of it. */
+/* Finds or makes the budget of the line's family and window. All lines of a budget must state the same policy. */
 static tw_status budget_of(struct build *build, const struct twi_limits_line *line, uint32_t number, uint32_t *index) {
     struct twi_limits_table *table = build->table;
     char name[65];
@@ -202,7 +205,7 @@ static tw_status add_lines(struct build *build, char *text, size_t size) {
     return TW_ERR_OPTIONS;
 }
 
-/* After sorting: what is said twice, the way up of each rule, and where each family begins. */
+/* Runs after sorting: finds duplicates, sets each rule's parent, and notes where each family begins. */
 static tw_status link_rules(struct build *build) {
     struct twi_limits_table *table = build->table;
     uint32_t name_room = 0;
