@@ -1,5 +1,5 @@
-/* agenda_test.c -- the turn looks at families that are due and at news, at all others once a second; and many families
- * cost little: memory within the account, turns that do not walk them. */
+/* agenda_test.c -- the turn examines families that are due and families with news; it searches all others once a
+ * second. Many families cost little: their memory is accounted for, and turns do not walk them. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/agenda.h"

@@ -177,7 +177,8 @@ static void *read_stats(void *ctx) {
     return NULL;
 }
 
-/* Goal: whoever looks at all families does not meet one that is being freed. Under AddressSanitizer or valgrind it would show. */
+/* Goal: whoever looks at all families does not meet one that is being freed. Under AddressSanitizer or valgrind it
+ * would show. */
 static void statistics_may_be_read_while_families_come_and_go(void **state) {
     (void)state;
     struct stats_reader reader = {0};

@@ -1,5 +1,6 @@
-/* key_template_test.c -- names in Redis: one to one, out of the reserved names, within their size.
- * Refusals are tried by rule and text; one-to-one by rendering long runs of windows and comparing neighbours. */
+/* key_template_test.c -- names in Redis are one-to-one, are never reserved names, and fit their size.
+ * Refusals are tried by rule and text. One-to-one is tested by rendering long runs of windows and comparing
+ * neighbours. */
 #include "tests/support/support.h"
 
 #include "engine/core/key_template.h"

@@ -1,4 +1,4 @@
-/* options_test.c -- each field's range and default, and that a refusal names its field and changes nothing. */
+/* options_test.c -- the range and default of each field; a refusal names its field and changes nothing. */
 #include "tests/support/support.h"
 
 #include "engine/core/options.h"

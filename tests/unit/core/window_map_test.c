@@ -1,4 +1,5 @@
-/* window_map_test.c -- the map of a family's windows: each start has one generation, through growth, unlinking and races. */
+/* window_map_test.c -- the map of a family's windows: each start has one generation, in spite of growth, unlinking and
+ * races. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"
@@ -55,8 +56,8 @@ static void each_start_has_one_generation_however_many_there_are(void **state) {
     assert_i64_equal(keys, 0);
 }
 
-/* Goal: what is dropped is unlinked, in place, also many times over, and what lives is found all the while; a window unlinked may be
- * opened anew. Method: a belt of windows that moves on. */
+/* Goal: what is dropped is unlinked, in place, also many times over, and what lives is found all the while; a window
+ * unlinked may be opened anew. Method: a belt of windows that moves on. */
 static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
     (void)state;
     enum { BELT = 40 };
@@ -83,7 +84,8 @@ static void dropped_windows_are_unlinked_and_the_others_found(void **state) {
     assert_i64_equal(find_window(17)->start_ms, span_of(17).start_ms);
 }
 
-/* Goal: without memory for a larger map new windows are refused, what is there is found, and what is over can be unlinked. */
+/* Goal: without memory for a larger map new windows are refused, what is there is found, and what is over can be
+ * unlinked. */
 static void a_map_without_memory_refuses_and_stays_whole(void **state) {
     (void)state;
     for (int64_t i = 0; i < 8; i++) assert_non_null(open_window(i));

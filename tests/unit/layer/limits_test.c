@@ -1,5 +1,5 @@
 /* limits_test.c -- limits from a file: the closest line decides, errors name file and line and change nothing, and a
- * reload holds up no reader. Files are written whole, into a folder of the test's own. */
+ * reload delays no reader. Each test writes whole files into a folder of its own. */
 #include "tests/unit/rig.h"
 
 #include "layer/limits.h"

@@ -119,8 +119,8 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
 
 /* ---- shadow and figures -------------------------------------------------------------------------------------------------- */
 
-/* Goal: a wall clock that is set back holds nobody for longer, in any kind of window, and what a verdict says of the wait is
- * true to the millisecond. */
+/* Goal: a wall clock that is set back holds nobody for longer, in any kind of window, and what a verdict says of the
+ * wait is true to the millisecond. */
 static void a_wall_clock_set_back_holds_no_limit(void **state) {
     (void)state;
     const int64_t steps_ms[] = {TW_MINUTE, TW_HOUR, TW_DAY};
@@ -258,8 +258,8 @@ static void what_limits_do_is_in_the_figures(void **state) {
     }
 }
 
-/* Goal: exactly keys_max keys have counters, and go on being limited; every key after them is a stranger, decided by the
- * policy alone, and leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
+/* Goal: exactly keys_max keys have counters, and go on being limited; every key after them is a stranger, decided by
+ * the policy alone, and leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
 static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
     (void)state;
     for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
@@ -343,7 +343,8 @@ static void once_is_true_once_in_each_window(void **state) {
 
 /* ---- full ---------------------------------------------------------------------------------------------------------------- */
 
-/* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of it. */
+/* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of
+ * it. */
 static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
     (void)state;
     for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
@@ -392,8 +393,8 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: E36. Exactly the limit is admitted to any number of threads, in takes of different size, and each once has one first.
- * Method: four buyers, of 1, 2, 3 and 1 a call; the last take of 1 can always be had. */
+/* Goal: E36. Exactly the limit is admitted to any number of threads, in takes of different size, and each once has one
+ * first. Method: four buyers, of 1, 2, 3 and 1 a call; the last take of 1 can always be had. */
 static void trap_e36_exactly_the_limit_is_admitted(void **state) {
     (void)state;
     for (int round = 0; round < 5; round++) {

@@ -1,4 +1,4 @@
-/* limit_stats_test.c -- what limits have done, by family: in the metrics text, and summed up in tw_stats. */
+/* limit_stats_test.c -- the limit statistics of each family in the metrics text, and their sums in tw_stats. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/core/window_map.h"
@@ -189,8 +189,8 @@ static void end_window(struct rig *rig) {
     assert_i64_equal(hand_collect_near(), 0); /* the others may still be sending */
 }
 
-/* Goal: what all engines together counted beyond the limit is in the histogram, by the total of some time after the end; of
- * counters that came near their limit, and of no others. */
+/* Goal: what all engines together counted beyond the limit is in the histogram, by the total of some time after the
+ * end; of counters that came near their limit, and of no others. */
 static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
     (void)state;
     static const struct {
@@ -392,8 +392,8 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: figures are exact while threads come to lines of their own, and more threads to more lines; the lines go with the family.
- * Method: first few threads, then many, with turns meanwhile. */
+/* Goal: figures are exact while threads come to lines of their own, and more threads to more lines; the lines go with
+ * the family. Method: first few threads, then many, with turns meanwhile. */
 static void figures_are_exact_while_lines_are_made(void **state) {
     (void)state;
     struct rig rig;

@@ -1,4 +1,5 @@
-/* refund_test.c -- tw_refund(), tw_acquire_some(), tw_acquire_all() and tw_acquire_wait(): what goes back, and what is taken together. */
+/* refund_test.c -- tw_refund(), tw_acquire_some(), tw_acquire_all() and tw_acquire_wait(): units that are given back,
+ * and units that are taken together. */
 #include "tests/unit/rig.h"
 
 #include "engine/count/contention.h"

@@ -1,4 +1,5 @@
-/* shape_test.c -- sliding limits and GCRA: what their verdicts say, what they refuse, and that threads get exactly the limit.
+/* shape_test.c -- sliding limits and GCRA: their verdicts, their refusals, and that threads together get exactly the
+ * limit.
  * Random schedules: tests/model/shapes.c. */
 #include "tests/unit/rig.h"
 

@@ -1,5 +1,5 @@
-/* share_test.c -- soft limits over Redis: shares of what remains, what each outage policy answers, and what a sliding limit rests
- * on. */
+/* share_test.c -- soft limits over Redis: shares of the remainder, the answers of each outage policy, and the previous
+ * window of sliding limits. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/limit/acquire.h"
@@ -28,7 +28,8 @@ static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
 
 #define NEW_MS 150 /* an interval and a half: so long a key is new after its first total */
 
-/* Goal: limit / live while the total is unknown, and while the key is new; then a share of what remains, at least one call. */
+/* Goal: limit / live while the total is unknown, and while the key is new; then a share of what remains, at least one
+ * call. */
 static void an_engine_spends_no_more_than_its_share(void **state) {
     (void)state;
     struct rig rig;
@@ -60,9 +61,9 @@ static void tell_total(int64_t total) {
     hand_acknowledge(total);
 }
 
-/* Goal: engines that meet a key at once, and spend it as fast as they can, do not pass its limit: each has a share of the whole until the
- * others have surely told what they spent, whatever a total leaves that came before theirs (R13). Who is alone with it has a little more
- * with each total. Method: one of four, told first. */
+/* Goal: engines that meet a key at once, and spend it as fast as they can, do not pass its limit: each has a share of
+ * the whole until the others have surely told what they spent, whatever a total leaves that came before theirs (R13).
+ * Who is alone with it has a little more with each total. Method: one of four, told first. */
 static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
     (void)state;
     struct rig rig;
@@ -99,8 +100,8 @@ static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: one answer that does not come is no reason to spend what is the others': TW_OUTAGE_LOCAL begins a second later, where there are
- * others. */
+/* Goal: one answer that does not come is no reason to spend what is the others': TW_OUTAGE_LOCAL begins a second later,
+ * where there are others. */
 static void a_brief_outage_leaves_shares(void **state) {
     (void)state;
     for (uint32_t live = 1; live <= 4; live += 3) {
@@ -119,7 +120,8 @@ static void a_brief_outage_leaves_shares(void **state) {
     }
 }
 
-/* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new keys. */
+/* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new
+ * keys. */
 static void each_policy_decides_while_redis_is_away(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 8; i++) {
@@ -187,8 +189,8 @@ static void look_at_ring(struct both *both) {
     assert_true(both->pairs == 0 || both->singles == 0);
 }
 
-/* Goal: a call of a known key goes a short way (acquire_fast.h), and that is the long one, to the last field of the verdict and to what
- * is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
+/* Goal: a call of a known key goes a short way (acquire_fast.h), and that is the long one, to the last field of the
+ * verdict and to what is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
 static void the_short_way_is_the_long_one(void **state) {
     (void)state;
     enum { STEPS = 40000 };
@@ -241,8 +243,8 @@ static void tell(int64_t start_ms, int64_t total) {
     assert_true(told != 0);
 }
 
-/* Goal: what others counted in the window before weighs as soon as Redis has told it, and until two intervals after its end it is
- * asked for anew, with each call, and the bound is not known; however fast the others counted. */
+/* Goal: what others counted in the window before weighs as soon as Redis has told it, and until two intervals after its
+ * end it is asked for anew, with each call, and the bound is not known; however fast the others counted. */
 static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     (void)state;
     struct rig rig;
@@ -281,8 +283,8 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: an engine that has just begun decides on a share of the limit until it knows what the window before counted, and asks for
- * that at once. */
+/* Goal: an engine that has just begun decides on a share of the limit until it knows what the window before counted,
+ * and asks for that at once. */
 static void an_unknown_window_before_leaves_a_share(void **state) {
     (void)state;
     struct rig rig;
@@ -315,7 +317,8 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: however many keys Redis refuses, the others go at once when they come near their limits, and those do not (R6). */
+/* Goal: however many keys Redis refuses, the others go at once when they come near their limits, and those do not (R6).
+ * */
 static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     (void)state;
     struct rig rig;

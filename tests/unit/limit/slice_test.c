@@ -1,5 +1,5 @@
-/* slice_test.c -- tw_acquire() on a key that threads contend for: slices of the limit are spent, others take them over, and
- * exactly the limit is admitted. Slices are asked for by hand, and the next turn cuts them. */
+/* slice_test.c -- tw_acquire() on a contended key: slices of the limit are spent, other threads take over what is left
+ * of them, and exactly the limit is admitted. The tests request slices by hand, and the next turn cuts them. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/count/contention.h"
@@ -52,8 +52,8 @@ static tw_family *sale(const char *name, int64_t limit) {
     return family;
 }
 
-/* Goal: E35. What stands in slices of threads that do not come back is sold by the others; then a denied call only loads.
- * Method: one thread buys everything, one by one; after the first denial not a bit of the counter changes. */
+/* Goal: E35. What stands in slices of threads that do not come back is sold by the others; then a denied call only
+ * loads. Method: one thread buys everything, one by one; after the first denial not a bit of the counter changes. */
 static void trap_e35_slices_strand_nothing(void **state) {
     (void)state;
     tw_family *family = sale("f", 1000);
@@ -283,8 +283,9 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: E36 on slices: exactly the limit, to takes of different size, with refunds, while slices are cut under the buyers.
- * Method: four buyers, of 1, 2, 3 and 1 a call; each gives up when it has been denied; the last unit can always be had. */
+/* Goal: E36 on slices: exactly the limit, to takes of different size, with refunds, while slices are cut under the
+ * buyers. Method: four buyers, of 1, 2, 3 and 1 a call; each gives up when it has been denied; the last unit can always
+ * be had. */
 static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {

@@ -1,5 +1,5 @@
-/* reserve_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without Redis:
- * the stock is exact, whatever is confirmed, cancelled or over, and in whichever order. */
+/* reserve_test.c -- tw_reserve(), tw_reserve_confirm(), tw_reserve_cancel(), tw_hold(), tw_hold_release() without
+ * Redis: the number of units is exact, in whichever order reservations are confirmed, cancelled or expire. */
 #include "tests/unit/rig.h"
 
 #include "engine/ask/token.h"
