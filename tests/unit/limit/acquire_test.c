@@ -117,7 +117,7 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
     assert_i64_equal(verdict.used, 1);
 }
 
-/* ---- shadow and figures -------------------------------------------------------------------------------------------------- */
+/* ---- shadow and figures ------------------------------------------------------------------------------------------ */
 
 /* Goal: a wall clock that is set back holds nobody for longer, in any kind of window, and what a verdict says of the
  * wait is true to the millisecond. */
@@ -287,7 +287,7 @@ static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **
     }
 }
 
-/* ---- once ---------------------------------------------------------------------------------------------------------------- */
+/* ---- once -------------------------------------------------------------------------------------------------------- */
 
 static bool is_first(tw_family *family, const char *key) {
     bool first = false;
@@ -341,7 +341,7 @@ static void once_is_true_once_in_each_window(void **state) {
     assert_true(is_first(first, "a"));
 }
 
-/* ---- full ---------------------------------------------------------------------------------------------------------------- */
+/* ---- full -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of
  * it. */
@@ -372,7 +372,7 @@ static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, overflow_increments), 0);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct buyer {
     pthread_t thread;

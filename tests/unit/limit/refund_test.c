@@ -17,7 +17,7 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
     return verdict;
 }
 
-/* ---- refunds ------------------------------------------------------------------------------------------------------------- */
+/* ---- refunds ----------------------------------------------------------------------------------------------------- */
 
 static void what_is_refunded_can_be_taken_again(void **state) {
     (void)state;
@@ -116,7 +116,7 @@ static void slices_take_back_and_give_out_again(void **state) {
     (void)acquire(family, "a", 1, 1000, TW_DENIED);
 }
 
-/* ---- some ---------------------------------------------------------------------------------------------------------------- */
+/* ---- some -------------------------------------------------------------------------------------------------------- */
 
 static int64_t some(tw_family *family, const char *key, int64_t n_max, int64_t limit, tw_status want) {
     int64_t taken = -1;
@@ -144,7 +144,7 @@ static void some_takes_what_is_left(void **state) {
     assert_i64_equal(verdict.retry_after_ms, TW_MINUTE);
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static tw_verdict all(const tw_claim *claims, size_t count, tw_status want) {
     tw_verdict verdict;
@@ -252,7 +252,7 @@ static void claims_in_either_order_leave_nothing_half_taken(void **state) {
     assert_true(a <= 30000 && b <= 30000);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static void a_host_driven_engine_does_not_wait(void **state) {
     (void)state;

@@ -22,7 +22,7 @@ static tw_verdict acquire(tw_family *family, const char *key, int64_t n, int64_t
     return verdict;
 }
 
-/* ---- sliding ------------------------------------------------------------------------------------------------------------- */
+/* ---- sliding ----------------------------------------------------------------------------------------------------- */
 
 static void the_window_before_fades(void **state) {
     (void)state;
@@ -77,7 +77,7 @@ static void a_sliding_limit_may_change_and_months_have_their_own_length(void **s
     assert_i64_equal(verdict.remaining, 0);
 }
 
-/* ---- GCRA ---------------------------------------------------------------------------------------------------------------- */
+/* ---- GCRA -------------------------------------------------------------------------------------------------------- */
 
 static void a_bucket_empties_evenly(void **state) {
     (void)state;
@@ -191,7 +191,7 @@ static void shapes_say_what_they_do_not_go_with(void **state) {
     }
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct taker {
     tw_family *family;

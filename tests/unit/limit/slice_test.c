@@ -232,7 +232,7 @@ static void slices_end_with_their_window(void **state) {
     }
 }
 
-/* ---- with Redis ---------------------------------------------------------------------------------------------------------- */
+/* ---- with Redis -------------------------------------------------------------------------------------------------- */
 
 /* Goal: soft mode decides on the view: once others' counts are known, slices that were cut before do not stand. */
 static void slices_give_way_to_what_redis_tells(void **state) {
@@ -258,7 +258,7 @@ static void slices_give_way_to_what_redis_tells(void **state) {
     assert_i64_equal(hand_collect(10), 0);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct buyer {
     pthread_t thread;
