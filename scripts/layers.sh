@@ -45,6 +45,18 @@ grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdin
 
 awk 'length > 100 { print FILENAME ":" FNR ": " length " columns" }' include/tallywheel.h |
     must_be_empty "the public header has 100 columns"
+# Tables and code blocks apart: a table's row is one line.
+python3 - <<'END' | must_be_empty "docs/*.md, README.md and bench/README.md have 120 columns"
+import glob
+for path in sorted(glob.glob("docs/*.md") + glob.glob("README.md") + glob.glob("bench/README.md")):
+    is_code = False
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            is_code ^= line.startswith("```")
+            columns = len(line.rstrip("\n"))
+            if columns > 120 and not is_code and not line.startswith(("|", "    ")):
+                print(f"{path}:{number}: {columns} columns")
+END
 
 # ---- rooms: who lies below whom; their symbols are compared by ./dev check symbols
 python3 "$scripts"/rooms.py | must_be_empty "a file includes only its own room and what lies below, and never in a circle"

@@ -29,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..28
+echo 1..29
 
 # ---- models carry digests of what they copy
 
@@ -194,3 +194,8 @@ ok $? 'a file that includes one of a higher room is named'
 clock 'void twi_say(void) { puts("x"); }'
 layers 1 && says 'the library neither ends the process nor prints' && says 'engine/base/clock.c:2'
 ok $? 'and so is a line that a rule forbids'
+clock '#include "tallywheel.h"'
+long_row="| $(printf '%0121d' 0) |"
+{ printf '%s\n\n```\n%s\n```\n\n' "$long_row" "$long_row" && printf '%0121d\n' 0; } >"$TW_ROOT/docs/A.md"
+layers 1 && says 'docs/A.md:7: 121 columns' && [ "$(grep -c columns "$TW_ROOT/said")" -eq 2 ]
+ok $? 'and a line of docs that is too long, but not in a table or a block of code'
