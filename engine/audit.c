@@ -1,6 +1,6 @@
-/* audit.c -- tw_audit: checks the options and gathers what only the engine knows (its families' names, its ledger's number).
- * The asking itself is sync/audit.c's, over a connection of its own.
- * Always true: nothing is changed, neither here nor in Redis; the turn is held for as long as a few words are copied. */
+/* audit.c -- tw_audit(): checks the options and gathers what only the engine knows (its families' names, its ledger's
+ * number). sync/audit.c sends the requests, over a connection of its own.
+ * Always true: nothing is changed, neither here nor in Redis. The turn is held only while a few words are copied. */
 #include "engine/audit.h"
 
 #include "engine/core/family.h"
@@ -66,7 +66,7 @@ static int64_t system_mono_ms(void) {
 
 static char *put_literal(char *out, const char *frame, size_t size) {
     for (size_t i = 0; i < size; i++) {
-        if (frame[i] == '\0') { /* a digit of the stamp, or a NUL: any byte will do */
+        if (frame[i] == '\0') { /* a digit of the stamp, or a NUL: any byte matches */
             *out++ = '?';
             continue;
         }
@@ -76,7 +76,7 @@ static char *put_literal(char *out, const char *frame, size_t size) {
     return out;
 }
 
-/* All names of the family, as SCAN's MATCH has it. NULL: no memory. */
+/* A pattern for all names of the family, for the MATCH of SCAN. NULL: no memory. */
 static char *pattern_of(const struct twi_key_template *template) {
     char *pattern = malloc(PATTERN_BYTES_MAX);
     if (!pattern) return NULL;
@@ -184,13 +184,14 @@ tw_status tw_audit_sized(tw_engine *engine, const tw_audit_options *in,
     return status;
 }
 
-/* ---- now and then ------------------------------------------------------------------------------------------------ */
+/* ---- periodic audits
+ * ---------------------------------------------------------------------------------------------- */
 
 #define FIRST_BYTES 160
 
 struct first {
     bool any;
-    char text[FIRST_BYTES]; /* of the first finding: its sentence, and the name it is about */
+    char text[FIRST_BYTES]; /* of the first finding: its sentence, and the name that it is about */
 };
 
 static void note_first(void *ctx, const tw_finding *finding) {
@@ -205,7 +206,7 @@ static void note_first(void *ctx, const tw_finding *finding) {
     }
 }
 
-/* Whoever logs owns the turn. */
+/* A thread that logs has to own the turn. */
 static void publish(tw_engine *engine, tw_status status, const char *error, const tw_audit_report *report,
                     const struct first *first) {
     if (!take_turn(engine, UINT32_MAX)) return;
@@ -235,7 +236,7 @@ static void audit_once(tw_engine *engine) {
     publish(engine, status, error[0] ? error : tw_status_text(status), &report, &first);
 }
 
-/* True: it is time; false: the auditor is to stop. */
+/* Returns true when the audit is due, false when the thread has to stop. */
 static bool sleep_until_due(tw_engine *engine) {
     struct twi_auditor *auditor = &engine->auditor;
     struct timespec due;
@@ -268,7 +269,7 @@ tw_status twi_audit_start(tw_engine *engine) {
     auditor->stops = false;
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the host's signals are the host's */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
     auditor->runs = pthread_create(&auditor->thread, NULL, run_audits, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return auditor->runs ? TW_OK : twi_refuse(TW_ERR_MEMORY, "the system gave no thread");

@@ -1,10 +1,11 @@
-/* audit.h -- the thread that audits now and then (audit_interval_ms). */
+/* audit.h -- the thread that audits periodically (audit_interval_ms). */
 #ifndef TWI_AUDIT_H
 #define TWI_AUDIT_H
 
 #include "tallywheel.h"
 
-/* The auditor, where audit_interval_ms asks for one. Stopped before the engine is drained; in a forked child it is gone. */
+/* Starts the auditor, if audit_interval_ms is set. It is stopped before the engine is drained; a forked child has
+ * none. */
 tw_status twi_audit_start(tw_engine *engine);
 void twi_audit_stop(tw_engine *engine);
 

@@ -1,4 +1,4 @@
-/* engine.c -- the life of an engine: opening, closing, forking, figures.
+/* engine.c -- the life of an engine: opening, closing, forking, statistics.
  * Always true: tw_open() waits for nothing; after tw_stop() no call counts. */
 #include "engine/core/agenda.h"
 #include "engine/turn/delayed.h"
@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* with Redis, an eighth of memory_bytes_max is for batches and buffers outside the arena */
+/* with Redis, an eighth of memory_bytes_max is reserved for batches and buffers outside the arena */
 #define SYNC_MEMORY_SHARE 8
 
 /* ---- its threads ---- */
@@ -48,7 +48,7 @@ static void stop_threads(tw_engine *engine) {
     twi_turn_stop_thread(engine);
 }
 
-/* ---- all engines of the process: a forked child makes each anew ---- */
+/* ---- all engines of the process: a forked child renews each of them ---- */
 
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 static tw_engine *engines;
@@ -99,14 +99,14 @@ static void empty_family(struct tw_family *family) {
     twi_limit_stats_clear(family);
 }
 
-/* Who it is in Redis: 128 random bits. */
+/* The engine's identity in Redis: 128 random bits. */
 static void name(tw_engine *engine) {
     unsigned char bytes[16];
     twi_port_random(engine, bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->id + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Nothing of the parent's counts, leases, batches or socket may be used here: they are the parent's (trap E37). */
+/* The child must not use the parent's counts, leases, batches or socket: they belong to the parent (trap E37). */
 static void renew(tw_engine *engine) {
     pthread_mutex_init(&engine->lock, NULL);
     twi_report_begin(&engine->report);
@@ -141,7 +141,7 @@ static void renew(tw_engine *engine) {
     twi_hold_book_make(engine);
     if (engine->sync != NULL) engine->driver->abandon(engine->sync);
     engine->sync = NULL;
-    bool works = !twi_load_relaxed(&engine->stopped); /* else it is only waiting for tw_close() */
+    bool works = !twi_load_relaxed(&engine->stopped); /* else it only waits for tw_close() */
     made = made && (!works || start_sync(engine) == TW_OK) && !engine->random_failed;
     engine->opening = false;
     if (engine->wake_fd >= 0) close(engine->wake_fd);
@@ -178,7 +178,7 @@ static void free_engine(tw_engine *engine) {
     free(engine);
 }
 
-/* An engine, and those parts of it whose types only those who work on them know. */
+/* An engine, and those of its parts whose types only their own files know. */
 struct whole {
     struct tw_engine engine;
     struct twi_reserve_local reservations;
@@ -265,10 +265,9 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     engine->opening = false;
     if (status == TW_OK) {
         engine->options.error_text = NULL;             /* the caller's buffer may be gone from here on */
-        if (engine->host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() knows */
+        if (engine->host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
         uint32_t work = TWI_WORK_AHEAD;
-        twi_arena_keep_ahead(&engine->arena,
-                             &work); /* who counts at once need not be quicker than the thread's first turn */
+        twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
         status = start_threads(engine);
     }
     if (status != TW_OK) {
@@ -291,7 +290,7 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 
 tw_status tw_stop(tw_engine *engine) {
     twi_check(engine != NULL);
-    (void)twi_thread_here(); /* in a forked child: makes the engine anew before it is stopped */
+    (void)twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
     twi_store_release(&engine->stopped, true);
     twi_store_release(&engine->gate, true);
     if (engine->sync != NULL && engine->driver->request_stop != NULL) engine->driver->request_stop(engine->sync);
@@ -305,7 +304,7 @@ static bool has_hooks(tw_engine *engine) {
     return false;
 }
 
-/* Seals every window, sends what is owed, tells the hooks. False: not all of it within the time. */
+/* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     if (engine->sync == NULL && !has_hooks(engine)) return true;
@@ -319,7 +318,7 @@ static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
         int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);
         if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
     }
-    /* Out of time: the hooks get what is known here. Sealing goes on until the figures are final. */
+    /* Out of time: the hooks get what is known here. Sealing continues until the values are final. */
     engine->hooks_partial = true;
     while (!twi_rollover_is_sealed(engine)) twi_turn_run(engine);
     twi_turn_run(engine);
@@ -354,14 +353,15 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
 static void gather_windows(tw_engine *engine, tw_stats *stats) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return;
-    twi_section_enter(self); /* their windows stay */
+    twi_section_enter(self); /* keeps their windows */
     for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
          family = twi_load_acquire(&family->next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
 }
 
-/* What is counted by family; and what the engine has kept of families that are gone, read while no other one can go. */
+/* The statistics by family, and what the engine has kept of closed families. The lock keeps other families from closing
+ * meanwhile. */
 static void gather_families(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
     pthread_mutex_lock(&engine->lock); /* families stay */
@@ -373,7 +373,7 @@ static void gather_families(tw_engine *engine, tw_stats *stats) {
 }
 
 static void gather_all(tw_engine *engine, tw_stats *stats) {
-    (void)twi_thread_here(); /* nor of its figures */
+    (void)twi_thread_here(); /* a forked child must not show its parent's statistics */
     memset(stats, 0, sizeof *stats);
     gather_families(engine, stats);
     for (uint32_t i = 0; i < TWI_SHARDS; i++) stats->increments += twi_load_relaxed(&engine->shards[i].increments);

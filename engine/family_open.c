@@ -1,7 +1,6 @@
-/* family_open.c -- opening, changing and closing families. Rare calls, under the engine's lock; nothing that counts
- * takes it.
- * Always true: a family in the list has checked options and a template that no other open family can be confused
- * with. */
+/* family_open.c -- opening, changing and closing families. These calls are rare and hold the engine's lock; no call
+ * that counts takes it.
+ * Always true: a listed family has checked options, and no other open family's template can produce the same names. */
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 
@@ -24,7 +23,7 @@ static bool same_text(const char *a, const char *b) {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
-/* What tw_family_set() may not change. */
+/* Returns the name of an option that tw_family_set() may not change. */
 static const char *different_identity(const tw_family_options *a, const tw_family_options *b) {
     if (!same_text(a->name, b->name)) return "name";
     if (a->window != b->window) return "window";
@@ -60,7 +59,7 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
     return NULL;
 }
 
-/* Windows may have been sealed, told of and dropped by the times that held until now: they must not begin again. */
+/* By the old times, windows may have been sealed, reported and dropped already: they must not begin again. */
 static void note_what_is_over(struct tw_family *family) {
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
     int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->history_ms));
@@ -100,7 +99,8 @@ static void choose_hot_path(struct tw_family *family) {
         family->limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
     }
 #endif
-    /* Lives of their own, or names to look out for; or a fence in every section, which the short way leaves out. */
+    /* These families need the slow call: keys with lives of their own, names to check, or a fence in every section. The
+     * fast call has none of these. */
     if (family->from_first || family->evicts_idle || (synced && family->template.guard_reserved) ||
         !twi_section_may_be_short()) {
         family->hot_add = twi_add_slow;
@@ -116,13 +116,13 @@ static void choose_hot_path(struct tw_family *family) {
     if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
 }
 
-#define ALLOCATION_BYTES 16 /* what an allocator adds, twice: for the family and for its name */
+#define ALLOCATION_BYTES 16 /* the overhead of an allocator, counted twice: for the family and for its name */
 
 static struct tw_family *make_family(tw_engine *engine, const tw_family_options *options,
                                      const struct twi_key_template *template) {
     size_t key_template_bytes = offsetof(struct twi_key_template, frame) + template->head_size + template->tail_size;
     size_t bytes = offsetof(struct tw_family, template) + key_template_bytes;
-    bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 wants whole lines */
+    bytes = (bytes + TWI_LINE_BYTES - 1) & ~(size_t)(TWI_LINE_BYTES - 1); /* C11 requires a multiple of the line size */
     struct tw_family *family = aligned_alloc(TWI_LINE_BYTES, bytes);
     if (family == NULL) return NULL;
     memset((void *)family, 0, bytes);
@@ -130,7 +130,8 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
     if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
     family->engine = engine;
-    /* Times do not add up: Redis has a word of its own for each key (strict_gcra.c), and what is here stays here. */
+    /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
+     * not sent. */
     family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
     family->from_first = options->window == TW_WINDOW_FROM_FIRST;
@@ -143,7 +144,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
     family->shares = family->synced && !family->is_hard && !family->is_gcra && options->kind == TW_KIND_COUNTER;
     if (family->is_hard && family->synced)
-        twi_store_relaxed(&engine->leases.exist, true); /* it takes part from now on */
+        twi_store_relaxed(&engine->leases.exist, true); /* the engine takes part in leases from now on */
     if (family->evicts_idle) family->rule.window = TWI_WINDOW_EVICTION;
     family->has_starts = twi_calendar_has_starts(&family->rule);
     family->due_ms = INT64_MAX;
@@ -170,7 +171,7 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     return family;
 }
 
-/* Refuses a template that another open family could be confused with: their counts would meet in one Redis key. */
+/* Refuses a template that can produce the same names as another open family's: both would count in one Redis key. */
 static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
                                   const struct twi_key_template *template) {
     if (!engine->has_redis) return TW_OK;
@@ -211,7 +212,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
     return TW_OK;
 }
 
-/* Whoever says how many keys will come waits for their memory here, and nobody later. */
+/* A caller that announces many keys waits for their memory here, so that no later caller has to. */
 static void open_first_window(struct tw_family *family) {
     uint64_t expected = twi_load_relaxed(&family->keys_expected);
     struct twi_thread *self = twi_thread_here();

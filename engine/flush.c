@@ -1,8 +1,8 @@
 /* flush.c -- tw_flush and tw_fetch: the calls that wait for Redis.
- * A flush takes a ticket: one full collection begun after the call, done when its batches are answered. A fetch is a
- * flush whose collection also asks for the totals of its keys.
- * Always true: who waits here is in no section and in no hook; out of time, nothing is undone: what is queued stays
- * queued. */
+ * A flush takes a ticket: one full collection that begins after the call, and is done when its batches are answered. A
+ * fetch is a flush whose collection also requests the totals of its keys.
+ * Always true: a caller that waits here is in no section and in no hook. When its time is over, nothing is undone: what
+ * is queued stays queued. */
 #include "engine/flush.h"
 
 #include "engine/count/lookup.h"
@@ -11,11 +11,11 @@
 
 #include <stdlib.h>
 
-/* A flush that Redis answers is over after a few turns; the background thread is hurried for that many only. Were it woken
- * each time, it and the waiting thread would chase each other for as long as Redis is away. */
+/* A flush that Redis answers is over after a few turns, so only that many turns are woken early. If every turn were
+ * woken, the background thread and the waiting thread would chase each other as long as Redis is away. */
 #define PROMPT_TURNS 16
 
-/* Some progress: a turn of our own where nobody else does them, else somebody's next. */
+/* Makes some progress: runs a turn itself if the engine is host-driven, else waits for the next turn. */
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
     uint32_t seen = twi_event_count_value(&engine->turned);
     if (!engine->host_driven) {
@@ -54,7 +54,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     return await_flush(engine, deadline_ms);
 }
 
-/* Has the key's counter asked for its total. */
+/* Makes the next collection request the total of this key. */
 static tw_status request_total(tw_family *family, tw_key key) {
     struct twi_call call;
     struct twi_place place;
@@ -69,7 +69,7 @@ static tw_status request_total(tw_family *family, tw_key key) {
     return status == TW_ERR_FULL ? twi_full_refuse() : status;
 }
 
-/* What Redis last said; false: it has not said anything yet. */
+/* The last total from Redis. Returns false if there is none yet. */
 static bool read_total(tw_family *family, tw_key key, int64_t *total) {
     tw_reading reading;
     if (tw_read(family, key, &reading) != TW_OK || !reading.known) return false;
@@ -91,7 +91,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
     for (size_t i = 0; i < count && status == TW_OK; i++) status = request_total(family, keys[i]);
     if (status == TW_OK) status = await_flush(engine, deadline_ms);
     if (status != TW_OK) return status;
-    int64_t *seen = malloc((count + 1) * sizeof *seen); /* totals are written all together or not at all */
+    int64_t *seen = malloc((count + 1) * sizeof *seen); /* all totals are written together, or none */
     if (seen == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     for (size_t i = 0; i < count && status == TW_OK; i++)
         if (!read_total(family, keys[i], &seen[i]))

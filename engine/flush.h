@@ -4,7 +4,7 @@
 
 #include "tallywheel.h"
 
-/* Some progress, for who waits for the turn's work; it was called so many times before. */
+/* Makes some progress, for a caller that waits for the turn's work. `waits`: how many times it called before. */
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits);
 
 #endif

@@ -1,4 +1,4 @@
-/* limit_kinds.c -- which kind of limit a family has (acquire.h): chosen once, when it is opened. */
+/* limit_kinds.c -- chooses the kind of limit of a family (acquire.h) once, when the family is opened. */
 #include "engine/limit_kinds.h"
 
 #include "engine/core/family.h"

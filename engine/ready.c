@@ -1,17 +1,17 @@
-/* ready.c -- tw_ready(): waits until an engine knows what it must know to decide well.
- * Redis has answered; how many engines live is known (share.h, the first seconds); what tw_lease_warm() asked for is
- * here.
- * Always true: it changes nothing; who waits here is in no section and in no hook. */
+/* ready.c -- tw_ready(): waits until an engine knows what it needs to decide well.
+ * It waits until Redis has replied, the number of live engines is known (share.h, the first seconds), and the units
+ * requested by tw_lease_warm() are here.
+ * Always true: it changes nothing. A caller that waits here is in no section and in no hook. */
 #include "engine/core/state.h"
 #include "engine/flush.h"
 #include "engine/core/call_guard.h"
 #include "engine/limit/share.h"
 
-/* What is missing; NULL: nothing. */
+/* Returns what is missing; NULL: nothing. */
 static const char *missing(tw_engine *engine) {
     if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not answer yet";
     if (!twi_share_is_settled(engine)) return "timeout_ms: it is not known yet how many engines live";
-    /* A hint, as the others: who spends looks at the units themselves. */
+    /* A hint, like the others: a caller that spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.awaiting_first_grant) != 0)
         return "timeout_ms: leases that tw_lease_warm() asked for are not here yet";
     return NULL;

@@ -1,8 +1,10 @@
-/* stats.c -- see stats.h. Base units; a unit is the end of the name; counters end in _total.
- * Prometheus's text and OpenMetrics 1.0 differ in little: OpenMetrics describes a counter without its _total, names units and has a
- * type for what never changes; the other has no unit, and knows `info` as a gauge.
- * Always true: each sample (of a histogram: all of a family) is one piece of text, given to `write` once; before the first of a metric
- * stand its TYPE, UNIT (if any) and HELP; all samples of a metric stand together. Names of families need no escapes (options.c).
+/* stats.c -- see stats.h. Values are in base units; a name ends with its unit; counters end in _total.
+ * The text formats of Prometheus and of OpenMetrics 1.0 differ little. OpenMetrics describes a counter without its
+ * _total, names units, and has a type for constant values. The Prometheus format has no unit, and writes `info` as a
+ * gauge.
+ * Always true: each sample (of a histogram: all samples of a family) is one piece of text, passed to `write` once.
+ * TYPE, UNIT (if any) and HELP come before the first sample of a metric. All samples of a metric are together. Family
+ * names need no escapes (options.c).
  *
  *   field             name                              sample
  *   increments        tallywheel_increments             tallywheel_increments_total 5
@@ -18,7 +20,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A program that was built with an older header reads every field where that header had it. */
+/* A program built with an older header reads every field at the offset that this header had. */
 static_assert(offsetof(tw_stats, last_error) == TW_STATS_ROOM * sizeof(int64_t), "a new figure moves no other field");
 static_assert(sizeof(tw_stats) == TW_STATS_ROOM * sizeof(int64_t) + 128, "nor does it make the struct longer");
 static_assert(offsetof(tw_stats, increments) == 0, "figures begin the struct");
@@ -29,7 +31,7 @@ static_assert(offsetof(tw_stats, audit_findings) == 68 * sizeof(int64_t), "figur
 struct metric {
     const char *field, *text;
     bool is_counter;
-    bool has_none; /* -1 means "none yet", and is no duration */
+    bool has_none; /* -1 means "none yet" and is no duration */
     int64_t value;
 };
 
@@ -65,12 +67,12 @@ static void format_value(const struct metric *metric, enum unit unit, char value
 /* ---- a page: pieces of text ---- */
 
 #define DESCRIPTION_BYTES 400
-#define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* with the braces, and with our own */
+#define LABELS_ROOM (TWI_LABELS_BYTES_MAX + 140) /* with the braces, and with the labels added here */
 #define PIECE_BYTES (DESCRIPTION_BYTES + 200 + LABELS_ROOM)
 
 struct output {
     const struct twi_page *page;
-    bool ended; /* it has answered false */
+    bool ended; /* `write` has returned false */
 };
 
 static void put(struct output *output, const char *text, int size) {
@@ -79,7 +81,7 @@ static void put(struct output *output, const char *text, int size) {
 
 enum kind { GAUGE, COUNTER, HISTOGRAM, INFO };
 
-/* "name" is without prefix, and without the suffix of its samples. */
+/* "name" is without the prefix, and without the suffix of its samples. */
 static void describe(const struct output *output, enum kind kind, const char *name, enum unit unit, const char *help,
                      char text[DESCRIPTION_BYTES]) {
     bool is_open = output->page->is_open;
@@ -93,14 +95,14 @@ static void describe(const struct output *output, enum kind kind, const char *na
                    type, unit_line, name, suffix, help);
 }
 
-/* "{own,labels}"; nothing where there are none. `own` may be empty. */
+/* Writes "{own,labels}", or nothing if both are empty. `own` may be empty. */
 static void enclose(const struct output *output, const char *own, char text[LABELS_ROOM]) {
     const char *labels = output->page->labels != NULL ? output->page->labels : "";
     bool both = *own != '\0' && *labels != '\0', any = *own != '\0' || *labels != '\0';
     (void)snprintf(text, LABELS_ROOM, "%s%s%s%s%s", any ? "{" : "", own, both ? "," : "", labels, any ? "}" : "");
 }
 
-/* A metric of one sample. */
+/* Writes a metric with one sample. */
 static void put_metric(struct output *output, enum kind kind, const char *name, enum unit unit, const char *help,
                        const char *own, const char *value) {
     static const char *const suffixes[] = {"", "_total", "", "_info"};
@@ -111,7 +113,7 @@ static void put_metric(struct output *output, enum kind kind, const char *name, 
         snprintf(text, sizeof text, "%s" PREFIX "%s%s%s %s\n", head, name, suffixes[kind], labels, value));
 }
 
-/* ---- by family: a metric, then its sample for each of them ---- */
+/* ---- by family: a metric, then its sample for each family ---- */
 
 struct figure {
     const char *name, *text;

@@ -1,4 +1,4 @@
-/* stats.h -- statistics as a page of metrics, in the two formats that scrapers take. Pure; any thread. */
+/* stats.h -- statistics as a page of metrics, in the two formats that scrapers read. Pure; any thread. */
 #ifndef TWI_STATS_H
 #define TWI_STATS_H
 
@@ -11,13 +11,14 @@ struct twi_page {
     bool (*write)(void *ctx, const char *text, size_t size);
     void *ctx;
 };
-/* False: no such format. */
+/* Returns false if there is no such format. */
 bool twi_page_of(uint32_t format, struct twi_page *page);
 
-/* Writes every field of TW_STATS as tallywheel_<field>, in base units (seconds, bytes), counters with _total; then what each of the
- * families' limits has done, as tallywheel_family_...{family="NAME"}; then tallywheel_build_info, and "# EOF" where it belongs. `write`
- * gets one sample at a time, the first of a metric with what describes it; when it answers false nothing more is written.
- * last_error is left out: free text has no place among labels. Answers TW_OK; TW_DENIED (`write` answered false). */
+/* Writes every field of TW_STATS as tallywheel_<field>, in base units (seconds, bytes), counters with _total. Then come
+ * the limits of each family as tallywheel_family_...{family="NAME"}, then tallywheel_build_info, and "# EOF" if the
+ * format has it. `write` gets one sample at a time; the first sample of a metric comes with its description. If `write`
+ * returns false, nothing more is written. last_error is left out: free text does not belong into labels. Returns TW_OK,
+ * or TW_DENIED if `write` returned false. */
 tw_status twi_stats_write(const tw_stats *stats, const struct twi_family_limit_stats *families, size_t count,
                           const struct twi_page *page);
 

@@ -1,5 +1,5 @@
-/* port.h -- everything sync/ may see of the engine, and everything the engine asks of sync/: four contracts, all at once. Who needs
- * one of them includes that. */
+/* port.h -- all four contracts between the engine and sync/ at once. A file that needs only one of them includes that
+ * one. */
 #ifndef TWI_PORT_PORT_H
 #define TWI_PORT_PORT_H
 

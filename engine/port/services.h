@@ -1,4 +1,4 @@
-/* services.h -- what the engine does for all of its parts and for sync/: statistics, log lines, clocks, random bytes.
+/* services.h -- what the engine offers to all of its parts and to sync/: statistics, log lines, clocks, random bytes.
  * Always true: it knows nothing of counters and decides nothing. Any thread, except where noted. */
 #ifndef TWI_PORT_SERVICES_H
 #define TWI_PORT_SERVICES_H
@@ -14,8 +14,8 @@ void twi_stat_add(tw_engine *engine, size_t offset, int64_t n);
 void twi_stat_set(tw_engine *engine, size_t offset, int64_t value);
 int64_t twi_stat_get(tw_engine *engine, size_t offset);
 
-/* Calls the log hook (rate-limited per event: at most one line a second, with a count of those left out; not where start-up
- * checks have found something). By the owner of the turn. */
+/* Calls the log hook, at most once a second per event; the next line says how many were left out. Findings of the
+ * start-up checks are not limited. By the owner of the turn. */
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -24,15 +24,16 @@ void twi_port_last_error(tw_engine *engine, const char *text);
 
 /* ---- clocks, randomness ---- */
 
-#define TWI_TICK_MS 5u /* the background thread looks at the clock, and makes a turn, this often, idle too */
+#define TWI_TICK_MS 5u /* the background thread checks the clock and runs a turn this often, also when idle */
 
 const char *twi_port_prefix(tw_engine *engine); /* redis_prefix, or "" */
 int64_t twi_port_wall_ms(tw_engine *engine);    /* engine time */
 int64_t twi_port_mono_ms(tw_engine *engine);
-int64_t twi_port_mono_us(tw_engine *engine); /* the same clock, as fine as it is: not the system's coarse one */
+int64_t twi_port_mono_us(tw_engine *engine); /* the same clock in its full resolution: not the system's coarse clock */
 /* Unpredictable bytes (getrandom); in a simulator the engine's seeded generator. */
 void twi_port_random(tw_engine *engine, void *out, size_t size);
-/* Who this engine is in Redis, but for its ledger: 32 random hex digits, the same for its life, whatever becomes of that. */
+/* The identity of this engine in Redis, apart from its ledger: 32 random hex digits. It stays the same for the engine's
+ * life, whatever happens to its ledger. */
 const char *twi_port_engine_id(tw_engine *engine);
 
 #endif
