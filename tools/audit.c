@@ -1,8 +1,8 @@
-/* audit.c -- `tallywheel audit`: compares what Redis holds with what it should, and changes nothing.
+/* audit.c -- `tallywheel audit`: compares what Redis holds with what it should hold, and changes nothing.
  *
- * One line for each difference on standard output: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, `-` where there is
- * none; names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that all of it was looked
- * at and nothing was found. */
+ * Prints one line for each difference: kind<TAB>name<TAB>expected<TAB>found<TAB>sentence, with `-` for an empty field.
+ * Names are escaped as `count --output tsv` escapes keys. Always true: exit status 0 means that everything was checked
+ * and no difference was found. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -120,7 +120,7 @@ static bool take(tw_audit_options *options, int option, const char *given) {
     return false;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_audit_options *options) {
     int option;
     opterr = 0;

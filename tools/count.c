@@ -1,9 +1,9 @@
-/* count.c -- `tallywheel count`: lines of logs to counts by key and window, in the process and, where asked, in Redis.
+/* count.c -- `tallywheel count`: counts lines of logs by key and window, in the process and, if requested, in Redis.
  *
- * Without --follow the family takes counts of any time until the end (lateness and earliness without bound), so every
- * window stays readable until it has been printed; with it windows close on their own (follow.c).
- * Always true: what is printed is what this run read, whatever else Redis holds; every line that was read is in the
- * output or in a complaint; the exit status says which. */
+ * Without --follow the family takes counts of any time until the end (unlimited lateness and earliness), so every
+ * window stays readable until it is printed. With --follow windows close by themselves (follow.c).
+ * Always true: the output has what this run read, whatever else Redis holds. Every line that was read is in the output
+ * or in a complaint; the exit status tells which. */
 #include "count.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@
 
 #define FAMILY_NAME "count"
 #define RETENTION_MS (7 * TW_DAY)
-#define DRAIN_MS 60000      /* how long Redis may take for what is left at the end, while it answers at all */
-#define DRAIN_AWAY_MS 10000 /* how long it is waited for while it does not */
+#define DRAIN_MS 60000      /* how long Redis may take for what is left at the end, if it replies */
+#define DRAIN_AWAY_MS 10000 /* how long to wait for it if it does not */
 
-/* Counts that will not reach Redis. Written by hooks on the engine's thread, read when the engine is gone. */
+/* Counts that will not reach Redis. Hooks on the engine's thread write it; it is read when the engine is gone. */
 struct lost {
     uint64_t keys;
     int64_t units;
@@ -57,7 +57,7 @@ static void on_log(void *ctx, int level, int event, const char *text) {
 
 /* ---- opening ---- */
 
-/* The library names its own fields; users know options. */
+/* The library's errors name its own fields; users know options. */
 static void complain_options(const char *error) {
     static const char *const names[][2] = {{"redis_key", "--redis-key"},      {"redis_url", "--redis"},
                                            {"retention_ms", "--retention"},   {"window_ms", "--window"},
@@ -73,7 +73,7 @@ static void complain_options(const char *error) {
     tool_complain("%s", error);
 }
 
-/* What a refusal of the library means for the command. */
+/* Explains what an error of the library means for the command. */
 static int open_failed(tw_status status, const char *error) {
     if (error[0] != '\0') {
         complain_options(error);
@@ -138,7 +138,7 @@ static struct print print_make(const struct plan *plan, struct sink *sink) {
     return print;
 }
 
-/* Every window that has counts, in rising order. False: said on standard error. */
+/* Prints every window that has counts, in ascending order. Returns false after a message on standard error. */
 static bool print_all(const struct plan *plan, tw_family *family, const struct windows *windows, struct print *print) {
     struct rows rows = ROWS_EMPTY;
     size_t count;
@@ -163,14 +163,15 @@ static bool print_all(const struct plan *plan, tw_family *family, const struct w
 
 static bool flush_output(struct sink *sink) {
     if (sink_flush(sink)) return true;
-    if (sink->error != EPIPE) /* `| head` has seen enough */
+    if (sink->error != EPIPE) /* the reader, such as `head`, has closed the pipe */
         tool_complain("cannot write the output: %s", strerror(sink->error));
     return false;
 }
 
 /* ---- the end ---- */
 
-/* Complains of what was read and is not in the output. True: all is as it should be (skipped lines are). */
+/* Reports lines that were read and are not in the output. Returns true if nothing is missing (skipped lines do not
+ * count). */
 static bool report(const struct result *result) {
     const struct outcome *total = &result->total;
     if (total->skipped > 0) {
@@ -188,7 +189,7 @@ static bool report(const struct result *result) {
     return !result->trouble && total->homeless == 0 && (total->lines == 0 || total->skipped < total->lines);
 }
 
-/* Waits until Redis has everything, with an eye on signals. */
+/* Waits until Redis has everything; a signal ends the wait. */
 static void drain(tw_engine *engine) {
     int64_t begun_ms = say_mono_ms();
     bool said = false, stopped = stop_signal() != 0;
@@ -208,9 +209,9 @@ static void drain(tw_engine *engine) {
     }
 }
 
-/* What stood in Redis before this run, as far as it has told us, in the counters that this run has counted. */
+/* What Redis held before this run, as far as known, in the counters that this run has counted. */
 struct before {
-    uint64_t counters, with; /* all of them, and those that held something else */
+    uint64_t counters, with; /* all of them, and those that held something before */
     int64_t units;
 };
 
@@ -223,7 +224,7 @@ static bool look_before(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Who runs the same command twice finds everything twice in Redis: that is not to happen in silence. */
+/* A user who runs the same command twice finds everything twice in Redis: this warns about it. */
 static void complain_of_before(tw_family *family, const struct windows *windows) {
     struct before before = {0};
     size_t count;
@@ -237,7 +238,7 @@ static void complain_of_before(tw_family *family, const struct windows *windows)
                   before.with, before.counters, before.units);
 }
 
-/* True: Redis, if there is one, has everything. */
+/* Returns true if Redis has everything, or if there is no Redis. */
 static bool engine_close(const struct plan *plan, tw_engine *engine, tw_family *family, const struct result *result,
                          struct lost *lost) {
     tw_stats stats = {0};

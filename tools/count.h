@@ -1,6 +1,6 @@
-/* count.h -- what `tallywheel count` was asked to do, and the parts that do it.
- * Always true: a plan that plan_read() accepted names readable options only; the engine checks what is its own to
- * check. */
+/* count.h -- the options of `tallywheel count`, and the parts that carry them out.
+ * Always true: a plan that plan_read() accepted names only readable options; the engine checks the options that are its
+ * own. */
 #ifndef TOOL_COUNT_H
 #define TOOL_COUNT_H
 
@@ -24,15 +24,15 @@ struct plan {
     size_t file_count;
 };
 
-/* EXIT_DONE: go on. -1: help was shown, EXIT_USAGE: said on standard error what is wrong. */
+/* Returns EXIT_DONE to go on; -1 if help was shown; EXIT_USAGE after a message on standard error. */
 int plan_read(int argc, char **argv, struct plan *plan);
 
-/* What came of the input, however it was read. */
+/* The outcome of the input, however it was read. */
 struct result {
     struct outcome total;
     const char *skipped_file;
-    bool trouble;           /* said on standard error already */
-    struct windows windows; /* those with counts; none with --follow, which shares its counters with others as a rule */
+    bool trouble;           /* reported on standard error already */
+    struct windows windows; /* those with counts; empty with --follow */
 };
 
 /* `count --follow`: reads and prints until a signal or the end of every input. */

@@ -28,7 +28,7 @@ void counter_free(struct counter *counter) {
 
 static void skip(struct outcome *outcome, uint64_t line, const char *why) {
     outcome->skipped++;
-    /* A batch reports after lines that were skipped at once: the first by number is wanted. */
+    /* A batch reports after lines that were skipped at once: keeps the skipped line with the lowest number. */
     if (outcome->skipped_why != NULL && outcome->skipped_line <= line) return;
     outcome->skipped_line = line;
     outcome->skipped_why = why;
@@ -43,7 +43,8 @@ static const char *refusal(tw_status status) {
     }
 }
 
-/* The shared set is asked for few lines: most are of the same window as the line before, or of one noted lately. */
+/* Most lines are in the same window as the line before, or in one noted recently; so the shared set is rarely
+ * needed. */
 static void note_window(struct counter *counter, int64_t unix_ms) {
     if (counter->window_start_ms != WINDOWS_FREE) {
         int64_t into = unix_ms - counter->window_start_ms; /* cannot wrap: times lie within +-10^15 ms */

@@ -1,15 +1,16 @@
-/* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; the books
- * agree.
+/* demo.c -- `tallywheel demo`: several processes sell one stock and count visits; Redis is killed in the middle; in the
+ * end the books agree.
  *
- *     0 s  workers count, Redis brings their counts together: every process knows the totals of all
+ *     0 s  workers count, Redis combines their counts: every process knows the totals of all
  *   2.5 s  the sale begins; each process has drawn some units from Redis and sells them
- *     4 s  Redis is killed: counting goes on, what it has not heard waits in the counters; each process sells what it has
- *          drawn, then nobody buys
- *     7 s  Redis comes back: what waited is sent, once; the sale goes on
- *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h says which)
+ *     4 s  Redis is killed: counting goes on, and the counters keep what Redis has not received; each process sells the
+ *       units that it has drawn, then nobody can buy
+ *     7 s  Redis comes back: the kept counts are sent, once; the sale goes on
+ *    10 s  (or some seconds later: when all is sold) everything is sent, and the books are compared (demo.h describes
+ *       them)
  *
- * Always true: whatever way the demo ends, its processes are ended and its folder is removed; exit 0 only if the books
- * agree. */
+ * Always true: however the demo ends, its processes are ended and its folder is removed; it exits with 0 only if the
+ * books agree. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -29,7 +30,7 @@
 #define KILL_MS 4000
 #define RESTART_MS 7000
 #define END_MS 10000
-#define SOLD_OUT_MS 20000    /* a sale that is not over by then has gone wrong */
+#define SOLD_OUT_MS 20000    /* a sale that is not over by then has failed */
 #define WORKERS_END_MS 14000 /* a worker drains within 12 s (demo_worker.c), or it hangs */
 #define FETCH_MS 5000
 
@@ -55,7 +56,7 @@ struct demo {
 
 /* ---- options ---- */
 
-/* EXIT_DONE: go on. -1: help was shown. */
+/* Returns EXIT_DONE to go on; -1 if help was shown. */
 static int options_read(int argc, char **argv, struct demo *demo) {
     static const struct option options[] = {{"engines", required_argument, NULL, 'e'},
                                             {"threads", required_argument, NULL, 't'},
@@ -119,7 +120,7 @@ static bool worker_start(struct demo *demo, unsigned number) {
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(127);
-        setpgid(0, 0); /* Ctrl-C is for the parent, who lets the workers finish */
+        setpgid(0, 0); /* Ctrl-C is for the parent, which lets the workers finish */
         execl("/proc/self/exe", TOOL_NAME, "demo-worker", fd, index, threads, demo->redis.url, (char *)NULL);
         _exit(127);
     }
@@ -128,7 +129,7 @@ static bool worker_start(struct demo *demo, unsigned number) {
     return pid > 0;
 }
 
-/* True: all have ended, each with success. Those that take too long are killed. */
+/* Returns true if all have ended with success. Workers that take too long are killed. */
 static bool workers_end(struct demo *demo) {
     int64_t begun_ms = say_mono_ms();
     bool good = true;
@@ -181,7 +182,7 @@ static int64_t sold_all(const struct demo *demo) {
     return sum;
 }
 
-/* On a terminal: redrawn in place. Each column is what one process believes the total of all to be. */
+/* On a terminal: redraws in place. Each column is the total as one process knows it. */
 static void table_draw(struct demo *demo) {
     unsigned lines = 0;
     if (demo->lines_drawn > 0) printf("\033[%uA", demo->lines_drawn);
@@ -226,7 +227,7 @@ static void line_print(const struct demo *demo) {
     fflush(stdout);
 }
 
-/* Shows what goes on until `until_ms` after the beginning. False: a signal came. */
+/* Shows the progress until `until_ms` after the beginning. Returns false after a signal. */
 static bool watch(struct demo *demo, int64_t until_ms) {
     int64_t shown_ms = -1000;
     for (;;) {
@@ -247,7 +248,7 @@ static bool watch(struct demo *demo, int64_t until_ms) {
 
 /* ---- the books ---- */
 
-/* What Redis holds, told to an engine that has not counted. */
+/* Reads what Redis holds, through an engine that has not counted. */
 static bool redis_ask(const struct demo *demo, int64_t *totals, int64_t *sold) {
     struct demo_shop shop;
     tw_key keys[DEMO_PAGES], item = tw_str(DEMO_ITEM);
@@ -297,7 +298,7 @@ static bool books_compare(const struct demo *demo) {
 
 /* ---- the whole ---- */
 
-/* Until the end, and until all is sold. */
+/* Shows the progress until the end, and until all is sold. */
 static void watch_to_the_end(struct demo *demo) {
     bool on = watch(demo, END_MS);
     for (int64_t until_ms = END_MS + 200; on && sold_all(demo) < DEMO_STOCK && until_ms < SOLD_OUT_MS; until_ms += 200)
@@ -338,7 +339,7 @@ static int demo_with_redis(struct demo *demo) {
     return good ? EXIT_DONE : EXIT_TROUBLE;
 }
 
-/* A library that was built without Redis refuses any URL. */
+/* A library without Redis support refuses any URL. */
 static bool library_has_redis(void) {
     tw_options options;
     tw_engine *engine;

@@ -1,5 +1,6 @@
-/* demo_local.c -- the demo where there is no redis-server: one engine, many threads, a small stock.
- * Always true: a thread notes a sale exactly when tw_acquire() admitted it; the sum of the notes must be the stock. */
+/* demo_local.c -- the demo without a redis-server: one engine, many threads, a small stock.
+ * Always true: a thread notes a sale exactly when tw_acquire() admitted it; the sum of the notes must equal the
+ * stock. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "tool.h"
 
 #define STOCK 100000
-#define SALE_MS 20000 /* a sale that lasts longer than this has gone wrong */
+#define SALE_MS 20000 /* a sale that lasts longer than this has failed */
 
 struct buyer {
     pthread_t thread;
@@ -22,7 +23,7 @@ struct buyer {
 
 static _Atomic int sale_over;
 
-/* Buys one at a time, with a breath now and then, until there are no more. */
+/* Buys one at a time, with short pauses, until there are no more. */
 static void *buyer_run(void *argument) {
     struct buyer *buyer = argument;
     const struct timespec breath = {.tv_nsec = 1000000};
@@ -49,7 +50,7 @@ static int64_t sold_of(struct buyer *buyers, unsigned count, int64_t *turned_awa
     return sold;
 }
 
-/* Shows the sale until half a second after the last unit went, so that many come too late. */
+/* Shows the sale until half a second after the last unit was sold, so that many calls come too late. */
 static void watch(struct buyer *buyers, unsigned count) {
     int64_t begun_ms = say_mono_ms(), sold_out_ms = 0, shown_ms = begun_ms, turned_away;
     for (;;) {

@@ -1,7 +1,7 @@
 /* demo_redis.c -- a redis-server of the demo's own. See demo.h.
- * Always true: it dies with us (PR_SET_PDEATHSIG), listens on a unix socket only, and leaves no file behind.
- * It writes an append-only file, and before it answers, so that what it acknowledged is still there after SIGKILL: hard limits
- * are as hard as that. */
+ * Always true: it ends with the demo (PR_SET_PDEATHSIG), listens only on a unix socket, and leaves no file behind. It
+ * writes an append-only file, and writes before it replies, so that SIGKILL loses nothing acknowledged. Hard limits are
+ * only as safe as that. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void child_run(const struct demo_redis *redis, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* Ctrl-C is for us; Redis is ended by us */
+    setpgid(0, 0); /* Ctrl-C is for the demo, which ends Redis */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     int null = open("/dev/null", O_RDWR);
@@ -105,7 +105,7 @@ void demo_redis_kill(struct demo_redis *redis) {
     redis->pid = 0;
 }
 
-/* A folder that Redis made for its append-only files has no folders in it. */
+/* Redis makes no subfolders in the folder of its append-only files. */
 static void folder_remove(const char *folder, int depth) {
     DIR *entries = opendir(folder);
     struct dirent *entry;

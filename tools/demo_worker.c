@@ -1,5 +1,6 @@
-/* demo_worker.c -- one process of the demo: an engine, and threads that visit pages, buy phones, and note what they did.
- * Always true: a thread notes an add or a sale exactly when it was answered TW_OK; nothing is noted by the main thread. */
+/* demo_worker.c -- one process of the demo: an engine, and threads that visit pages, buy phones, and note what they
+ * did.
+ * Always true: a thread notes an add or a sale exactly when it returned TW_OK; the main thread notes nothing. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "text.h"
 #include "tool.h"
 
-#define BURST 64 /* adds between two pauses: 64 each 2 ms are some 30,000 a second and thread */
+#define BURST 64 /* adds between two pauses: 64 every 2 ms are about 30,000 a second and thread */
 #define PAUSE_MS 2
 #define PUBLISH_MS 100
 #define DRAIN_MS 10000
@@ -35,7 +36,7 @@ static bool family_open(struct demo_shop *shop, const char *name, uint32_t limit
     tw_family_options options;
     tw_family_options_init(&options);
     options.name = name;
-    options.window = TW_WINDOW_FOREVER; /* a turn of the hour in mid-demo would only split the books in two */
+    options.window = TW_WINDOW_FOREVER; /* if the hour changed in mid-demo, the books would be split in two */
     options.limit_mode = limit_mode;
     options.error_text = error;
     options.error_size = sizeof error;
@@ -69,7 +70,7 @@ static void pause_ms(long ms) {
     nanosleep(&span, NULL);
 }
 
-/* The first pages are visited most: of eight draws' two, the lesser one. */
+/* The first pages are visited most: draws two of eight and takes the lower one. */
 static unsigned page_draw(struct visitor *visitor) {
     visitor->random = visitor->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     unsigned a = (unsigned)(visitor->random >> 40) % DEMO_PAGES, b = (unsigned)(visitor->random >> 50) % DEMO_PAGES;
@@ -87,7 +88,8 @@ static void visit_pages(struct visitor *visitor) {
     }
 }
 
-/* Up to this thread's part of what has been offered by now. TW_PENDING and TW_DENIED: another time. */
+/* Buys up to this thread's share of what has been offered by now. After TW_PENDING and TW_DENIED it tries again
+ * later. */
 static void buy_phones(struct visitor *visitor) {
     const struct demo_board *board = visitor->board;
     int64_t offered_ms = say_mono_ms() - board->begun_ms - DEMO_OPENS_MS, whole_ms = DEMO_ENDS_MS - DEMO_OPENS_MS;
@@ -126,7 +128,7 @@ static void publish(struct demo_engine *shown, const struct demo_shop *shop) {
     atomic_store(&shown->unsent_keys, stats.unsent_keys);
 }
 
-/* Counts until the board says stop, then sends what is left. */
+/* Counts until the board says DEMO_STOP, then sends what is left. */
 static int work(struct demo_board *board, struct demo_engine *shown, unsigned threads, const struct demo_shop *shop) {
     struct visitor visitors[DEMO_THREADS_MAX];
     unsigned started = 0;
@@ -170,6 +172,6 @@ int demo_worker_main(int argc, char **argv) {
         atomic_store(&shown->state, DEMO_FAILED);
         return EXIT_TROUBLE;
     }
-    (void)tw_lease_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the doors open */
+    (void)tw_lease_warm(shop.sale, tw_str(DEMO_ITEM), DEMO_STOCK); /* before the sale begins */
     return work(board, shown, (unsigned)threads, &shop);
 }

@@ -1,5 +1,5 @@
 /* feed.c -- files to counts, in parallel. See feed.h.
- * One lock guards the queue, the free pieces and the sums: it is taken twice a piece, which is a thousand lines. */
+ * One lock guards the queue, the free pieces and the sums. It is taken twice per piece, that is, per thousand lines. */
 #include "feed.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #define PIECE_BYTES (256 * 1024)
 #define PIECES_PER_THREAD 3
 #define PIECES_MIN 3 /* the reader holds at most two while it waits: one is always on its way back */
-#define RING 1024    /* pieces by which a slow worker may fall behind; more than there are pieces would be of no use */
+#define RING 1024    /* how many pieces a slow worker may lag behind; more than there are pieces would be useless */
 
 struct piece {
     struct piece *next;
@@ -24,7 +24,7 @@ struct piece {
     size_t size, capacity;
     uint64_t number;
     size_t file;
-    bool too_long; /* stands for one line that was left out */
+    bool too_long; /* replaces one line that was left out */
 };
 
 struct done {
@@ -109,7 +109,7 @@ static void *worker_run(void *argument) {
     return NULL;
 }
 
-/* Starts as many as can be had; returns how many. */
+/* Starts as many workers as the system allows; returns how many. */
 static unsigned workers_start(struct crew *crew, struct worker *workers) {
     unsigned started = 0;
     for (; started < crew->feed->threads; started++) {
@@ -137,7 +137,7 @@ static struct piece *piece_new(void) {
     return NULL;
 }
 
-/* An empty piece: a new one while there may be more, else one that comes back. */
+/* Returns an empty piece: a new one while more are allowed, else one that comes back. */
 static struct piece *piece_get(struct crew *crew) {
     struct piece *piece = NULL;
     pthread_mutex_lock(&crew->lock);
@@ -157,7 +157,7 @@ static struct piece *piece_get(struct crew *crew) {
     return piece;
 }
 
-/* The first pieces. False: no memory. */
+/* Makes the first pieces. Returns false if there is no memory. */
 static bool pieces_prepare(struct crew *crew, unsigned workers) {
     crew->pieces_max = (size_t)PIECES_PER_THREAD * workers + PIECES_MIN;
     for (; crew->pieces < PIECES_MIN; crew->pieces++) {
@@ -193,19 +193,19 @@ static void piece_put_back(struct crew *crew, struct piece *piece) {
     pthread_mutex_unlock(&crew->lock);
 }
 
-/* One file being read. `piece` holds what was read and not yet sent: the beginning of a line, as a rule. */
+/* One file being read. `piece` holds what was read and not sent yet: usually the beginning of a line. */
 struct source {
     struct crew *crew;
     size_t file;
     int fd;
-    bool may_block; /* a pipe or a terminal: wait where a signal can be seen */
+    bool may_block; /* a pipe or a terminal: wait where a signal can interrupt */
     bool skipping;  /* inside a line that is too long */
-    bool looked;    /* at the first bytes */
+    bool looked;    /* the first bytes were checked */
     struct piece *piece;
     uint64_t *bytes_done;
 };
 
-/* Reads once into the piece. 1: something came, 0: the end, or a signal, -1: an error. */
+/* Reads once into the piece. Returns 1 if something came, 0 at the end or after a signal, -1 after an error. */
 static int source_read(struct source *source) {
     struct piece *piece = source->piece;
     for (;;) {
@@ -224,7 +224,7 @@ static int source_read(struct source *source) {
     }
 }
 
-/* Drops what belongs to a line that is too long, its newline included. */
+/* Drops the rest of a line that is too long, with its newline. */
 static void skip_long_line(struct source *source) {
     struct piece *piece = source->piece;
     char *newline = memchr(piece->text, '\n', piece->size);
@@ -234,7 +234,7 @@ static void skip_long_line(struct source *source) {
     source->skipping = newline == NULL;
 }
 
-/* No line ends in a full piece: more room, or no such line. False: no memory. */
+/* A full piece without a line end: makes more room, or drops the line. Returns false if there is no memory. */
 static bool grow_or_skip(struct source *source) {
     struct piece *piece = source->piece;
     if (piece->capacity < FEED_LINE_MAX) {
@@ -251,7 +251,8 @@ static bool grow_or_skip(struct source *source) {
     return true;
 }
 
-/* Sends the whole lines of a full piece; what follows the last of them begins the next piece. False: no memory. */
+/* Sends the whole lines of a full piece; what follows the last of them begins the next piece. Returns false if there is
+ * no memory. */
 static bool send_lines(struct source *source) {
     struct piece *piece = source->piece;
     char *newline = memrchr(piece->text, '\n', piece->size);
@@ -259,7 +260,7 @@ static bool send_lines(struct source *source) {
     size_t whole = (size_t)(newline + 1 - piece->text);
     struct piece *next = piece_get(source->crew);
     size_t rest = piece->size - whole;
-    if (rest > next->capacity) { /* a long line's beginning; the piece it stands in was grown for it */
+    if (rest > next->capacity) { /* the beginning of a long line, for which the piece was grown */
         char *text = realloc(next->text, piece->capacity);
         if (text == NULL) {
             piece_put_back(source->crew, next);
@@ -276,7 +277,7 @@ static bool send_lines(struct source *source) {
     return true;
 }
 
-/* At the end of a file a last line without newline is a line; where a signal or an error cut the reading short it is
+/* At the end of a file, a last line without newline is a line. If a signal or an error cut the reading short, it is
  * half of one. */
 static void source_finish(struct source *source, bool at_end) {
     struct piece *piece = source->piece;
@@ -291,7 +292,7 @@ static void source_finish(struct source *source, bool at_end) {
     }
 }
 
-/* False: said on standard error. */
+/* Returns false after a message on standard error. */
 static bool source_run(struct source *source) {
     source->piece = piece_get(source->crew);
     for (;;) {
@@ -325,7 +326,8 @@ const char *feed_name(const char *file) {
 
 int feed_open(const char *file) {
     struct stat status;
-    /* Non-blocking: opening a named pipe must not wait for its writer where no signal can be seen; poll() will wait. */
+    /* Non-blocking: opening a named pipe must not wait for its writer where a signal cannot interrupt it; poll() waits
+     * later. */
     int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     int fd = strcmp(file, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(file, flags);
     if (fd < 0) {
@@ -363,7 +365,7 @@ bool feed_may_block(int fd) {
     return fstat(fd, &status) != 0 || !S_ISREG(status.st_mode);
 }
 
-/* The sum of the files' sizes, for the bar; 0 if it is not known. */
+/* The sum of the files' sizes, for the progress bar; 0 if it is unknown. */
 static uint64_t bytes_expected(const struct feed *feed) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < feed->file_count; i++) {

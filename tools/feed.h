@@ -4,8 +4,8 @@
  *                 ▲                                         │
  *                 └────────── empty pieces ◀────────────────┘
  *
- * Always true: a few pieces for each worker are in memory, however fast the reader; outcomes are added up in the
- * order of the input, so that the first skipped line is the first one whatever the number of threads. */
+ * Always true: memory holds a few pieces for each worker, however fast the reader is. Outcomes are added up in the
+ * order of the input, so the first skipped line is the same for any number of threads. */
 #ifndef TOOL_FEED_H
 #define TOOL_FEED_H
 
@@ -26,18 +26,20 @@ struct feed {
     /* filled by feed_run() */
     struct outcome total;
     const char *skipped_file; /* where total.skipped_line is */
-    bool trouble;             /* a file could not be read, or memory or threads lacked: said on standard error */
+    /* a file could not be read, or memory or threads are missing: reported on standard error */
+    bool trouble;
 };
 
-/* Reads all of it, or until a signal asks to stop. */
+/* Reads everything, or until a signal. */
 void feed_run(struct feed *feed);
 
-/* Opens a file for reading ("-": standard input). -1: said on standard error. */
+/* Opens a file for reading ("-": standard input). Returns -1 after a message on standard error. */
 int feed_open(const char *file);
-/* A pipe, a terminal, a socket: what is no regular file. */
+/* True for a pipe, a terminal, a socket: anything but a regular file. */
 bool feed_may_block(int fd);
 const char *feed_name(const char *file); /* for messages */
-/* The first bytes of a file, FEED_MAGIC_BYTES or more: true, and said on standard error, where they are those of a compressed one. */
+/* Checks the first FEED_MAGIC_BYTES or more of a file. Returns true, after a message on standard error, if the file is
+ * compressed. */
 #define FEED_MAGIC_BYTES 6
 bool feed_is_compressed(const char *file, const char *text);
 

@@ -1,10 +1,10 @@
-/* follow.c -- `count --follow`: logs as they grow, each window printed when it closes.
+/* follow.c -- `count --follow`: reads logs as they grow and prints each window when it closes.
  *
- * First what is there already is read (catching up): the family still takes counts of any time. Then the windows that
- * have ended are printed, the family's lateness becomes --lateness, and from there on the engine says when a window
- * closes: its hook renders the window on the engine's thread, the main thread writes it. So a reader that is slow to
- * take our output delays neither windows nor Redis.
- * Always true: each window is printed once; a line of a window that was printed is skipped and reported as late. */
+ * First it reads what is there already (catching up): the family still takes counts of any time. Then it prints the
+ * windows that have ended, and the family's lateness becomes --lateness. From then on the engine closes windows: its
+ * hook renders a window on the engine's thread, and the main thread writes it. So a slow reader of the output delays
+ * neither windows nor Redis.
+ * Always true: each window is printed once; a line for a window that was printed is skipped and reported as late. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 #include "tail.h"
 #include "tool.h"
 
-#define LOOK_EVERY_MS 200  /* how often growing files are looked at */
-#define PIPE_QUIET_MS 1000 /* a pipe that has been silent for this long has told what it had to tell of the past */
-#define FORGET_AT 4096     /* printed windows that are remembered before they are cleared away */
+#define LOOK_EVERY_MS 200  /* how often growing files are checked */
+#define PIPE_QUIET_MS 1000 /* a pipe that was silent for this long has no more past lines */
+#define FORGET_AT 4096     /* when this many printed windows are remembered, old ones are removed */
 
 /* A window that was rendered and not yet written. */
 struct page {
@@ -28,19 +28,20 @@ struct page {
     struct sink text;
 };
 
-/* Shared with the hook. Static: the hook may be called until the engine is closed, after follow_run() has returned. */
+/* Shared with the hook. Static: the hook may be called until the engine is closed, also after follow_run() has
+ * returned. */
 static struct live {
     pthread_mutex_t lock;
     bool over;            /* nothing is rendered any more */
-    int64_t start_min_ms; /* windows before this one were printed when we had caught up */
+    int64_t start_min_ms; /* windows before this one were printed when catching up ended */
     size_t top;
     struct print print;
     struct rows rows;
-    struct windows printed; /* by the hook */
+    struct windows printed; /* windows printed by the hook */
     struct page *pages, **pages_tail;
 } live = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What follow_run() holds. */
+/* The state of follow_run(). */
 struct follow {
     const struct plan *plan;
     tw_family *family;
@@ -63,7 +64,7 @@ static int64_t wall_ms(void) {
 
 /* ---- the hook: the engine's thread ---- */
 
-/* False: no memory; the engine will ask again. */
+/* Returns false if there is no memory; the engine calls the hook again. */
 static bool page_add(tw_family *family, int64_t start_ms) {
     struct page *page = malloc(sizeof *page);
     if (page == NULL) return false;
@@ -110,7 +111,7 @@ static void pages_write(struct follow *follow) {
     }
 }
 
-/* Windows that start in [low, high) and were not printed by the hook, in rising order. */
+/* Prints the windows that start in [low, high) and that the hook has not printed, in ascending order. */
 static void windows_print(struct follow *follow, int64_t low_ms, int64_t high_ms) {
     struct print *print = follow->print;
     size_t count;
@@ -131,7 +132,7 @@ static void windows_print(struct follow *follow, int64_t low_ms, int64_t high_ms
     free(starts);
 }
 
-/* Forgets windows that the hook has printed, here and there: a follower runs for months. */
+/* From time to time, forgets windows that the hook has printed: a follower runs for months. */
 static void printed_forget(struct follow *follow) {
     pthread_mutex_lock(&live.lock);
     if (live.printed.count >= FORGET_AT) {
@@ -158,13 +159,13 @@ static void printed_forget(struct follow *follow) {
 
 /* ---- catching up ---- */
 
-/* The first window that still takes lines: the one that holds the moment `lateness` ago. */
+/* The first window that still takes lines: the one with the moment `lateness` ago. */
 static int64_t first_open_window(const struct plan *plan) {
     return windows_start(wall_ms() - plan->lateness_ms, plan->window_ms, plan->rule.utc_offset_ms);
 }
 
-/* A file at its end has been read. A pipe that is empty may only be slow: unless its lines have come to the present,
- * it is given a second. */
+/* A file read to its end has caught up. An empty pipe may only be slow: unless its lines have come to the present, it
+ * gets one more second. */
 static bool has_caught_up(const struct follow *follow) {
     bool pipes = false;
     for (size_t i = 0; i < follow->tail_count; i++)
@@ -201,7 +202,7 @@ static void go_live(struct follow *follow) {
 
 /* ---- the loop ---- */
 
-/* One look at every input. Returns whether there may be more at once; `*all_ended`: none will ever say more. */
+/* Checks every input once. Returns whether there may be more at once; `*all_ended`: all inputs have ended. */
 static bool inputs_read(struct follow *follow, bool *all_ended) {
     struct result *result = follow->result;
     bool more = false;
@@ -217,7 +218,7 @@ static bool inputs_read(struct follow *follow, bool *all_ended) {
     return more;
 }
 
-/* Until something may have come: a pipe wakes us, files are looked at now and then. */
+/* Waits until something may have come: a pipe wakes it, files are checked periodically. */
 static void inputs_wait(const struct follow *follow) {
     int fd = -1;
     for (size_t i = 0; i < follow->tail_count && fd < 0; i++) {
@@ -240,7 +241,7 @@ static void loop(struct follow *follow) {
     }
 }
 
-/* What is still open is printed as it stands. */
+/* Prints the windows that are still open, as they are. */
 static void finish(struct follow *follow) {
     pthread_mutex_lock(&live.lock);
     live.over = true;

@@ -1,4 +1,4 @@
-/* line.c -- what the log formats share: which parser, civil time, keys made of several fields. See line.h. */
+/* line.c -- what the log formats share: the choice of the parser, civil time, keys of several fields. See line.h. */
 #include "line.h"
 
 void line_rule_set(struct line_rule *rule, enum line_format format, const uint16_t *fields, size_t count) {
@@ -27,7 +27,7 @@ const char *line_parse(const struct line_rule *rule, const char *text, size_t si
     }
 }
 
-/* Days since 1970-01-01. Years are counted from March, so that the leap day is a year's last; 400 years repeat. */
+/* Days since 1970-01-01. A year begins in March here, so that the leap day is its last day; 400 years repeat. */
 static int64_t days_from_civil(int64_t year, unsigned month, unsigned day) {
     int64_t y = month <= 2 ? year - 1 : year;
     int64_t era = (y >= 0 ? y : y - 399) / 400;

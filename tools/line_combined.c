@@ -1,16 +1,16 @@
-/* line_combined.c -- the web servers' access-log format (common and combined), also behind a virtual host:
+/* line_combined.c -- the web servers' access-log format (common and combined), also with a leading virtual host:
  *
- *     83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a?b=\"c\" HTTP/1.1" 200 203023 "http://..." "Mozilla/5.0
- * (...)"
+ *     83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a?b=\"c\" HTTP/1.1" 200 203023 "http://..." "Mozilla (...)"
  *     1            2 3 4                            5                         6   7      8            9
  *     shop.example:443 83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 203023 "-" "..."
  *     host             1            2 3 4                            5                 6   7      8   9
  *
- * Fields are separated by spaces. One that begins with a quote ends at the next quote without a backslash before it,
- * one that begins with a bracket at the next closing bracket; both count without their marks, escapes stay as they
- * stand. The time is the first bracketed field that reads as one: the fourth, as a rule, the fifth where a user's name has a space
- * in it. A host leads the line where the format says so; else where the time is the fifth field and the line looks as above: what
- * would be the second field is no "-", and has a dot or a colon in it, or the first ends in a colon and a port. */
+ * Spaces separate fields. A field that begins with a quote ends at the next quote without a backslash before it. A
+ * field that begins with a bracket ends at the next closing bracket. Both are used without these marks; escapes stay as
+ * they are. The time is the first bracketed field that can be read as one: usually the fourth, or the fifth if a user's
+ * name has a space in it. The first field is a host if the format says so. It is also a host if the time is the fifth
+ * field and the line looks as above: the field after it is not "-" and has a dot or a colon in it, or the first field
+ * ends in a colon and a port. */
 #include "line.h"
 
 #define TIME_SIZE 26 /* 17/May/2015:10:05:03 +0000 */
@@ -23,7 +23,7 @@ static unsigned month_read(const char *name) {
     return 0;
 }
 
-/* The offset's seconds east of UTC, from "+0000". */
+/* Reads the offset in seconds east of UTC, from "+0000". */
 static bool offset_read(const char *text, int64_t *offset_s) {
     if (text[0] != '+' && text[0] != '-') return false;
     int hours = line_digits(text + 1, 2), minutes = line_digits(text + 3, 2);
@@ -33,7 +33,7 @@ static bool offset_read(const char *text, int64_t *offset_s) {
     return true;
 }
 
-/* Second 60 is a leap second and falls into the next minute, as everywhere where Unix time counts. */
+/* Second 60 is a leap second and belongs to the next minute, as always with Unix time. */
 static bool time_read(const char *text, size_t size, int64_t *unix_ms) {
     if (size != TIME_SIZE || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' ||
         text[17] != ':' || text[20] != ' ') {
@@ -51,7 +51,7 @@ static bool time_read(const char *text, size_t size, int64_t *unix_ms) {
     return true;
 }
 
-/* Where the quoted text that begins at `at` ends; NULL: nowhere. */
+/* The end of the quoted text that begins at `at`; NULL: it has none. */
 static const char *quote_end(const char *at, const char *end) {
     for (; at < end; at++) {
         if (*at == '"') return at;
@@ -60,14 +60,14 @@ static const char *quote_end(const char *at, const char *end) {
     return NULL;
 }
 
-/* One field: its text without marks, and where the next may begin. */
+/* One field: its text without marks, and where the next one may begin. */
 struct field {
     tw_key text;
     const char *next;
     bool bracketed;
 };
 
-/* NULL: read. `at` is not a space and lies before `end`. */
+/* Returns NULL on success. `at` is not a space and lies before `end`. */
 static const char *field_read(const char *at, const char *end, struct field *field) {
     const char *close;
     field->bracketed = *at == '[';
@@ -90,12 +90,13 @@ static const char *field_read(const char *at, const char *end, struct field *fie
 
 struct found {
     const struct line_rule *rule;
-    uint16_t time_number; /* among the fields as they stand in the line */
+    uint16_t time_number; /* counted as the fields are in the line */
     tw_key first, second; /* these too */
     tw_key field_at[LINE_FIELDS_MAX];
 };
 
-/* All fields up to the time and to the last one of the key. `lead`: how many of them stand before the one that counts as the first. */
+/* Reads all fields up to the time and to the last one of the key. `lead`: how many fields come before the one that
+ * counts as the first. */
 static const char *fields_read(struct found *found, uint16_t lead, const char *text, size_t size, struct line *line) {
     const struct line_rule *rule = found->rule;
     const char *at = text, *end = text + size;
@@ -123,7 +124,7 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
     return NULL;
 }
 
-/* "name:443", and no address of many colons. */
+/* "name:443", but not an address with many colons. */
 static bool ends_in_port(tw_key text) {
     const char *bytes = text.data, *colon = memchr(bytes, ':', text.size);
     if (colon == NULL || colon + 1 == bytes + text.size) return false;
@@ -132,7 +133,8 @@ static bool ends_in_port(tw_key text) {
     return true;
 }
 
-/* A client is named; what would be there without a host is a user's identity, which hardly any server knows. */
+/* True if the second field names a client. Without a leading host, this field is a user's identity, which hardly any
+ * server knows. */
 static bool may_be_led(const struct found *found) {
     return found->time_number >= 5 && !(found->second.size == 1 && *(const char *)found->second.data == '-');
 }

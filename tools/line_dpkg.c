@@ -3,8 +3,8 @@
  *     2024-05-01 12:00:01 install foo:amd64 <none> 1.2-3
  *     1          2        3       4         5      6
  *
- * dpkg writes local time without saying which: it is taken as in the rule's offset (--utc-offset; UTC without one).
- * Fields are separated by spaces; the default key is the action, field 3. */
+ * dpkg writes local time without its offset. The rule's offset is assumed (--utc-offset; UTC by default). Spaces
+ * separate fields; the default key is the action, field 3. */
 #include "line.h"
 
 #define TIME_SIZE 19 /* 2024-05-01 12:00:01 */

@@ -1,5 +1,6 @@
-/* line_tsv.c -- the plain form that other programs write: unix-seconds<TAB>key[<TAB>delta].
- * Always true: a time lies in the years 1 to 9999, a delta within TW_DELTA_MAX; the key may hold anything but a tab. */
+/* line_tsv.c -- a plain format that other programs write: unix-seconds<TAB>key[<TAB>delta].
+ * Always true: a time is in the years 1 to 9999, a delta within TW_DELTA_MAX; the key may contain anything but a
+ * tab. */
 #include "line.h"
 
 #define UNIX_S_MIN INT64_C(-62135596800) /* 0001-01-01T00:00:00Z */

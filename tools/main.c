@@ -1,4 +1,4 @@
-/* main.c -- `tallywheel`: which subcommand.
+/* main.c -- `tallywheel`: chooses the subcommand.
  * Always true: wrong usage exits with 2 and a sentence that says what would be right. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,8 +46,8 @@ static int unknown(const char *word) {
     return EXIT_USAGE;
 }
 
-/* A standard descriptor that was closed would be given to the next file opened, and output would go there. The wrong end
- * of /dev/null stands in: reading, or writing, answers EBADF as it should. */
+/* The next file opened would get the number of a closed standard descriptor, and output would go there. So /dev/null is
+ * opened in its place, with the wrong access mode: reading or writing fails with EBADF, as it should. */
 static void descriptors_hold(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;

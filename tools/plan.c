@@ -1,5 +1,5 @@
 /* plan.c -- the options of `tallywheel count`. See count.h.
- * Always true: every refusal names the option, what it was given, and what it takes. */
+ * Always true: every refusal names the option, its value, and the values that it takes. */
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>
@@ -101,7 +101,7 @@ static void refuse_unknown(const char *given) {
     snprintf(word, sizeof word, "%.*s", (int)strcspn(given, "="), given);
     const char *bare = word + strspn(word, "-");
     const char *nearest = text_nearest(bare, names);
-    if (nearest != NULL && strcmp(nearest, bare) == 0) { /* known, with a value that it does not take */
+    if (nearest != NULL && strcmp(nearest, bare) == 0) { /* a known option, but a value that it does not take */
         tool_complain("--%s takes no value", bare);
     } else if (nearest != NULL) {
         tool_complain("unknown option %s; did you mean --%s?", word, nearest);
@@ -112,7 +112,7 @@ static void refuse_unknown(const char *given) {
 
 /* ---- values ---- */
 
-/* One of a few words; -1: none of them. */
+/* The index of one of a few words; -1: none of them. */
 static int word_index(const char *given, const char *const *words) {
     for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(given, words[i]) == 0) return i;
@@ -129,7 +129,8 @@ static bool choice(const char *option, const char *given, const char *const *wor
     return false;
 }
 
-/* What plan_read() gathers before the plan can be made: the key's fields depend on the format, whichever comes first. */
+/* What plan_read() collects before it can make the plan: the key's fields depend on the format, and either may come
+ * first. */
 struct draft {
     struct plan *plan;
     enum line_format format;
@@ -212,7 +213,7 @@ static bool option_take(struct draft *draft, int option, const char *given) {
 
 /* ---- defaults ---- */
 
-/* The machine's memory, or the share of it that a container grants; 0: unknown. */
+/* The machine's memory, or a container's share of it; 0: unknown. */
 static uint64_t machine_bytes(void) {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     uint64_t bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;

@@ -8,7 +8,7 @@
 
 static const char hex_digits[] = "0123456789abcdef";
 
-/* Broken-down UTC time; civil arithmetic of the C library alone, no time zone. */
+/* Broken-down UTC time; uses only civil arithmetic of the C library, no time zone. */
 static void civil_of(int64_t unix_ms, struct tm *civil) {
     int64_t into = unix_ms % 1000;
     time_t unix_s = (time_t)((unix_ms - (into < 0 ? into + 1000 : into)) / 1000);
@@ -41,7 +41,7 @@ static void char_escape(struct sink *sink, const unsigned char *text, size_t siz
     }
 }
 
-/* How many bytes at `text` can be shown as they are; 0: the character there needs an escape. */
+/* The number of bytes at `text` that can be shown as they are; 0: the character there needs an escape. */
 static size_t plain_size(const unsigned char *text, size_t size) {
     size_t step = utf8_size(text, size);
     return step == 0 || text[0] == '\\' || utf8_is_control(text, step) ? 0 : step;
@@ -76,7 +76,7 @@ static void json_char(struct sink *sink, const unsigned char *text, size_t size)
     }
 }
 
-/* The members "key" and, where the key is no UTF-8, "key_hex". */
+/* The members "key" and, if the key is no UTF-8, "key_hex". */
 void print_key_json(struct sink *sink, const unsigned char *key, size_t size) {
     bool exact = true;
     sink_text(sink, "\"key\":\"");
@@ -134,7 +134,7 @@ static void window_json(struct print *print, int64_t start_ms, const struct rows
 
 #define COUNT_WIDTH 15 /* 999,999,999,999 */
 
-/* "Tue 2015-05-19 03:00", with seconds where windows begin at some. */
+/* "Tue 2015-05-19 03:00", with seconds if windows do not begin at full minutes. */
 static void heading_time(const struct print *print, int64_t unix_ms, char *text, size_t size) {
     static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     struct tm civil;
@@ -164,7 +164,7 @@ static void amounts(struct sink *sink, int64_t sum, int64_t keys) {
     sink_text(sink, keys == 1 ? " key" : " keys");
 }
 
-/* The escaped key, cut to the terminal's width. A character is taken as one column wide. */
+/* The escaped key, cut to the terminal's width. Assumes that a character is one column wide. */
 static void key_cut(struct print *print, const struct row *row) {
     struct sink text;
     size_t columns = 0, room = print->width > COUNT_WIDTH + 4 ? print->width - COUNT_WIDTH - 4 : 16;

@@ -1,13 +1,10 @@
 /* print.h -- windows and their rows as text: a table for people, tab-separated values, JSON.
  *
- * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z); in keys
- * control
- *        characters, backslashes and bytes that are no UTF-8 stand as \t \n \\ \xHH.
- * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]; where windows come one by
- * one
- *        (--follow), one such object a line and no array around them. A key that is no UTF-8 has U+FFFD in place of
- * each
- *        wrong byte, and its exact bytes beside it: "key_hex":"ff00".
+ * tsv:   window-start<TAB>key<TAB>count, nothing else. The start is ISO 8601 in UTC (2015-05-19T03:00:00Z). In keys,
+ *        control characters, backslashes and bytes that are no UTF-8 are written as \t \n \\ \xHH.
+ * json:  [ {"window":"2015-05-19T03:00:00Z","counts":[{"key":"...","count":3},...]}, ... ]. If windows come one by one
+ *        (--follow), one such object per line and no array around them. A key that is no UTF-8 has U+FFFD in place of
+ *        each wrong byte, and its exact bytes beside it: "key_hex":"ff00".
  * table: a heading for each window in the time of --utc-offset, aligned counts, totals at the end.
  *
  * Always true: whatever bytes a key has, a row is one line, and no control character reaches the terminal. */
@@ -23,7 +20,7 @@ struct print {
     struct sink *sink;
     enum print_form form;
     int64_t window_ms, utc_offset_ms;
-    size_t width;     /* columns of the terminal; 0: as wide as it takes */
+    size_t width;     /* columns of the terminal; 0: unlimited */
     bool stream;      /* windows come one by one, without end */
     bool bold;        /* headings, on a terminal */
     uint64_t windows; /* printed so far */

@@ -1,5 +1,5 @@
 /* reclaim.c -- `tallywheel reclaim`: frees the units of hard limits that a process held when it died.
- * Always true: nothing is freed of an engine that Redis has heard of within some seconds. */
+ * Always true: nothing of an engine is freed if Redis has heard of it within the last seconds. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const struct option long_options[] = {{"redis", required_argument, NULL, 
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {NULL, 0, NULL, 0}};
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to go on, else the exit status. */
 static int read_options(int argc, char **argv, tw_options *options, tw_family_options *family) {
     int option;
     opterr = 0;

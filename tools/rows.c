@@ -5,7 +5,7 @@
 
 #define CHUNK_BYTES (256 * 1024)
 
-/* Key bytes, one after the other; the head of the list is filled, the rest are full. */
+/* Key bytes, one after the other. The first chunk of the list is being filled, the others are full. */
 struct rows_chunk {
     struct rows_chunk *next;
     size_t used;
@@ -64,7 +64,7 @@ static bool row_room(struct rows *rows) {
     return true;
 }
 
-/* The heap's root is the row that is shown last; it sinks until no child is shown later. */
+/* The heap's root is the row that is shown last. The new root sinks until no child is shown later. */
 static void heap_sink(struct rows *rows, size_t at) {
     for (;;) {
         size_t last = at, left = 2 * at + 1, right = left + 1;
@@ -78,7 +78,7 @@ static void heap_sink(struct rows *rows, size_t at) {
     }
 }
 
-/* Room for a key. With a limit it is rounded up, so that the key which replaces it mostly fits. */
+/* Makes room for a key. With a limit, the room is rounded up, so that the next key usually fits, too. */
 static bool key_room(struct rows *rows, struct row *row, size_t size) {
     size_t room = rows->limit > 0 ? (size + 31) / 32 * 32 : size;
     unsigned char *bytes = bytes_take(rows, room);
@@ -103,7 +103,7 @@ static bool row_append(struct rows *rows, tw_key key, int64_t count) {
     return true;
 }
 
-/* The new row takes the place of the one shown last, if it comes before it. */
+/* The new row replaces the one that is shown last, if it comes before it. */
 static bool row_replace_last(struct rows *rows, tw_key key, int64_t count) {
     struct row *root = &rows->row[0];
     struct row candidate = {
@@ -127,7 +127,7 @@ void rows_sort(struct rows *rows) {
     for (size_t i = 0; i < rows->count; i++) saturating_add(&rows->sum_shown, rows->row[i].count);
 }
 
-/* What this run added: with Redis the view holds other processes' counts and earlier runs' too. */
+/* Takes what this run added: with Redis, the view includes the counts of other processes and earlier runs. */
 static bool visit(void *ctx, const tw_count *count) {
     if (count->key.size > 0) rows_add(ctx, count->key, count->local);
     return true;

@@ -1,6 +1,7 @@
-/* rows.h -- the counts of one window, in the order in which they are shown: count downwards, then key in byte order.
- * Always true: with a limit, only that many rows are held at any time, the greatest seen so far (a heap); the rest are
- * remembered as numbers. Memory goes by the rows held, not by the windows shown: it is reused. One thread at a time. */
+/* rows.h -- the counts of one window, in the order in which they are shown: by count, the greatest first, then by key
+ * in byte order.
+ * Always true: with a limit, only that many rows are held at any time, the greatest so far (a heap); of the others only
+ * the sums are kept. Memory depends on the rows held, not on the windows shown: it is reused. One thread at a time. */
 #ifndef TOOL_ROWS_H
 #define TOOL_ROWS_H
 
@@ -9,7 +10,7 @@
 struct row {
     int64_t count;
     unsigned char *key;
-    uint32_t key_size, key_room; /* key_room: the bytes there are at `key` */
+    uint32_t key_size, key_room; /* key_room: the bytes available at `key` */
 };
 
 struct rows {
@@ -17,18 +18,18 @@ struct rows {
     size_t count, capacity;
     size_t limit;               /* 0: none */
     struct rows_chunk *chunks;  /* the keys' bytes */
-    size_t keys_all;            /* keys of the window, the ones left out included */
-    int64_t sum_all, sum_shown; /* may pass 64 bits only past 2^63 units in one window; they saturate */
+    size_t keys_all;            /* keys of the window, with those that are left out */
+    int64_t sum_all, sum_shown; /* they exceed 64 bits only past 2^63 units in one window, and then saturate */
     bool no_memory;             /* some rows are missing */
 };
 
 #define ROWS_EMPTY \
     { 0 }
 
-/* Takes the counts that this process added to the window that holds `start_ms`, sorted. Answers what tw_each() answers;
- * TW_ERR_MEMORY: rows are missing. */
+/* Collects the counts that this process added to the window that holds `start_ms`, sorted. Returns what tw_each()
+ * returns; TW_ERR_MEMORY: rows are missing. */
 tw_status rows_collect(struct rows *rows, tw_family *family, int64_t start_ms, size_t limit);
-/* The steps of it. */
+/* Its steps. */
 void rows_begin(struct rows *rows, size_t limit);
 void rows_add(struct rows *rows, tw_key key, int64_t count);
 void rows_sort(struct rows *rows);

@@ -1,4 +1,4 @@
-/* say.c -- what the command says on standard error: complaints, and a progress bar. See say.h. */
+/* say.c -- what the command writes to standard error: complaints, and a progress bar. See say.h. */
 #include "say.h"
 
 #include <pthread.h>
@@ -50,7 +50,7 @@ void progress_begin(uint64_t bytes_all) {
     progress.wanted = isatty(STDERR_FILENO) == 1;
     progress.bytes_all = bytes_all;
     progress.begun_ms = say_mono_ms();
-    progress.drawn_ms = progress.begun_ms; /* short runs show none */
+    progress.drawn_ms = progress.begun_ms; /* short runs show no bar */
 }
 
 static void bar_draw(uint64_t done, double seconds) {

@@ -1,12 +1,12 @@
-/* say.h -- standard error: the progress bar. (tool_complain() of tool.h lives in say.c, too: the two share a line.)
- * Always true: without a terminal on standard error nothing of it is drawn. The main thread draws. */
+/* say.h -- standard error: the progress bar. say.c also has tool_complain() of tool.h, because both use the same line.
+ * Always true: nothing is drawn unless standard error is a terminal. The main thread draws. */
 #ifndef TOOL_SAY_H
 #define TOOL_SAY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* `bytes_all`: 0 when not known. */
+/* `bytes_all`: 0 if unknown. */
 void progress_begin(uint64_t bytes_all);
 /* Draws at most five times a second. */
 void progress_step(uint64_t bytes_done);

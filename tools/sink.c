@@ -15,7 +15,7 @@ bool sink_open(struct sink *sink, int fd) {
     return sink->buffer != NULL;
 }
 
-/* A descriptor that somebody else set to non-blocking (a shared terminal) answers EAGAIN: wait for it. */
+/* A descriptor that somebody else made non-blocking (a shared terminal) fails with EAGAIN: waits for it. */
 static bool write_all(int fd, const char *bytes, size_t size, int *error) {
     while (size > 0) {
         ssize_t written = write(fd, bytes, size);
@@ -76,7 +76,7 @@ void sink_byte(struct sink *sink, char byte) {
     sink->buffer[sink->size++] = byte;
 }
 
-/* Digits, backwards, into the end of `digits`; a group mark every three where asked for. Returns the first one. */
+/* Writes the digits backwards, up to `end`; with `grouped`, a comma every three digits. Returns the first character. */
 static char *number_write(char *end, int64_t number, bool grouped) {
     uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
     char *at = end;

@@ -1,6 +1,6 @@
 /* sink.h -- where output goes: a file descriptor behind a buffer, or memory.
- * Always true: the first error is kept (`error`, an errno) and everything after it is dropped; nothing is written in
- * pieces smaller than the buffer unless sink_flush() asks for it. One thread at a time. */
+ * Always true: the first error is kept (`error`, an errno), and everything after it is dropped. Nothing is written in
+ * pieces smaller than the buffer, except by sink_flush(). One thread at a time. */
 #ifndef TOOL_SINK_H
 #define TOOL_SINK_H
 
@@ -23,7 +23,7 @@ void sink_number(struct sink *sink, int64_t number);
 /* Right-aligned in `width`, with commas every three digits. */
 void sink_grouped(struct sink *sink, int64_t number, size_t width);
 void sink_spaces(struct sink *sink, size_t count);
-/* Writes what is held; true if nothing has gone wrong so far. */
+/* Writes what is held; returns true if there was no error so far. */
 bool sink_flush(struct sink *sink);
 void sink_close(struct sink *sink); /* frees; does not flush */
 

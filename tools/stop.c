@@ -18,8 +18,8 @@ static void ending_signals(sigset_t *set) {
     sigaddset(set, SIGTERM);
 }
 
-/* A shell starts its background jobs with SIGINT ignored, and signalfd never sees an ignored signal: whoever sends us one
- * means it. */
+/* A shell starts its background jobs with SIGINT ignored, and signalfd never sees an ignored signal. If somebody sends
+ * one all the same, it is meant, so the default is restored. */
 bool stop_begin(void) {
     sigset_t set;
     signal(SIGPIPE, SIG_IGN);

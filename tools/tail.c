@@ -12,7 +12,7 @@
 #include "tool.h"
 
 #define READ_BYTES (256 * 1024)
-#define TURN_READS 32 /* 8 MiB, some milliseconds: then others get their turn */
+#define TURN_READS 32 /* 8 MiB, some milliseconds: then other files get their turn */
 
 static void identity_note(struct tail *tail) {
     struct stat status;
@@ -35,7 +35,7 @@ bool tail_open(struct tail *tail, const char *file) {
     return true;
 }
 
-/* Everything of one piece of whole lines, or of a last line at the end of a file. */
+/* The state while one file is read. */
 struct take {
     struct tail *tail;
     struct counter *counter;
@@ -66,7 +66,7 @@ static void skip_rest(struct tail *tail) {
     tail->skipping = newline == NULL;
 }
 
-/* A full buffer without a line's end. */
+/* The buffer is full and has no line end. */
 static void line_is_long(struct take *take) {
     static const struct outcome too_long = {
         .lines = 1, .skipped = 1, .skipped_line = 1, .skipped_why = "longer than 1 MiB"};
@@ -94,7 +94,7 @@ static void count_lines(struct take *take) {
     }
 }
 
-/* The file is over: what stands after its last newline was its last line. */
+/* The file has ended: what comes after its last newline was its last line. */
 static void count_rest(struct take *take) {
     if (!take->tail->skipping && take->tail->size > 0) count_text(take, take->tail->size);
     take->tail->size = 0;
@@ -102,13 +102,13 @@ static void count_rest(struct take *take) {
     take->tail->lines = 0;
 }
 
-/* At the end of an open file: was it cut, or has another taken its name? TAIL_MORE: read on, from another place. */
+/* At the end of an open file: was it cut, or does another file have its name? TAIL_MORE: read on at another place. */
 static enum tail_state look_around(struct take *take) {
     struct tail *tail = take->tail;
     struct stat named, opened;
     if (fstat(tail->fd, &opened) == 0 && opened.st_size < lseek(tail->fd, 0, SEEK_CUR)) {
         tool_complain("%s: was cut; reading on from its start", tail->file);
-        tail->size = 0; /* the beginning of a line that is gone */
+        tail->size = 0; /* the beginning of a line of the old file */
         tail->skipping = false;
         tail->lines = 0;
         return lseek(tail->fd, 0, SEEK_SET) == 0 ? TAIL_MORE : TAIL_TROUBLE;
@@ -117,7 +117,7 @@ static enum tail_state look_around(struct take *take) {
     if (named.st_dev == tail->device && named.st_ino == tail->inode) return TAIL_IDLE;
     int fd = open(tail->file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return TAIL_IDLE;
-    /* Lines written between our last read and the rotation. */
+    /* Reads lines written between the last read and the rotation. */
     ssize_t got = read(tail->fd, tail->text + tail->size, tail->capacity - tail->size);
     if (got > 0) {
         close(fd);
@@ -143,7 +143,7 @@ static enum tail_state input_ended(struct take *take, int error) {
     return error == 0 ? TAIL_IDLE : TAIL_TROUBLE;
 }
 
-/* Its first bytes say so, and so does a complaint. Looked at once. */
+/* Checks the first bytes, once; complains if the file is compressed. */
 static bool is_compressed(struct tail *tail) {
     if (tail->looked || tail->size < FEED_MAGIC_BYTES) return false;
     tail->looked = true;

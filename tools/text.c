@@ -1,12 +1,12 @@
-/* text.c -- the small languages of the command line. See text.h.
- * Always true: sums are checked before they are made, so no text, however long, can wrap a number. */
+/* text.c -- the parsers for values on the command line. See text.h.
+ * Always true: overflow is checked before each addition, so no text, however long, wraps a number. */
 #include "text.h"
 
 #include <string.h>
 
-#define SPAN_MS_MAX (INT64_C(36500) * 86400000) /* a hundred years: far past any window, far from overflow */
+#define SPAN_MS_MAX (INT64_C(36500) * 86400000) /* a hundred years: far longer than any window, far from overflow */
 
-/* Reads digits; answers where they end, or NULL if there are none or the number passes UINT64_MAX. */
+/* Reads digits; returns where they end, or NULL if there are none or the number exceeds UINT64_MAX. */
 static const char *digits_read(const char *text, uint64_t *number) {
     uint64_t value = 0;
     const char *at = text;
@@ -93,7 +93,7 @@ bool text_offset(const char *text, int64_t *ms) {
     return true;
 }
 
-/* A field that has a name; NULL: none of them. */
+/* A named field; NULL: no such name. */
 static const char *field_name_read(const char *text, uint64_t *value) {
     static const struct {
         const char *name;
@@ -123,7 +123,7 @@ size_t text_fields(const char *text, uint16_t *fields, size_t max) {
 
 #define WORD_MAX 32
 
-/* Edits (insert, delete, replace, swap neighbours) from one word to the other. */
+/* The edit distance of two words (insert, delete, replace, swap adjacent letters). */
 static unsigned distance(const char *a, const char *b) {
     unsigned table[WORD_MAX + 1][WORD_MAX + 1];
     size_t n = strlen(a), m = strlen(b);
@@ -144,7 +144,7 @@ static unsigned distance(const char *a, const char *b) {
     return table[n][m];
 }
 
-/* A third of the word may be wrong: "--windwo" means "--window", "--xyz" means nothing. The start of a word counts
+/* A third of the word may be wrong: "--windwo" means "--window", "--xyz" means nothing. A prefix of a word matches,
  * too. */
 const char *text_nearest(const char *word, const char *const *words) {
     const char *nearest = NULL;

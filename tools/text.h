@@ -1,5 +1,5 @@
-/* text.h -- the small languages of the command line: numbers, sizes, spans of time, offsets, lists, misspelt words.
- * Always true: a parser reads the whole text or answers false and leaves its result alone; no locale is asked. */
+/* text.h -- the parsers for values on the command line: numbers, sizes, time spans, offsets, lists, misspelt words.
+ * Always true: a parser reads the whole text, or returns false and does not change its result; it uses no locale. */
 #ifndef TOOL_TEXT_H
 #define TOOL_TEXT_H
 
@@ -11,13 +11,13 @@
 bool text_number(const char *text, uint64_t low, uint64_t high, uint64_t *number);
 /* 4096, 64K, 512M, 2G, 1T: multiples of 1024. */
 bool text_size(const char *text, uint64_t *bytes);
-/* N followed by s, m, h or d, up to a hundred years. Zero is a span. */
+/* N followed by s, m, h or d, up to a hundred years. Zero is allowed. */
 bool text_span(const char *text, int64_t *ms);
 /* +08:00, -0330, +8, Z: within 14 hours of UTC. */
 bool text_offset(const char *text, int64_t *ms);
 /* N[,N...]: at most `max` numbers from 1 to 1000. Returns how many; 0: refused. */
 size_t text_fields(const char *text, uint16_t *fields, size_t max);
-/* The word of a NULL-ended list that a misspelt one most likely means; NULL: none is near. */
+/* The word of a NULL-terminated list that a misspelt one most likely means; NULL: none is close. */
 const char *text_nearest(const char *word, const char *const *words);
 
 #endif

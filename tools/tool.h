@@ -1,13 +1,13 @@
-/* tool.h -- what every part of the `tallywheel` command shares: exit codes and the one way to complain.
- * Always true: standard output carries results only; everything said to people goes to standard error. */
+/* tool.h -- what every part of the `tallywheel` command shares: exit codes and the function for complaints.
+ * Always true: standard output has only results; messages to people go to standard error. */
 #ifndef TOOL_TOOL_H
 #define TOOL_TOOL_H
 
-enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 /* and the signal's number */ };
+enum { EXIT_DONE = 0, EXIT_TROUBLE = 1, EXIT_USAGE = 2, EXIT_SIGNAL = 128 /* plus the signal's number */ };
 
 #define TOOL_NAME "tallywheel"
 
-/* "tallywheel: ..." and a newline, to standard error; clears a progress bar that stands there. Any thread. */
+/* Writes "tallywheel: ..." and a newline to standard error; clears a progress bar that is there. Any thread. */
 void tool_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The subcommands: argv[0] is the subcommand's name. They return an exit code. */

@@ -1,4 +1,4 @@
-/* utf8.c -- well-formed UTF-8, by the table of the Unicode standard (second byte's range decides). See utf8.h. */
+/* utf8.c -- well-formed UTF-8, by the table of the Unicode standard (the second byte's range decides). See utf8.h. */
 #include "utf8.h"
 
 static bool is_tail(unsigned char byte) {

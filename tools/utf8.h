@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How many bytes the character at `text` has, 1..4; 0: the byte there begins none. size > 0. */
+/* The number of bytes of the character at `text`, 1..4; 0: no character begins there. size > 0. */
 size_t utf8_size(const unsigned char *text, size_t size);
 bool utf8_is_valid(const unsigned char *text, size_t size);
 /* A control character: C0, DEL, or C1 (U+0080..U+009F), which terminals obey too. `size` is utf8_size()'s. */

@@ -1,6 +1,6 @@
-/* windows.h -- which windows have counts: the library visits one window at a time and does not list them.
- * Always true: each start is held once; 8 bytes and a free slot for each, at most 2/3 full. One thread at a time,
- * windows_note() apart. */
+/* windows.h -- the set of windows that have counts: the library visits one window at a time and does not list them.
+ * Always true: each start is in the set once. It takes 8 bytes, and the table is at most 2/3 full. One thread at a
+ * time, except windows_note(). */
 #ifndef TOOL_WINDOWS_H
 #define TOOL_WINDOWS_H
 
@@ -18,21 +18,22 @@ struct windows {
 #define WINDOWS_EMPTY \
     { 0 }
 
-/* The start of the window that holds `unix_ms`: the multiple of window_ms, shifted by the offset, at or before it. */
+/* The start of the window that holds `unix_ms`: the latest multiple of window_ms, shifted by the offset, that is not
+ * after it. */
 int64_t windows_start(int64_t unix_ms, int64_t window_ms, int64_t utc_offset_ms);
 
-/* False: no memory, nothing changed. */
+/* Returns false if there is no memory; then nothing is changed. */
 bool windows_add(struct windows *windows, int64_t start_ms);
 bool windows_holds(const struct windows *windows, int64_t start_ms);
-/* The starts in rising order, to be freed by the caller; NULL: none, or no memory (`*count` tells: it is the set's). */
+/* The starts in ascending order; the caller frees them. NULL: none, or no memory (`*count` is the size of the set). */
 int64_t *windows_sorted(const struct windows *windows, size_t *count);
 void windows_free(struct windows *windows);
 
-/* One set that several threads fill: a set for each would multiply the memory of a year of minutes. */
+/* One set that several threads fill: one set per thread would multiply the memory of a year of minutes. */
 struct windows_shared {
     pthread_mutex_t lock;
-    struct windows set; /* read it when the threads have ended */
-    bool no_memory;     /* a window could not be noted: a result would lack it */
+    struct windows set; /* may be read when the threads have ended */
+    bool no_memory;     /* a window could not be noted: the result would lack it */
 };
 
 #define WINDOWS_SHARED_EMPTY \
