@@ -187,7 +187,7 @@ static char *file_read(const struct twi_limits_error *error, size_t *size) {
     if (fd < 0 || fstat(fd, &about) != 0) {
         twi_limits_complain(error, 0, "%s", strerror(errno));
     } else if (!S_ISREG(about.st_mode)) {
-        twi_limits_complain(error, 0, "no regular file");
+        twi_limits_complain(error, 0, "not a regular file");
     } else if (about.st_size > TWI_LIMITS_FILE_BYTES_MAX) {
         twi_limits_complain(error, 0, "larger than %u MiB", TWI_LIMITS_FILE_BYTES_MAX >> 20);
     } else if ((text = malloc(TWI_LIMITS_FILE_BYTES_MAX + 1)) == NULL) {
@@ -303,8 +303,8 @@ static tw_status check_families(const struct twi_limits_table *old, const struct
     for (uint32_t i = 0; old != NULL && i < old->name_count; i++) {
         const char *family = old->names[i].family;
         if (twi_limits_name_find(table, family) != NULL) continue;
-        twi_limits_complain(error, 0, "no line of %s any more; to lift its limits, write: %s * unlimited", family,
-                            family);
+        twi_limits_complain(error, 0, "family %s has no line any more; to lift its limits, write: %s * unlimited",
+                            family, family);
         return TW_ERR_OPTIONS;
     }
     return TW_OK;

@@ -79,7 +79,7 @@ static bool read_family(struct reader *reader, struct twi_limits_line *line) {
         return fail(reader, "family '%s': longer than %u bytes", show(word).text, TWI_LIMITS_NAME_BYTES_MAX);
     for (size_t i = 0; i < word.size; i++) {
         if (name_byte_is_good(word.text[i])) continue;
-        return fail(reader, "family '%s': byte %zu (0x%02x) is none of letters, digits, '.', '_', '-'", show(word).text,
+        return fail(reader, "family '%s': byte %zu (0x%02x) is not a letter, a digit, '.', '_' or '-'", show(word).text,
                     i + 1, (unsigned)(unsigned char)word.text[i]);
     }
     line->family = word.text; /* the NUL is set when all words have been read */
@@ -148,7 +148,7 @@ static bool read_limit(struct reader *reader, struct twi_limits_line *line) {
     struct word word = reader->words[2];
     line->limit = TW_UNBOUNDED;
     if (word_is(word, "unlimited") || read_number(word, TW_DELTA_MAX, &line->limit)) return true;
-    return fail(reader, "limit '%s': a whole number from 0 to %lld, or unlimited, is wanted", show(word).text,
+    return fail(reader, "limit '%s': must be a whole number from 0 to %lld, or unlimited", show(word).text,
                 (long long)TW_DELTA_MAX);
 }
 
@@ -160,8 +160,7 @@ static bool read_window(struct reader *reader, struct twi_limits_line *line) {
     struct word word = reader->words[3], digits = {word.text, word.size - 1};
     int64_t number = 0, unit = unit_ms(word.text[word.size - 1]);
     if (unit == 0 || !read_number(digits, INT64_C(999999999), &number) || number == 0) {
-        return fail(reader, "window '%s': a number with s, m, h or d is wanted, as in 30s, 1m, 1h, 1d",
-                    show(word).text);
+        return fail(reader, "window '%s': must be a number with s, m, h or d, as in 30s, 1m, 1h, 1d", show(word).text);
     }
     line->policy.window_ms = number * unit;
     return true;
@@ -184,7 +183,7 @@ static bool choose(const struct reader *reader, struct word word, struct word va
         *choice = i;
         if (word_is(value, names[i])) return true;
     }
-    return fail(reader, "'%s': one of %s, %s, %s%s%s is wanted", show(word).text, names[0], names[1], names[2],
+    return fail(reader, "'%s': must be one of %s, %s, %s%s%s", show(word).text, names[0], names[1], names[2],
                 names[3] != NULL ? ", " : "", names[3] != NULL ? names[3] : "");
 }
 
@@ -206,7 +205,7 @@ static bool read_option(struct reader *reader, struct word word, struct twi_limi
     if (word_sets(word, "outage", &value)) return choose_outage(reader, word, value, &policy->outage);
     if (word_sets(word, "burst", &value)) {
         if (read_number(value, TW_DELTA_MAX, &policy->burst) && policy->burst > 0) return true;
-        return fail(reader, "'%s': a whole number from 1 to %lld is wanted", show(word).text, (long long)TW_DELTA_MAX);
+        return fail(reader, "'%s': must be a whole number from 1 to %lld", show(word).text, (long long)TW_DELTA_MAX);
     }
     if (word_is(word, "from-first")) {
         policy->window = TW_WINDOW_FROM_FIRST;
@@ -230,9 +229,9 @@ static bool read_options(struct reader *reader, struct twi_limits_line *line) {
 static bool has_words(const struct reader *reader) {
     static const char *const missing[] = {"", "the key is", "the limit is", "the window is"};
     bool is_unlimited = reader->count >= 3 && word_is(reader->words[2], "unlimited");
-    if (is_unlimited && reader->count > 3) return fail(reader, "unlimited is the last word: it has no window");
+    if (is_unlimited && reader->count > 3) return fail(reader, "nothing may follow unlimited: it has no window");
     if (is_unlimited || reader->count >= 4) return true;
-    return fail(reader, "%s missing: FAMILY KEY LIMIT WINDOW is wanted, as in: calls user:* 100 1m",
+    return fail(reader, "%s missing: a line is FAMILY KEY LIMIT WINDOW, as in: calls user:* 100 1m",
                 missing[reader->count]);
 }
 

@@ -140,7 +140,7 @@ static tw_status budget_of(struct build *build, const struct twi_limits_line *li
         if (strcmp(budget->name, name) != 0) continue;
         const char *word = policy_difference(&budget->policy, &line->policy);
         if (word == NULL) return TW_OK;
-        twi_limits_complain(build->error, number, "%s: says other than line %u: one family and window has one %s", name,
+        twi_limits_complain(build->error, number, "%s: differs from line %u: a family and window has one %s", name,
                             budget->line, word);
         return TW_ERR_OPTIONS;
     }
@@ -201,7 +201,7 @@ static tw_status add_lines(struct build *build, char *text, size_t size) {
         at = (size_t)(end - text) + 1;
     }
     if (build->table->rule_count > 0) return TW_OK;
-    twi_limits_complain(build->error, 0, "no limit in it");
+    twi_limits_complain(build->error, 0, "it has no line with a limit");
     return TW_ERR_OPTIONS;
 }
 

@@ -29,7 +29,7 @@ static tw_status answer_of(const tw_family *family, enum twi_request_outcome out
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "OK")) return TW_OK;
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "HELD")) return TW_DENIED;
     if (outcome == TWI_REQUEST_DONE && twi_redis_call_is(redis_call, "GONE"))
-        return twi_refuse(TW_ERR_LATE, "token: the lock is not held under it any more");
+        return twi_refuse(TW_ERR_LATE, "token: it does not hold the lock any more");
     return twi_redis_call_refuse(family->engine, outcome);
 }
 

@@ -88,12 +88,12 @@ tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outc
     if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (outcome == TWI_REQUEST_UNKNOWN)
         return twi_refuse(TW_ERR_TIMEOUT,
-                          "redis_timeout_ms: Redis has not answered in time; it may have done what it was asked");
+                          "redis_timeout_ms: Redis did not reply in time; it may have executed the request");
     char error[TWI_REPORT_ERROR_MAX];
     twi_report_error_text(&engine->report, error);
-    const char *what = outcome == TWI_REQUEST_DONE ? "its answer decides nothing (does the key hold something else?)"
+    const char *what = outcome == TWI_REQUEST_DONE      ? "its reply decides nothing (does the key hold another type?)"
                        : outcome == TWI_REQUEST_REFUSED ? "it refuses"
-                                                        : "it is away, or all connections are in use";
+                                                        : "it does not reply, or all connections are in use";
     return twi_refuse_with(TW_ERR_REDIS, "Redis: %s%s%s", what, error[0] != '\0' ? "; its last error: " : "", error);
 }
 

@@ -44,15 +44,15 @@ static size_t character_size(const unsigned char *at) {
 }
 
 static bool read_value(struct reader *reader) {
-    if (*reader->at != '"') return refuse(reader, "a label's value stands in quotes");
+    if (*reader->at != '"') return refuse(reader, "a label's value must stand in quotes");
     reader->at++;
     while (*reader->at != '"') {
         if (*reader->at == '\0') return refuse(reader, "the quote is not closed");
         if (*reader->at == '\n') return refuse(reader, "the end of a line is written as \\n");
         if (*reader->at == '\\' && (reader->at[1] == '\0' || strchr("\\\"n", reader->at[1]) == NULL))
-            return refuse(reader, "no escape; there are \\\\, \\\" and \\n");
+            return refuse(reader, "unknown escape; there are \\\\, \\\" and \\n");
         size_t size = *reader->at == '\\' ? 2 : character_size((const unsigned char *)reader->at);
-        if (size == 0) return refuse(reader, "no UTF-8");
+        if (size == 0) return refuse(reader, "not UTF-8");
         reader->at += size;
     }
     reader->at++;
@@ -77,7 +77,7 @@ static bool check_name(const struct reader *reader, const char *name, size_t siz
         return refuse_name(reader, name, size, "is reserved: it begins with __");
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strlen(own[i]) == size && memcmp(name, own[i], size) == 0)
-            return refuse_name(reader, name, size, "is a label of the page's own");
+            return refuse_name(reader, name, size, "is a label of the library");
     if (is_named_before(reader, name, size)) return refuse_name(reader, name, size, "comes twice");
     return true;
 }

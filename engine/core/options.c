@@ -121,9 +121,9 @@ static tw_status check_audit(const tw_options *in) {
     if (in->audit_interval_ms == 0) return TW_OK;
     if (in->audit_interval_ms < 1000)
         return refuse(in, "audit_interval_ms: %u is less than 1000", in->audit_interval_ms);
-    if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: there is no redis_url to look at");
+    if (in->redis_url == NULL) return refuse(in, "audit_interval_ms: needs a redis_url");
     if (in->threads == TW_HOST_DRIVEN)
-        return refuse(in, "audit_interval_ms: a host-driven engine has no thread that could wait; call tw_audit()");
+        return refuse(in, "audit_interval_ms: a host-driven engine has no thread for it; call tw_audit()");
     return TW_OK;
 }
 
@@ -140,11 +140,11 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     memcpy(&options, in, in->size < sizeof options ? in->size : sizeof options);
     options.size = sizeof options;
     if (options.threads > TW_HOST_DRIVEN)
-        status = refuse(in, "threads: %u is no TW_ value of this field", options.threads);
+        status = refuse(in, "threads: %u is not a TW_ value of this field", options.threads);
     if (status == TW_OK) status = check_memory(&options);
     if (status == TW_OK) status = check_prefix(&options);
     if (status == TW_OK && options.merge > TW_MERGE_SETNX)
-        status = refuse(in, "merge: %u is no TW_MERGE_ value", options.merge);
+        status = refuse(in, "merge: %u is not a TW_MERGE_ value", options.merge);
     if (status == TW_OK) status = check_range_32(in, "sync_interval_ms", options.sync_interval_ms, 60000);
     if (status == TW_OK) status = check_range_32(in, "redis_timeout_ms", options.redis_timeout_ms, 600000);
     if (status == TW_OK) status = check_range_32(in, "replay_ms", options.replay_ms, 86400000);
@@ -184,7 +184,7 @@ static tw_status check_name(const tw_family_options *in) {
     if (size > TWI_FAMILY_NAME_BYTES_MAX) return refuse(in, "name: longer than %d bytes", TWI_FAMILY_NAME_BYTES_MAX);
     for (size_t index = 0; index < size; index++) {
         if (name_byte_is_good(in->name[index])) continue;
-        return refuse(in, "name: byte %zu (0x%02x) is none of letters, digits, '.', '_', '-'", index + 1,
+        return refuse(in, "name: byte %zu (0x%02x) is not a letter, a digit, '.', '_' or '-'", index + 1,
                       (unsigned)(unsigned char)in->name[index]);
     }
     return TW_OK;
@@ -200,15 +200,15 @@ static bool has_starts(const tw_family_options *options) {
 
 static tw_status check_window(tw_family_options *options) {
     if (options->window > TW_WINDOW_MONTH)
-        return refuse(options, "window: %u is no TW_ value of this field", options->window);
+        return refuse(options, "window: %u is not a TW_ value of this field", options->window);
     if (!has_length(options)) {
         if (options->window_ms == 0) return TW_OK;
-        return refuse(options, "window_ms: endless and calendar windows take none");
+        return refuse(options, "window_ms: must be 0 for endless and calendar windows");
     }
     if (options->window_ms == 0) options->window_ms = TW_HOUR;
     if (options->window_ms < 0) return refuse(options, "window_ms: negative");
     if (options->window_ms % 1000 != 0)
-        return refuse(options, "window_ms: %lld is no multiple of 1000", (long long)options->window_ms);
+        return refuse(options, "window_ms: %lld is not a multiple of 1000", (long long)options->window_ms);
     if (options->window_ms > TWI_WINDOW_MS_MAX) return refuse(options, "window_ms: more than ten years");
     return TW_OK;
 }
@@ -257,7 +257,7 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
         return refuse(in, "memory_share: %llu is more than the engine's memory_bytes_max (%llu)",
                       (unsigned long long)in->memory_share, (unsigned long long)context->memory_bytes_max);
     }
-    if (in->on_full > TW_ON_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is no TW_ON_FULL_ value", in->on_full);
+    if (in->on_full > TW_ON_FULL_EVICT_IDLE) return refuse(in, "on_full: %u is not a TW_ON_FULL_ value", in->on_full);
     if (in->on_full_limit > TW_FULL_LIMIT_DENY)
         return refuse(in, "on_full_limit: %u is neither TW_FULL_LIMIT_ADMIT nor TW_FULL_LIMIT_DENY", in->on_full_limit);
     return TW_OK;
@@ -283,7 +283,8 @@ static tw_status check_ageing(const tw_family_options *in, const struct twi_opti
 static tw_status check_hook(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->on_window_closed != NULL && !has_starts(in))
         return refuse(in, "on_window_closed: belongs to aligned and calendar windows");
-    if (in->closed_by > TW_CLOSED_BY_ONE) return refuse(in, "closed_by: %u is no TW_CLOSED_BY_ value", in->closed_by);
+    if (in->closed_by > TW_CLOSED_BY_ONE)
+        return refuse(in, "closed_by: %u is not a TW_CLOSED_BY_ value", in->closed_by);
     if (in->closed_by == TW_CLOSED_BY_EACH) return TW_OK;
     if (!has_starts(in)) return refuse(in, "closed_by: TW_CLOSED_BY_ONE belongs to aligned and calendar windows");
     if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
@@ -294,9 +295,9 @@ static tw_status check_hook(const tw_family_options *in, const struct twi_option
 /* What is asked of limits, before anything is said of what goes together. */
 static tw_status check_limit_values(const tw_family_options *in) {
     if (in->kind > TW_KIND_GAUGE) return refuse(in, "kind: %u is neither TW_KIND_COUNTER nor TW_KIND_GAUGE", in->kind);
-    if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is no TW_LIMIT_ value", in->limit_mode);
-    if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is no TW_SHAPE_ value", in->limit_shape);
-    if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is no TW_OUTAGE_ value", in->on_outage);
+    if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is not a TW_LIMIT_ value", in->limit_mode);
+    if (in->limit_shape > TW_SHAPE_GCRA) return refuse(in, "limit_shape: %u is not a TW_SHAPE_ value", in->limit_shape);
+    if (in->on_outage > TW_OUTAGE_SHARE) return refuse(in, "on_outage: %u is not a TW_OUTAGE_ value", in->on_outage);
     if (in->burst < 0 || in->burst > TW_DELTA_MAX) return refuse(in, "burst: not within 0..TW_DELTA_MAX");
     if (in->burst != 0 && in->limit_shape != TW_SHAPE_GCRA) return refuse(in, "burst: belongs to TW_SHAPE_GCRA");
     if (in->outage_grace_ms > 86400000) return refuse(in, "outage_grace_ms: more than a day");
@@ -306,10 +307,10 @@ static tw_status check_limit_values(const tw_family_options *in) {
 /* What TW_LIMIT_HARD goes with. */
 static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
-    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD knows only TW_SHAPE_FIXED");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD allows only TW_SHAPE_FIXED");
     /* Trap L8: both would sell beside what is leased. */
     if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
-        return refuse(in, "on_outage: TW_LIMIT_HARD knows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
+        return refuse(in, "on_outage: TW_LIMIT_HARD allows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
     if (!context->has_redis) return TW_OK;
     if (in->window == TW_WINDOW_FROM_FIRST)
         return refuse(in,
@@ -327,8 +328,8 @@ static tw_status check_gauge(const tw_family_options *in, const struct twi_optio
     if (in->window != TW_WINDOW_FOREVER) return refuse(in, "kind: TW_KIND_GAUGE needs window = TW_WINDOW_FOREVER");
     if (in->on_full == TW_ON_FULL_EVICT_IDLE)
         return refuse(in, "on_full: TW_ON_FULL_EVICT_IDLE is not for TW_KIND_GAUGE");
-    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_KIND_GAUGE knows TW_LIMIT_SOFT only");
-    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_GAUGE knows TW_SHAPE_FIXED only");
+    if (in->limit_mode != TW_LIMIT_SOFT) return refuse(in, "limit_mode: TW_KIND_GAUGE allows only TW_LIMIT_SOFT");
+    if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_KIND_GAUGE allows only TW_SHAPE_FIXED");
     if (context->has_redis && context->merge != TW_MERGE_SCRIPT)
         return refuse(in, "kind: with Redis, TW_KIND_GAUGE needs TW_MERGE_SCRIPT");
     return TW_OK;
@@ -354,12 +355,12 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
         return refuse(in, "limit_shape: %s belongs to %s", shape,
                       in->limit_shape == TW_SHAPE_GCRA ? "TW_WINDOW_ALIGNED" : "aligned and calendar windows");
     if (in->history_ms != 0 && in->history_ms < twi_calendar_longest_ms(&rule))
-        return refuse(in, "history_ms: %s needs one window at least", shape);
+        return refuse(in, "history_ms: %s needs at least one window", shape);
     if (in->limit_shape != TW_SHAPE_GCRA) return TW_OK;
     if (context->has_redis && in->limit_mode != TW_LIMIT_STRICT)
         return refuse(in, "limit_shape: with Redis, TW_SHAPE_GCRA needs TW_LIMIT_STRICT: its times do not add up");
     if (in->on_window_closed != NULL)
-        return refuse(in, "on_window_closed: with TW_SHAPE_GCRA there are no counts to tell of");
+        return refuse(in, "on_window_closed: with TW_SHAPE_GCRA there are no counts to report");
     return TW_OK;
 }
 
@@ -369,7 +370,7 @@ static tw_status check_limit_built(const tw_family_options *in) {
     if (is_gcra && in->on_outage == TW_OUTAGE_SHARE)
         return refuse(in, "on_outage: TW_OUTAGE_SHARE is not for TW_SHAPE_GCRA");
     if (is_gcra && !is_strict && in->on_outage != TW_OUTAGE_LOCAL)
-        return refuse(in, "on_outage: this shape knows only TW_OUTAGE_LOCAL");
+        return refuse(in, "on_outage: this shape allows only TW_OUTAGE_LOCAL");
     return TW_OK;
 }
 

@@ -12,7 +12,7 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     if (family->evicts_idle) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
-    if (options->shadow) why = "shadow: tw_hold() is not for families in the shadow";
+    if (options->shadow) why = "shadow: tw_hold() is not for families in shadow mode";
     return why == NULL ? twi_call_check_key(family, key) : twi_refuse(TW_ERR_MODE, why);
 }
 

@@ -14,10 +14,9 @@ static tw_status check_family(const tw_family *family) {
     if (family->evicts_idle) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->kind != TW_KIND_COUNTER) why = "kind: tw_reserve() is for TW_KIND_COUNTER families";
     if (options->limit_mode == TW_LIMIT_HARD)
-        why =
-            "limit_mode: tw_reserve() is not for TW_LIMIT_HARD; in TW_LIMIT_SOFT and TW_LIMIT_STRICT families it is as exact";
+        why = "limit_mode: tw_reserve() is not for TW_LIMIT_HARD families; soft and strict ones are as exact";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_reserve() is for TW_SHAPE_FIXED families";
-    if (options->shadow) why = "shadow: tw_reserve() is not for families in the shadow";
+    if (options->shadow) why = "shadow: tw_reserve() is not for families in shadow mode";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
 

@@ -361,7 +361,7 @@ static tw_status begin_with_token(tw_engine *engine, const struct twi_token *tok
     if (!known) pthread_mutex_unlock(&engine->reservations->lock);
     if (known) return TW_OK;
     return twi_refuse(TW_ERR_UNKNOWN_TOKEN,
-                      "token: of another life of this engine, or its time was over more than a day ago");
+                      "token: another incarnation of this engine made it, or it expired more than a day ago");
 }
 
 tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *token) {
@@ -378,7 +378,7 @@ tw_status twi_reserve_local_confirm(tw_engine *engine, const struct twi_token *t
     }
     status = entry != NULL && entry->state == SOLD
                  ? TW_OK
-                 : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
+                 : twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
     pthread_mutex_unlock(&engine->reservations->lock);
     return status;
 }

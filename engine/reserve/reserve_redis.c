@@ -99,7 +99,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
     } while (status == TW_PENDING && twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
     if (status == TW_PENDING)
         status =
-            twi_refuse(TW_ERR_REDIS, "Redis: so much is over that its clearing takes longer than redis_timeout_ms");
+            twi_refuse(TW_ERR_REDIS, "Redis: clearing the expired reservations takes longer than redis_timeout_ms");
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_reserve_local_await(request, span.start_ms);
     return status;
 }
@@ -114,11 +114,11 @@ static tw_status run(struct twi_redis_call *redis_call, tw_engine *engine, const
     if (outcome != TWI_REQUEST_DONE) return twi_redis_call_refuse(engine, outcome);
     if (twi_redis_call_is(redis_call, "OK")) return TW_OK;
     if (twi_redis_call_is(redis_call, "LATE"))
-        return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or its time was over");
+        return twi_refuse(TW_ERR_LATE, "token: its units have returned: it was cancelled, or it expired");
     if (twi_redis_call_is(redis_call, "SOLD"))
         return twi_refuse(TW_ERR_LATE, "token: its units are sold; they go back by tw_add() of a negative delta");
     if (twi_redis_call_is(redis_call, "UNKNOWN"))
-        return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it (any more)");
+        return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "token: Redis does not know it, or not any more");
     return twi_redis_call_refuse(engine, outcome);
 }
 

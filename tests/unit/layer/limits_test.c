@@ -353,15 +353,15 @@ static const struct bad {
     uint32_t line;
     const char *what;
 } bad_files[] = {
-    {"", 0, "no limit in it"},
-    {"\n \t\r\n# f * 1 1m\n", 0, "no limit in it"},
+    {"", 0, "it has no line with a limit"},
+    {"\n \t\r\n# f * 1 1m\n", 0, "it has no line with a limit"},
     {"f", 1, "the last line has no end"},
     {"f * 1 1m\nf x 1 1m", 2, "the last line has no end: is the file whole?"},
     {"f\n", 1, "the key is missing"},
-    {"f *\n", 1, "the limit is missing: FAMILY KEY LIMIT WINDOW is wanted"},
+    {"f *\n", 1, "the limit is missing: a line is FAMILY KEY LIMIT WINDOW"},
     {"f * 1\n", 1, "the window is missing"},
     {"f * 1 # 1m\n", 1, "the window is missing"},
-    {"f * unlimited 1m\n", 1, "unlimited is the last word"},
+    {"f * unlimited 1m\n", 1, "nothing may follow unlimited"},
     {"# one\n\nf * 1 1m\nf/g * 1 1m\n", 4, "family 'f/g': byte 2 (0x2f)"},
     {"\xef\xbb\xbf"
      "f * 1 1m\n",
@@ -378,7 +378,7 @@ static const struct bad {
     {"f * +1 1m\n", 1, "limit '+1'"},
     {"f * 1.5 1m\n", 1, "limit '1.5'"},
     {"f * 1k 1m\n", 1, "limit '1k'"},
-    {"f * 10O 1m\n", 1, "limit '10O': a whole number from 0 to 9007199254740992, or unlimited, is wanted"},
+    {"f * 10O 1m\n", 1, "limit '10O': must be a whole number from 0 to 9007199254740992, or unlimited"},
     {"f * Unlimited 1m\n", 1, "limit 'Unlimited'"},
     {"f * 9007199254740993 1m\n", 1, "limit '9007199254740993'"},
     {"f * 99999999999999999999999999 1m\n", 1, "limit '999"},
@@ -387,26 +387,26 @@ static const struct bad {
     {"f * 1 0s\n", 1, "window '0s'"},
     {"f * 1 -1s\n", 1, "window '-1s'"},
     {"f * 1 1ms\n", 1, "window '1ms'"},
-    {"f * 1 1w\n", 1, "window '1w': a number with s, m, h or d is wanted"},
+    {"f * 1 1w\n", 1, "window '1w': must be a number with s, m, h or d"},
     {"f * 1 1.5h\n", 1, "window '1.5h'"},
     {"f * 1 9999999999s\n", 1, "window '9999999999s'"},
     {"f * 1 999999999d\n", 1, "f.999999999d: window_ms: more than ten years"},
     {"f * 1 1m fast\n", 1, "'fast': unknown; there are from-first"},
     {"f * 1 1m mode\n", 1, "'mode': unknown"},
-    {"f * 1 1m mode=\n", 1, "'mode=': one of soft, hard, strict is wanted"},
+    {"f * 1 1m mode=\n", 1, "'mode=': must be one of soft, hard, strict"},
     {"f * 1 1m mode=Hard\n", 1, "'mode=Hard'"},
-    {"f * 1 1m shape=round\n", 1, "one of fixed, sliding, gcra is wanted"},
-    {"f * 1 1m outage=ajar\n", 1, "one of local, fail-open, fail-closed, share is wanted"},
+    {"f * 1 1m shape=round\n", 1, "must be one of fixed, sliding, gcra"},
+    {"f * 1 1m outage=ajar\n", 1, "must be one of local, fail-open, fail-closed, share"},
     {"f * 1 1m burst=0\n", 1, "'burst=0'"},
     {"f * 1 1m burst=x\n", 1, "'burst=x'"},
     {"f * 1 1m burst=5\n", 1, "f.1m: burst: belongs to TW_SHAPE_GCRA"},
-    {"f * 1 1m mode=hard outage=fail-open\n", 1, "f.1m: on_outage: TW_LIMIT_HARD knows only"},
-    {"f * 1 1m\na * 1 1m\nb * 1 1m mode=hard shape=sliding\n", 3, "b.1m: limit_shape: TW_LIMIT_HARD knows only"},
+    {"f * 1 1m mode=hard outage=fail-open\n", 1, "f.1m: on_outage: TW_LIMIT_HARD allows only"},
+    {"f * 1 1m\na * 1 1m\nb * 1 1m mode=hard shape=sliding\n", 3, "b.1m: limit_shape: TW_LIMIT_HARD allows only"},
     {"f * 1 1m a b c d e f g h i j k l m n\n", 1, "more than 12 words"},
     {"f * 1 1m\n\nf * 2 1h\n", 3, "the same family and key as on line 1"},
     {"f a\\x62 1 1m\nf ab 2 1m\n", 2, "the same family and key as on line 1"},
-    {"f a 1 1m\nf b 2 1m shadow\n", 2, "f.1m: says other than line 1: one family and window has one shadow"},
-    {"f a 1 1m\nf b 2 60s from-first\n", 2, "f.1m: says other than line 1: one family and window has one from-first"},
+    {"f a 1 1m\nf b 2 1m shadow\n", 2, "f.1m: differs from line 1: a family and window has one shadow"},
+    {"f a 1 1m\nf b 2 60s from-first\n", 2, "f.1m: differs from line 1: a family and window has one from-first"},
 };
 
 static void a_wrong_file_is_refused_by_file_and_line(void **state) {
@@ -453,7 +453,7 @@ static void what_is_no_file_of_a_good_size_is_refused(void **state) {
     assert_error(0, "No such file or directory");
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_status(load(), TW_ERR_OPTIONS); /* and does not wait for a writer */
-    assert_error(0, "no regular file");
+    assert_error(0, "not a regular file");
     unlink(path);
     assert_status(tw_limits_open(rig.engine, folder, error, sizeof error, &limits), TW_ERR_OPTIONS);
     write_file("f * 1 1m\n");
@@ -515,7 +515,7 @@ static void a_reload_that_fails_changes_nothing(void **state) {
     static const char good[] = "api user:* 2 1m\nb * 4 1h mode=hard\n";
     load_text(good);
     const struct bad more[] = {
-        {"api user:* 3 1m\n", 0, "no line of b any more; to lift its limits, write: b * unlimited"},
+        {"api user:* 3 1m\n", 0, "family b has no line any more; to lift its limits, write: b * unlimited"},
         {"api user:* 3 1m\nb * 5 1h\n", 2, "b.1h: limit_mode: cannot be changed"},
         {"api user:* 3 1m outage=fail-closed mode=hard\nb * 5 1h mode=hard\n", 1,
          "api.1m: limit_mode: cannot be changed"},
