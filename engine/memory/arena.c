@@ -1,9 +1,9 @@
-/* arena.c -- see arena.h. The door to mmap and madvise.
+/* arena.c -- see arena.h. The only file that calls mmap and madvise.
  *
- * A small size has one run of free lines that it carves pieces from, one with each compare-and-swap of {first line, pieces
- * left}: so a whole segment is touched piece by piece as it is used, and no thread waits for another. When it is carved up,
- * holes are looked for before the next whole segment is taken; what comes back meanwhile, a few pieces, becomes the run. Who
- * finds nothing gathers what all sizes have left. */
+ * Each small size has one run of free lines. A thread carves one piece from it with one compare-and-swap of {first
+ * line, pieces left}. So a whole segment is touched piece by piece as it is used, and no thread waits for another. When
+ * the run is used up, holes are searched before the next whole segment is taken. A few pieces that were given back
+ * meanwhile become the run. A thread that finds nothing gathers the runs of all sizes. */
 #include "engine/memory/arena.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
 #define HIGH32(word) ((uint32_t)((word) >> 32))
 #define PAIR(high, low) ((uint64_t)(high) << 32 | (uint32_t)(low))
 
-/* Line numbers have 32 bits, and segment 0 is the head: an arena of 256 GiB is one segment short of that. */
+/* Line numbers have 32 bits, and segment 0 is the head. So an arena for 256 GiB is one segment smaller than that. */
 #define SEGMENTS_MAX (UINT32_MAX / TWI_SEGMENT_LINES)
 
 static uint32_t segments_of(uint32_t lines) {
@@ -39,8 +39,8 @@ bool twi_arena_make(struct twi_arena *arena, uint64_t bytes_max) {
     if (map == MAP_FAILED) return false;
     arena->map = map;
     arena->base = (unsigned char *)(((uintptr_t)map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
-    /* Counts may be somebody's traffic: they stay out of core files. And out of cache every second miss is one of the
-     * page table's: huge pages where the system has them. A kernel without the advice changes nothing. */
+    /* Counts may reveal traffic, so they stay out of core files. Out of cache, every second miss is one of the page
+     * table, so ask for huge pages. On a kernel that does not know the advice nothing changes. */
     (void)madvise(map, arena->map_bytes, MADV_DONTDUMP);
     (void)madvise(arena->base, bytes, MADV_HUGEPAGE);
     twi_free_map_begin(&arena->free_map, arena->base + bytes, arena->segments_max);
@@ -55,7 +55,7 @@ void twi_arena_unmake(struct twi_arena *arena) {
 
 /* ---- taking ---- */
 
-#define KEEP_LINES 64u /* of what comes back, a size keeps so much for itself, unless others need it */
+#define KEEP_LINES 64u /* lines given back that a size keeps for itself, unless others need them */
 
 /* `count` segments in a row that were never used, or 0. Segment 0 is the head: line 0 means none. */
 static uint32_t fresh_segments(struct twi_arena *arena, uint32_t count) {
@@ -76,25 +76,26 @@ static uint32_t carve(struct twi_arena *arena, uint32_t number) {
     uint64_t found = twi_load_relaxed(word);
     while (found != 0) {
         uint64_t then = LOW32(found) == 1 ? 0 : PAIR(HIGH32(found) + twi_sizes[number], LOW32(found) - 1);
-        if (twi_cas_weak_acqrel(word, &found, then)) return HIGH32(found); /* A5, pairs with A4: its zeroes are seen */
+        /* A5, pairs with A4: the zeroes are visible */
+        if (twi_cas_weak_acqrel(word, &found, then)) return HIGH32(found);
     }
     return 0;
 }
 
-/* The first piece of a whole segment; the others are there for whoever comes next. What no piece of this size fits into is
- * free for smaller ones. */
+/* The first piece of a whole segment; the other pieces become the run of this size. The rest of the segment, too short
+ * for a piece of this size, is free for smaller ones. */
 static uint32_t begin_segment(struct twi_arena *arena, uint32_t number, uint32_t segment) {
     uint32_t line = segment * TWI_SEGMENT_LINES, lines = twi_sizes[number], more = pieces_in_segment(number) - 1;
     uint32_t used = lines + more * lines;
     uint64_t none = 0;
     if (used != TWI_SEGMENT_LINES) twi_free_map_give(&arena->free_map, line + used, TWI_SEGMENT_LINES - used);
     if (more != 0 && !twi_cas_acqrel(&arena->carves[number].word, &none, PAIR(line + lines, more))) /* A4 */
-        twi_free_map_give(&arena->free_map, line + lines, more * lines); /* another thread has brought one */
+        twi_free_map_give(&arena->free_map, line + lines, more * lines); /* another thread has brought a run */
     (void)twi_add_acqrel(&arena->free_map.moves, 1);                     /* A6 */
     return line;
 }
 
-/* What sizes have not carved yet becomes free for all, runs of at most so many lines. False: there was none. */
+/* Frees what sizes have not carved yet, runs of at most `most` lines. False: there was none. */
 static bool gather(struct twi_arena *arena, uint32_t most) {
     bool any = false;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -119,7 +120,7 @@ static uint32_t take_small(struct twi_arena *arena, uint32_t number) {
     return segment != 0 ? begin_segment(arena, number, segment) : 0;
 }
 
-/* Untouched segments go together with the free ones just below them. */
+/* Joins untouched segments with the free ones just below them. */
 static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     for (;;) {
         uint32_t line = twi_free_map_take_segments(&arena->free_map, count);
@@ -133,21 +134,21 @@ static uint32_t take_large(struct twi_arena *arena, uint32_t count) {
     }
 }
 
-#define LOOKS_MAX 8u /* a thread that stops with lines in hand keeps nobody waiting */
+#define LOOKS_MAX 8u /* a bound: a thread that stops with lines in hand makes nobody wait */
 
-/* Nothing of the size lies ready. Nobody is refused for what others have in hand for a moment: who sees one of them, or that
- * lines were put back meanwhile, looks again (A6, A7). */
+/* There is no run of this size. A request must not fail because other threads hold lines in hand for a moment. So a
+ * thread looks again if it sees such a thread, or if lines were put back meanwhile (A6, A7). */
 static uint32_t search(struct twi_arena *arena, uint32_t lines) {
     uint32_t line = 0;
-    (void)twi_add_acqrel(&arena->busy, 1);                   /* A6, pairs with A7: before anything is in hand */
-    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* what was kept may be what parts two large holes */
+    (void)twi_add_acqrel(&arena->busy, 1); /* A6, pairs with A7: before this thread has lines in hand */
+    if (lines > KEEP_LINES) (void)gather(arena, KEEP_LINES); /* kept lines may lie between two large holes */
     for (uint32_t looks = 0; looks < LOOKS_MAX; looks++) {
         uint32_t moves = twi_load_acquire(&arena->free_map.moves); /* A7 */
         line = lines <= TWI_SEGMENT_LINES ? take_small(arena, twi_size_number(lines))
                                           : take_large(arena, segments_of(lines));
         if (line != 0) break;
         if (gather(arena, TWI_SEGMENT_LINES)) continue;
-        twi_fence_seqcst(); /* A7: who saw lines taken sees who has them in hand */
+        twi_fence_seqcst(); /* A7: a thread that saw lines taken also sees `busy` */
         if (twi_load_acquire(&arena->busy) == 1 && twi_load_acquire(&arena->free_map.moves) == moves) break;
     }
     (void)twi_sub_acqrel(&arena->busy, 1); /* A6 */
@@ -170,15 +171,15 @@ uint32_t twi_arena_take(struct twi_arena *arena, uint32_t lines) {
 
 /* ---- giving ---- */
 
-/* The pages of a large piece go back to the system, which gives them back zeroed: writing to them would only commit what was
- * never touched. */
+/* The pages of a large piece go back to the system, which returns them zeroed. Writing zeroes would commit pages that
+ * were never touched. */
 static void wipe(unsigned char *piece, size_t bytes) {
     if (bytes >= 2 * TWI_SEGMENT_BYTES && madvise(piece, bytes, MADV_DONTNEED) == 0) return;
     memset(piece, 0, bytes);
 }
 
-/* Tiny windows come and go: what the last one gave back is there for the next, without a search. True: it begins or continues the
- * run of its size, as far as that is short. */
+/* Tiny windows come and go: the next one finds the last one's pieces without a search. True: the piece starts or
+ * continues the run of its size, as long as that run is short. */
 static bool keep_for_next(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     if (lines > KEEP_LINES / 2) return false;
     _Atomic uint64_t *word = &arena->carves[twi_size_number(lines)].word;
@@ -192,15 +193,16 @@ void twi_arena_give(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     lines = twi_arena_round(lines);
     wipe(twi_arena_at(arena, line), (size_t)lines * TWI_LINE_BYTES);
     account(arena,
-            -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: what is counted never passes the bound */
+            -(int64_t)lines * TWI_LINE_BYTES); /* before anybody can take it: bytes_used never exceeds the bound */
     if (!keep_for_next(arena, line, lines)) twi_free_map_give(&arena->free_map, line, lines);
 }
 
 void twi_arena_touch(struct twi_arena *arena, uint32_t line, uint32_t lines) {
     unsigned char *piece = twi_arena_at(arena, line);
     for (uint64_t at = 0; at < (uint64_t)lines * TWI_LINE_BYTES; at += 4096) {
-        /* A fresh page reads 0, and 0 is stored there: the page becomes ours; on any other, nothing changes. Not an atomic "or
-         * 0", which a compiler may turn into a load (clang does): that maps the page of zeroes, and the taker's write faults. */
+        /* Stores 0 where a fresh page reads 0: the page becomes ours. On any other page, nothing changes. An atomic "or
+         * 0" would not do: a compiler may turn it into a load (clang does). That maps the page of zeroes, and the
+         * taker's write faults. */
         uint8_t untouched = 0;
         (void)twi_cas_relaxed((_Atomic uint8_t *)(piece + at), &untouched, 0);
     }
@@ -221,15 +223,15 @@ bool twi_arena_stock(struct twi_arena *arena, uint32_t lines, uint32_t pieces, u
 
 /* ---- ahead of need ---- */
 
-/* The kernel populates what lies ahead: whoever takes it meanwhile may be writing there already, so nothing is touched from
- * here. A kernel without the advice (before 5.14) leaves the first touch to the taker. */
+/* The kernel populates the memory ahead. A thread that takes it meanwhile may already write there, so nothing is
+ * touched from here. On a kernel without the advice (before 5.14) the taker touches its pages first. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGE_SEGMENTS ((uint32_t)(HUGE_BYTES / TWI_SEGMENT_BYTES))
 
-/* Long enough for a background thread that the system lets wait a little, short enough to follow a burst. */
+/* Long enough for a background thread that the system delays a little, short enough to follow a burst. */
 #define SLICE_MS 50
 
 static void populate_bytes(const void *first, size_t bytes) {
@@ -237,7 +239,7 @@ static void populate_bytes(const void *first, size_t bytes) {
     (void)madvise((void *)page, (uintptr_t)first - page + bytes, MADV_POPULATE_WRITE);
 }
 
-/* With what says of them which of their lines are free. */
+/* With the bits and hints of these segments. */
 static void populate(struct twi_arena *arena, uint32_t segment, uint32_t count) {
     populate_bytes(twi_arena_at(arena, segment * TWI_SEGMENT_LINES), (size_t)count * TWI_SEGMENT_BYTES);
     populate_bytes(&arena->free_map.bits[segment], count * sizeof arena->free_map.bits[0]);
@@ -257,19 +259,18 @@ void twi_arena_survey(struct twi_arena *arena, int64_t mono_ms) {
     arena->slice_began_ms = mono_ms;
 }
 
-/* The last segment that is to lie ready. */
+/* The last segment of the reserve that is wanted. */
 static uint32_t reserve_end(const struct twi_arena *arena, uint32_t taken) {
     uint64_t wanted = arena->segments_rate != 0 ? HUGE_SEGMENTS + 2 * (uint64_t)arena->segments_rate : 0;
     uint64_t most = HUGE_SEGMENTS + taken / 8;
     if (wanted < arena->segments_left) wanted = arena->segments_left;
     uint64_t end = taken + (wanted < most ? wanted : most);
-    if (taken < HUGE_SEGMENTS / 2)
-        end = HUGE_SEGMENTS - 1; /* the first huge page, which is there as a whole or not at all */
+    if (taken < HUGE_SEGMENTS / 2) end = HUGE_SEGMENTS - 1; /* the first huge page is there as a whole, or not at all */
     return end < arena->segments_max ? (uint32_t)end : arena->segments_max;
 }
 
-/* Takers have outrun the reserve. They fault in what they use, as they use it; but of each size's present segment the rest may
- * be used long after. */
+/* The takers have outrun the reserve. They fault in what they use. But the rest of each size's present segment may be
+ * used much later. */
 static void catch_up(struct twi_arena *arena, uint32_t taken) {
     for (uint32_t i = 0; i < TWI_SIZES; i++) {
         uint32_t segment = HIGH32(twi_load_relaxed(&arena->carves[i].word)) / TWI_SEGMENT_LINES;
@@ -310,9 +311,9 @@ int64_t twi_arena_bytes_committed(const struct twi_arena *arena) {
     return (int64_t)twi_load_relaxed(&arena->segments_taken) * TWI_SEGMENT_BYTES;
 }
 
-/* ---- what is left ---- */
+/* ---- how much is left ---- */
 
-/* Lines that are free and not in the room: untouched, and in the runs of sizes. */
+/* Free lines that the free map does not know: untouched segments, and the runs of sizes. */
 static uint64_t lines_elsewhere(const struct twi_arena *arena) {
     uint64_t lines = (uint64_t)(arena->segments_max - twi_load_relaxed(&arena->segments_taken)) * TWI_SEGMENT_LINES;
     for (uint32_t number = 0; number < TWI_SIZES; number++) {
@@ -331,7 +332,7 @@ struct twi_arena_usage twi_arena_usage(const struct twi_arena *arena) {
                                     .longest_bytes = (int64_t)(look.longest * TWI_LINE_BYTES)};
 }
 
-#define ROUND_SEGMENTS 64u /* that one turn looks at: 4 MiB; a microsecond, or eight where all is in crumbs */
+#define ROUND_SEGMENTS 64u /* per turn: 4 MiB; takes 1 us, or 8 us if all memory is in small pieces */
 
 int64_t twi_arena_usable(struct twi_arena *arena) {
     twi_free_map_scan(&arena->free_map, &arena->round, ROUND_SEGMENTS);

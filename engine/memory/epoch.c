@@ -1,10 +1,10 @@
 /* epoch.c -- see epoch.h.
  *
- * Thread records come in blocks from the kernel, marked to be wiped upon fork. The list of records only grows, by one with
- * each thread that finds none to take again. A turn walks it: a record that no thread has had is not in it. A record of a
- * thread that has exited is taken again by the next thread that registers.
- * After a fork the child's records are zero, its list head (in ordinary memory) still points at them: the first thread
- * to register there forgets the list, and with it every section that some thread of the parent had open. */
+ * Thread records come in blocks from the kernel, marked to be wiped upon fork. When a thread exits, the next thread
+ * that registers takes over its record. If no such record is free, the list of records grows by one. A turn walks the
+ * list. A record that no thread has had is not in it.
+ * After a fork the child's records are zero, but its list head (in ordinary memory) still points at them. The first
+ * thread that registers in the child drops the list, and with it every section that threads of the parent had open. */
 #include "engine/memory/epoch.h"
 
 #include "engine/memory/arena.h"
@@ -29,16 +29,16 @@ struct process_mark {
 };
 static _Atomic(struct process_mark *) mark;
 static _Atomic uint32_t process_number;
-static _Atomic(struct twi_thread *) threads; /* all records that a thread has or had */
-static struct twi_thread *spares;            /* the rest of the last block; under the lock */
+static _Atomic(struct twi_thread *) threads; /* all records that a thread has or has had */
+static struct twi_thread *spares;            /* unused records of the last block; under the lock */
 static _Atomic uint32_t threads_made;
-static _Atomic uint32_t shards_used; /* 1 more than the highest that a thread ever had, the shared one apart */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only; never on a counting path */
+static _Atomic uint32_t shards_used; /* 1 more than the highest shard that a thread ever had, except the shared one */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* for registering only; never on a counting path */
 static const pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t exit_key;
 static _Atomic bool exit_key_made;
 static void (*on_fork)(void);
-static _Thread_local bool renewing; /* what on_fork calls may register this thread on the way */
+static _Thread_local bool renewing; /* on_fork is running: a call in it may register this thread */
 
 void twi_epoch_set_on_fork(void (*renew)(void)) {
     pthread_mutex_lock(&process_lock);
@@ -53,20 +53,21 @@ uint32_t twi_epoch_process(void) {
 static void thread_exits(void *record) {
     struct twi_thread *self = record;
     twi_thread_self = NULL;
-    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belongs to the parent's past */
+    if (self->mark != TWI_THREAD_MARK) return; /* a fork has wiped it: it belonged to the parent */
     self->depth = 0;
     twi_store_release(&self->epoch, 0);
     twi_store_release(&self->taken, false);
 }
 
-/* The shared library stays when it is closed (meson.build). A module that the static one was linked into may be unloaded:
- * threads that end after that must not come to where thread_exits() was; their records are not used again. */
+/* dlclose() does not unload the shared library (meson.build). But a module that links the static library may be
+ * unloaded. Threads that exit after that must not call thread_exits(), which is gone. Their records are not used
+ * again. */
 __attribute__((destructor)) static void forget_threads(void) {
     if (twi_swap_acqrel(&exit_key_made, false)) (void)pthread_key_delete(exit_key);
 }
 
-/* The page with the word. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child. Of two
- * threads that make it at once the later one's page is left alone. */
+/* The page with the mark. Made without a lock: a fork may come at any moment, and a lock would stay taken in the child.
+ * If two threads make the page at once, the later page stays unused. */
 static struct process_mark *mark_page(void) {
     struct process_mark *here = twi_load_acquire(&mark), *none = NULL;
     if (here != NULL) return here;
@@ -79,7 +80,7 @@ static bool begin_process(void) {
     if (!twi_load_relaxed(&exit_key_made) && pthread_key_create(&exit_key, thread_exits) != 0) return false;
     twi_store_relaxed(&exit_key_made, true);
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-    /* A forked child inherits the registration; saying it again costs nothing and survives kernels that drop it. */
+    /* A forked child inherits the registration. Registering again costs nothing, and helps on kernels that drop it. */
     if (commands > 0 && (commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         twi_epoch_asymmetric = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
     twi_store_relaxed(&threads, NULL);
@@ -97,7 +98,7 @@ static struct twi_thread *reuse_record(void) {
     return NULL;
 }
 
-/* A record that no thread has had: whoever walks the threads does not meet it before it is given out. Under the lock. */
+/* A record that no thread has had: a walk of the list does not meet it before it is handed out. Under the lock. */
 static struct twi_thread *spare_record(void) {
     if (spares == NULL) {
         struct twi_thread *block = twi_arena_wiped_pages(BLOCK_BYTES);
@@ -122,8 +123,8 @@ static struct twi_thread *new_record(void) {
     return self;
 }
 
-/* The first thread to come begins the process: the first one, or a forked child, in which a thread of the parent may have
- * held the lock. The others wait for it; they have no record yet, so they are in no call that must not wait. */
+/* The first thread that comes begins the process. In a forked child the lock may be taken by a thread of the parent, so
+ * this makes it anew. Other threads wait here. They have no record yet, so they are in no call that must not wait. */
 static bool has_begun(void) {
     struct process_mark *here = mark_page();
     uint32_t found = NOT_BEGUN;
@@ -181,8 +182,9 @@ int twi_epoch_refusal(void) {
     return twi_load_relaxed(&refusal);
 }
 
-/* R2, pairs with R1. It worked when the process began; a sandbox that was entered since, or a kernel without memory, may
- * refuse it. Threads then may be inside without our seeing it, and cannot be told to say so at full price. */
+/* R2, pairs with R1. membarrier worked when the process began. A sandbox that the process entered since, or a kernel
+ * without memory, may refuse it now. Then threads may be inside a section unseen, and they cannot switch to the full
+ * fence. */
 static bool barrier(void) {
     if (!TWI_EPOCH_SEES_FENCES || !twi_epoch_asymmetric) {
         twi_fence_seqcst(); /* R2 at full price */

@@ -1,17 +1,17 @@
-/* epoch.h -- read sections, the threads that enter them, and when memory may be reused. Epochs, process-wide.
+/* epoch.h -- read sections, the threads that enter them, and when memory may be reused. Epochs are process-wide.
  *
- * A thread that may hold arena memory is inside a section: its record shows the epoch in which it entered. What is
- * unlinked at epoch e is reused once no record shows an epoch <= e. Nobody waits: the turn looks, and looks again
- * later. A section protects memory and nothing else; clock and window are read per call.
+ * A thread that may hold arena memory is inside a section: its record shows the epoch in which it entered. Memory that
+ * was unlinked at epoch e is reused once no record shows an epoch <= e. Nobody waits: the turn looks, and looks again
+ * later. A section protects memory and nothing else; each call reads the clock and looks up its window.
  *
  * Why not ck_epoch: its begin carries a full fence (2-5 ns of an add that takes ten), its barrier blocks, and the poll
  * of 0.7.1 dispatches too early on weakly ordered processors. Here the fence is asymmetric: entering is two plain
- * stores; the turn pays with membarrier(2). Where that is missing, and under ThreadSanitizer, entering pays with an
+ * stores, and the turn pays with membarrier(2). Without membarrier, and under ThreadSanitizer, entering pays with an
  * exchange.
  *
- * Records live in memory that the kernel wipes upon fork: a forked child meets a record without its mark and
- * registers anew, and that is how the fork is noticed at all (twi_epoch_process() changes).
- * Always true: a record is written by its own thread alone; records are never freed, only used again.
+ * The kernel wipes the memory of the records upon fork. A thread in a forked child finds a record without its mark and
+ * registers anew. That is how the library notices a fork at all (twi_epoch_process() changes).
+ * Always true: only its own thread writes a record. A record is never freed, only used again.
  *
  *                  enter/leave   reach   advance        x = the caller must prevent it
  *  enter/leave         -           -        -
@@ -29,31 +29,32 @@
 struct twi_thread {
     alignas(2 * TWI_LINE_BYTES) _Atomic uint64_t epoch; /* 0: outside of any section */
     uint32_t mark;                                      /* TWI_THREAD_MARK; 0 after a fork wiped it */
-    uint32_t process;                                   /* twi_epoch_process() of its registration; wiped with it */
-    uint32_t depth;                                     /* nested sections */
-    uint32_t shard;                                     /* of statistics: its own, or TWI_SHARD_SHARED */
-    bool inserts;       /* its last add away from home was of a new key: so may be the next (add_fast.h) */
-    bool in_hook;       /* inside a user's hook: some calls answer TW_ERR_MODE */
-    _Atomic bool taken; /* belongs to a living thread */
-    void *sampled;      /* the cell that this thread watches for others (stripe.c), and what it has seen: */
+    uint32_t process;   /* twi_epoch_process() at its registration; wiped with the mark */
+    uint32_t depth;     /* nested sections */
+    uint32_t shard;     /* shard of statistics: its own, or TWI_SHARD_SHARED */
+    bool inserts;       /* the last add that needed a slow lookup inserted a key: the next may, too (add_fast.h) */
+    bool in_hook;       /* inside a user's hook: some calls are refused with TW_ERR_MODE */
+    _Atomic bool taken; /* belongs to a live thread */
+    void *sampled;      /* the cell that this thread samples for contention (contention.c), and what it has seen: */
     int64_t sampled_value, sampled_since_ms;
     uint32_t sampled_adds, sampled_others;
-    struct twi_thread *next; /* all records of this process; set before sharing */
+    struct twi_thread *next; /* list of all records of this process; set before sharing */
 };
 #define TWI_SHARDS 256u
-#define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* of all threads after the first 254 */
-#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of nobody: what is counted there is never read (acquire_all.c) */
+#define TWI_SHARD_SHARED (TWI_SHARDS - 1) /* shared by all threads after the first 254 */
+#define TWI_SHARD_ASIDE (TWI_SHARDS - 2)  /* of no thread: counts that go there are never read (acquire_all.c) */
 #define TWI_THREAD_MARK 0x7a11e5u
 
 extern _Thread_local struct twi_thread *twi_thread_self __attribute__((tls_model("initial-exec")));
 extern _Atomic uint64_t twi_epoch_current;
 extern bool twi_epoch_asymmetric; /* membarrier works; set before the first section */
 
-/* Registers the calling thread (and, in a forked child, begins a new process). NULL: no memory. */
+/* Registers the calling thread. The first thread in a forked child also begins a new process here. NULL: no memory. */
 struct twi_thread *twi_thread_register(void);
-/* What a forked child does before its first call goes on: makes its engines anew. Set before the first section. */
+/* The function that renews the engines of a forked child, before its first call goes on. Set before the first
+ * section. */
 void twi_epoch_set_on_fork(void (*renew)(void));
-/* How often this process has begun: 1, and one more in a child after each fork that it noticed. */
+/* Starts at 1, and rises by one in a child after each fork that it noticed. */
 uint32_t twi_epoch_process(void);
 
 TWI_INLINE struct twi_thread *twi_thread_here(void) {
@@ -75,14 +76,15 @@ TWI_INLINE struct twi_thread *twi_thread_here(void) {
 
 TWI_INLINE void twi_section_enter(struct twi_thread *self) {
     if (self->depth++ != 0) return;
-    /* acquire R3, pairs with R4: what was unlinked before the epoch rose is not reachable for us any more */
+    /* acquire R3, pairs with R4: memory unlinked before the epoch rose is not reachable any more */
     uint64_t epoch = twi_load_acquire(&twi_epoch_current);
     if (TWI_EPOCH_SEES_FENCES && twi_likely(twi_epoch_asymmetric)) {
         twi_store_relaxed(&self->epoch, epoch);
-        twi_fence_compiler(); /* R1, pairs with the membarrier R2: our store is seen before any of our loads counts */
+        /* R1, pairs with the membarrier R2: the turn sees our store before any of our loads counts */
+        twi_fence_compiler();
     } else {
         (void)twi_swap_seqcst(&self->epoch,
-                              epoch); /* R1 at full price: an exchange alone lets later loads pass on ARM64 */
+                              epoch); /* R1 at full price: with an exchange alone, ARM64 lets later loads pass */
         twi_fence_seqcst();
     }
 }
@@ -90,10 +92,10 @@ TWI_INLINE void twi_section_enter(struct twi_thread *self) {
 TWI_INLINE void twi_section_leave(struct twi_thread *self) {
     twi_check(self->depth != 0);
     if (--self->depth != 0) return;
-    twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses are over before the memory is reused */
+    twi_store_release(&self->epoch, 0); /* R5, pairs with R6: our accesses end before the memory is reused */
 }
 
-/* For a call that calls nothing in between: a section without counting its depth. May be used where
+/* For a call that calls nothing in between: a section that does not count its depth. Allowed if
  * twi_section_may_be_short(). */
 TWI_INLINE bool twi_section_may_be_short(void) {
     return !TWI_EPOCH_SEES_FENCES || twi_epoch_asymmetric;
@@ -118,17 +120,17 @@ TWI_INLINE void twi_section_leave_short(struct twi_thread *self, bool outermost)
 
 /* ---- for the turn ---- */
 
-/* All threads have shards below that (those that share one apart). */
+/* All shards of threads are below that, except the shared one. */
 uint32_t twi_epoch_shards(void);
 
-/* The stamp of what has just been unlinked; raises the epoch. */
+/* The stamp for memory that was just unlinked. Raises the epoch. */
 uint64_t twi_epoch_stamp(void);
-/* Every stamp below the answer is free: no section that began at or before it is still open. Costs a membarrier; where the
- * kernel refuses that, nothing is free: 0. */
+/* Memory with a stamp below the result is free: no section that began at or before the stamp is still open. Costs a
+ * membarrier. If the kernel refuses it, the result is 0: nothing is free. */
 uint64_t twi_epoch_reached(void);
-/* Why the last membarrier was refused (an errno); 0: it was not. Any thread. */
+/* The errno of the last membarrier if the kernel refused it, else 0. Any thread. */
 int twi_epoch_refusal(void);
-/* The oldest epoch that an open section shows; UINT64_MAX: none. No barrier: for the stall gauge. */
+/* The oldest epoch that an open section shows; UINT64_MAX: none. Without a barrier: for the stall gauge. */
 uint64_t twi_epoch_oldest(void);
 
 #endif

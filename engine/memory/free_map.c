@@ -37,7 +37,7 @@ static uint64_t word_at(const struct twi_free_map_bits *bits, uint32_t at) {
     return twi_load_relaxed(&bits->words[at / 64]) >> at % 64;
 }
 
-/* The next run of set bits that begins at or behind `at`, as far as one who looks word after word can tell. lines 0: none. */
+/* The next run of set bits that begins at or behind `at`, as seen by reading word after word. lines 0: none. */
 static struct run next_run(const struct twi_free_map_bits *bits, uint32_t at) {
     uint64_t left = 0;
     while (at < TWI_SEGMENT_LINES && (left = word_at(bits, at)) == 0) at = (at | 63) + 1;
@@ -66,7 +66,7 @@ static struct run best_run(const struct twi_free_map_bits *bits, uint32_t lines)
     return best;
 }
 
-/* What a segment's hint is with such a longest run. */
+/* The hint of a segment whose longest run has this length. */
 static uint8_t hint_of(uint32_t longest) {
     if (longest == 0) return 0;
     uint32_t number = twi_size_number(longest);
@@ -80,7 +80,7 @@ static uint8_t hint_for(const struct twi_free_map_bits *bits) {
     return hint_of(longest);
 }
 
-/* How long the run is that lines `at` to `end`, which are free, belong to. */
+/* The length of the run that the free lines `at` to `end` belong to. */
 static uint32_t run_around(const struct twi_free_map_bits *bits, uint32_t at, uint32_t end) {
     while (at > 0) {
         uint32_t below = (at - 1) % 64 + 1; /* bits of the word that lie below `at` */
@@ -99,7 +99,7 @@ static uint32_t run_around(const struct twi_free_map_bits *bits, uint32_t at, ui
     return end - at;
 }
 
-/* The bits that lines `at` to `end` have in the word of `at`. */
+/* The bits of lines `at` to `end` in the word of `at`. */
 static uint64_t mask_of(uint32_t at, uint32_t end) {
     uint32_t count = end - at < 64 - at % 64 ? end - at : 64 - at % 64;
     return (count == 64 ? ALL : (UINT64_C(1) << count) - 1) << at % 64;
@@ -112,7 +112,7 @@ static void search_from(struct twi_free_map *map, uint8_t hint, uint32_t segment
     while (segment < from && !twi_cas_relaxed(&map->from[hint], &from, segment)) continue;
 }
 
-/* True: the hint was `was` and is `now`. A count is raised before a hint shows it, and lowered afterwards. */
+/* True: the hint was `was` and is now `now`. A count is raised before a hint shows it, and lowered afterwards. */
 static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was, uint8_t now) {
     (void)twi_add_relaxed(&map->with[now], 1);
     uint8_t found = *was;
@@ -123,10 +123,10 @@ static bool change_hint(struct twi_free_map *map, uint32_t segment, uint8_t *was
     return changed;
 }
 
-/* By whoever has made lines `at` to `end` free: the hint says at least what the run is that they belong to. Of two who do so at
- * once side by side, one sees both parts; and who lowers the hint behind our back looks at the bits once more: the fence
- * between the change of the bits and the look at neighbours and hint, here, against the fence between the change of the hint
- * and the look at the bits, there (A3, pairs with itself). */
+/* Called after lines `at` to `end` became free: raises the hint to the length of their run. A3, pairs with itself: a
+ * full fence lies between the change of the bits and the reading of adjacent bits and the hint here, and between the
+ * change of the hint and the reading of the bits in renew_hint(). So of two threads that free adjacent lines at once,
+ * one sees both parts. And a thread that lowers the hint meanwhile looks at the bits once more. */
 static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, uint32_t end) {
     twi_fence_seqcst(); /* A3 */
     uint8_t was = twi_load_relaxed(&map->hints[segment]);
@@ -134,7 +134,7 @@ static void raise_hint(struct twi_free_map *map, uint32_t segment, uint32_t at, 
     while (was < now && !change_hint(map, segment, &was, now)) continue;
 }
 
-/* By whoever has looked in vain: the hint becomes what the bits say. */
+/* Called after a search in vain: sets the hint to what the bits say. */
 static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     for (;;) {
         twi_fence_seqcst(); /* A3 */
@@ -144,7 +144,7 @@ static void renew_hint(struct twi_free_map *map, uint32_t segment) {
     }
 }
 
-/* A segment with that hint, from where the last one was found on. 0: none, or others were quicker. */
+/* A segment with that hint, searched from the last one found. 0: none, or other threads were quicker. */
 static uint32_t find_hint(struct twi_free_map *map, uint8_t hint) {
     uint32_t end = twi_load_acquire(&map->end), from = twi_load_relaxed(&map->from[hint]), at = from;
     for (uint32_t left = end; left != 0; left--, at++) {
@@ -166,13 +166,13 @@ static void set_bits(struct twi_free_map *map, uint32_t segment, uint32_t at, ui
     }
 }
 
-/* False: some of the lines are no longer free; nothing is taken. */
+/* False: some of the lines are no longer free, and nothing is taken. */
 static bool clear_bits(struct twi_free_map *map, uint32_t segment, uint32_t first, uint32_t end) {
     for (uint32_t at = first; at < end; at = (at | 63) + 1) {
         _Atomic uint64_t *word = &map->bits[segment].words[at / 64];
         uint64_t mask = mask_of(at, end), found = twi_load_relaxed(word);
         while ((found & mask) == mask)
-            if (twi_cas_weak_acqrel(word, &found, found & ~mask)) break; /* A1, pairs with A2: zeroes are seen */
+            if (twi_cas_weak_acqrel(word, &found, found & ~mask)) break; /* A1, pairs with A2: the zeroes are visible */
         if ((found & mask) == mask) continue;
         if (at == first) return false;
         set_bits(map, segment, first, at & ~63u);
@@ -215,7 +215,7 @@ uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count) {
     while ((first = find_whole(map, count)) != 0) {
         uint32_t taken = 0;
         while (taken < count && clear_bits(map, first + taken, 0, TWI_SEGMENT_LINES))
-            renew_hint(map, first + taken++); /* the hint to a whole segment is not left to who looks in vain */
+            renew_hint(map, first + taken++); /* do not leave the hint of a whole segment to the next search in vain */
         if (taken == count) return first * TWI_SEGMENT_LINES;
         renew_hint(map, first + taken);
         if (taken != 0) twi_free_map_give(map, first * TWI_SEGMENT_LINES, taken * TWI_SEGMENT_LINES);

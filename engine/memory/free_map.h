@@ -2,17 +2,17 @@
  *
  *   segment | bit of line 0 .. 63 | ... | 960 .. 1023 |    1: free         hint: by the longest run of free lines in it
  *
- * A bit for each line is the truth about it, whatever size the piece was that it came back with: so free lines that lie
- * side by side are one run from the moment on in which the last of them is given, and nobody has to join anything. A
- * run is claimed by compare-and-swap of its words, from the first to the last; who meets a word that others have
- * changed puts back what it has and looks again. A hint a segment, of one byte, says where to look: at most the largest
- * size that its number stands for fits there. Who gives raises it, who looks in vain lowers it. How many segments have
- * which hint is counted, so that a look for what is not there costs a few loads.
- * Always true: a line whose bit is set is zeroed and belongs to nobody; its bit is cleared by who takes it. A hint says no
- * less than what is free, but while the thread that changes it has not looked a second time (A3); one that stays too low
- * because its thread stopped there is mended by the turn.
- * Smaller runs are used before larger ones, and lower segments before higher ones: so what is whole stays whole.
- * Threads: any, lock-free (labels A1 to A4), but for what is said to be the turn's.
+ * Each line has one bit, whatever the size of its former piece. So free lines side by side are one run as soon as the
+ * last of them is given back, and no step joins them. A thread claims a run by compare-and-swap of its words, from the
+ * first to the last. If another thread has changed a word, it puts back what it has and looks again.
+ * Each segment has a hint of one byte, which says where to look: no piece above the hint's size fits into the segment.
+ * Giving raises the hint, a search in vain lowers it. The map counts the segments of each hint, so that a search for a
+ * size that is not there costs a few loads.
+ * Always true: a line whose bit is set is zeroed and belongs to nobody. The thread that takes a line clears its bit. A
+ * hint never understates what is free, except until the thread that changes it has looked a second time (A3). If that
+ * thread stopped there, the turn repairs the hint.
+ * Smaller runs are used before larger ones, and lower segments before higher ones. So whole segments stay whole.
+ * Threads: any, lock-free (labels A1 to A4), except for functions of the turn.
  * Elsewhere: sizes of pieces, zeroing, accounts, fresh segments (arena.c). */
 #ifndef TWI_MEMORY_FREE_MAP_H
 #define TWI_MEMORY_FREE_MAP_H
@@ -29,7 +29,7 @@
 #define TWI_SEGMENT_LINES (TWI_SEGMENT_BYTES / TWI_LINE_BYTES)
 #define TWI_SEGMENT_WORDS (TWI_SEGMENT_LINES / 64)
 
-/* 1 2 3 4 6 8 12 16 ... 768 1024 lines: a size is rounded up by at most a third. What is larger takes whole segments. */
+/* 1 2 3 4 6 8 12 16 ... 768 1024 lines: rounding up adds at most a third. A larger piece takes whole segments. */
 #define TWI_SIZES 20u
 extern const uint16_t twi_sizes[TWI_SIZES];
 
@@ -41,52 +41,55 @@ struct twi_free_map_bits {
 };
 
 struct twi_free_map {
-    struct twi_free_map_bits *bits; /* by the number of the segment; this and the next two: set at making */
+    struct twi_free_map_bits *bits; /* by the number of the segment; this and the next two are set once */
     _Atomic uint8_t *hints;
-    uint32_t segments;                                           /* numbers go from 1 to this */
-    alignas(TWI_LINE_BYTES) _Atomic int32_t with[TWI_SIZES + 1]; /* segments with that hint, or more for a moment */
-    _Atomic uint32_t from[TWI_SIZES + 1];                        /* where the search for one of them begins */
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t end;                /* segments below it may hold free lines */
-    _Atomic uint32_t moves; /* rises whenever lines that somebody had in hand, and did not keep, were put back */
+    uint32_t segments; /* numbers go from 1 to this */
+    /* segments with that hint; too high for a moment while a hint changes */
+    alignas(TWI_LINE_BYTES) _Atomic int32_t with[TWI_SIZES + 1];
+    _Atomic uint32_t from[TWI_SIZES + 1];         /* where the search for each hint begins */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t end; /* segments from here on have never had free lines */
+    _Atomic uint32_t moves; /* rises whenever a thread puts back lines that it had in hand and did not keep */
 };
 
-/* What `segments` segments need. */
+/* Bytes that the map of `segments` segments needs. */
 size_t twi_free_map_bytes(uint32_t segments);
-/* `memory`: so many zeroed bytes, on a line. Nothing is free in the beginning. */
+/* `memory`: so many zeroed bytes, aligned to a line. At first nothing is free. */
 void twi_free_map_begin(struct twi_free_map *map, void *memory, uint32_t segments);
 
-/* The number of the smallest size that holds so many lines, at most TWI_SEGMENT_LINES. */
+/* The number of the smallest size that holds `lines` lines. At most TWI_SEGMENT_LINES lines. */
 uint32_t twi_size_number(uint32_t lines);
 
-/* The first of `twi_sizes[number]` free lines, which are the caller's from then on: out of the smallest run that has them, in
- * segments that are not wholly free. 0: there are none. */
+/* Takes `twi_sizes[number]` free lines from the smallest run that holds them, in segments that are not wholly free.
+ * Returns the first line, or 0: there is no such run. */
 uint32_t twi_free_map_take(struct twi_free_map *map, uint32_t number);
-/* The first line of `count` wholly free segments in a row. 0: there are none. */
+/* Takes `count` wholly free segments in a row. Returns the first line, or 0: there are none. */
 uint32_t twi_free_map_take_segments(struct twi_free_map *map, uint32_t count);
 /* How many segments are wholly free. */
 uint32_t twi_free_map_whole(const struct twi_free_map *map);
-/* How many of those down from `last` are, one below the other; at most `most`. */
+/* How many segments in a row are wholly free, from `last` downwards; at most `most`. */
 uint32_t twi_free_map_whole_below(const struct twi_free_map *map, uint32_t last, uint32_t most);
-/* Makes lines free: zeroed, the caller's, and nobody can reach them. They may span segments. */
+/* Makes lines free. They are zeroed, belong to the caller, and no other thread can reach them. They may span
+ * segments. */
 void twi_free_map_give(struct twi_free_map *map, uint32_t line, uint32_t lines);
 
-/* What is free, in lines. */
+/* Free lines. */
 struct twi_free_map_usage {
     uint64_t free;   /* all */
     uint64_t usable; /* in runs of at least TWI_FREE_MAP_RUN lines */
     uint64_t longest;
 };
-/* No piece that counting needs at once is larger: a leaf of the index (table.h). What is larger has a way to do with less. */
+/* No piece that counting needs at once is larger than this: a leaf of the index (table.h). Larger pieces can be
+ * replaced by smaller ones. */
 #define TWI_FREE_MAP_RUN 64u
-/* Goes through all segments that are neither full nor empty. Others may take and give meanwhile. */
+/* Looks at all segments that are neither full nor empty. Others may take and give meanwhile. */
 struct twi_free_map_usage twi_free_map_usage(const struct twi_free_map *map);
 
-/* The turn's look, which goes round in bounded steps. */
+/* State of the turn's scan, which goes round the segments in bounded steps. */
 struct twi_free_map_scan_state {
     uint32_t at;
-    uint64_t so_far, usable; /* lines: of this round, and of the last one */
+    uint64_t so_far, usable; /* usable lines: of this round so far, and of the last complete round */
 };
-/* Looks at up to `count` segments, and mends hints that a thread left behind. */
+/* Looks at up to `count` segments, and repairs hints that a stopped thread left too low. */
 void twi_free_map_scan(struct twi_free_map *map, struct twi_free_map_scan_state *round, uint32_t count);
 
 #endif
