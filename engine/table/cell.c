@@ -1,9 +1,9 @@
-/* cell.c -- see cell.h: the kinds of record, and what the hot add leaves to a slower way. */
+/* cell.c -- see cell.h: the kinds of record, and what the hot add leaves to a slower path. */
 #include "engine/table/cell.h"
 
 #include "tallywheel.h"
 
-/* Lines and key bytes: 32 in the first line, then 64 a line, less 32 for a cold part behind the key. */
+/* Lines and key bytes: 32 bytes in the first line, 64 in each further line, 32 less if a cold part follows the key. */
 const struct twi_kind twi_kinds[TWI_KINDS] = {
     {1, 32, 32}, {2, 96, 64}, {4, 224, 192}, {8, 480, 448}, {17, 1056, 1024},
 };

@@ -1,23 +1,23 @@
 /* cell.h -- the memory of one counter, and the counter word.
  *
  *    0        8        16       24       32                          64
- *   | local  | base   | end_ms | meta   | key (32 B, longer ones go on in the next lines) |   one line is all an add
- *   touches
+ *   | local  | base   | end_ms | meta   | key (32 B, longer ones go on in the next lines) |   all an add touches
  *
- *   cold, of families with Redis only, 32 bytes in another line:   | final | handed | acked | asked |
+ *   cold, in families with Redis only, 32 bytes in another line:   | final | handed | acked | total_state |
  *
- * `local` holds the count in its upper 62 bits and FROZEN and DIRTY in the lowest two: an add of delta << 2 cannot
- * touch the flags, whatever the sign, and returns them for nothing.
- *   FROZEN: the add did not count; decide again. The value at the freeze is in `final`; the word is noise from then on.
- *   DIRTY:  the counter is marked for the collector (dirty.c).
- * Frozen by the turn alone (one closer), so final is stored before the swap that freezes (C1).
- * `base` = total - acked, one store by the turn; view = local + base. In a family without Redis nothing needs a base,
- * and its word is where `final` goes.
- * A counter that threads contend for counts elsewhere (stripe.h): STRIPED, `local` frozen with its count in `final`, and
- * the way to its stripes in the word where families from first, which have none, keep the end of a life. Nor have hard families
- * with Redis: there the word leads to the counter's lease (lease.h).
- * Always true: key, key_size and the layout are in place before the cell is published, and never change; counts stay
- * within +-TW_COUNT_MAX; a cell stays where it is until its generation is dropped. */
+ * `local` holds the count in its upper 62 bits, and FROZEN and DIRTY in the lowest two. An add of delta << 2 cannot
+ * change the flags, whatever its sign, and returns them at no cost.
+ *   - FROZEN: the add did not count, and the call decides again. `final` holds the value at the freeze. From then on
+ *     the count in the word is meaningless.
+ *   - DIRTY: the counter is marked for the collector (dirty.c).
+ * Only the turn freezes, so there is one freezer. It stores `final` before the swap that freezes (C1).
+ * `base` = total - acked, in one store by the turn; view = local + base. A family without Redis needs no base, and
+ * `final` takes its place.
+ * A counter that threads contend for counts elsewhere (stripe.h). It is STRIPED, `local` is frozen with its count in
+ * `final`, and the word that holds end_ms in TW_WINDOW_FROM_FIRST families leads to its stripes; those families have no
+ * stripes. Hard families with Redis have none either: there the word leads to the counter's lease (lease.h).
+ * Always true: key, key_size and the layout are in place before the cell is published, and never change. Counts stay
+ * within +-TW_COUNT_MAX. A cell stays where it is until its generation is dropped. */
 #ifndef TWI_TABLE_CELL_H
 #define TWI_TABLE_CELL_H
 
@@ -39,27 +39,30 @@
 #define TWI_COUNT_SHIFT 2
 #define TWI_KEY_INLINE 32u
 
-/* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its chunk */
+/* meta: 0..15 key size | 16.. flags | 24..30 kind (record class, cold or not) | 31 UNTOLD | 32..63 index in its
+ * chunk */
 #define TWI_META_SIZE UINT64_C(0xffff)
-#define TWI_META_PUBLISHED (UINT64_C(1) << 16)   /* it is in the index: walkers see it. Set by whoever finds it first */
-#define TWI_META_EDGE (UINT64_C(1) << 17)        /* |value| >= 2^59 was seen: adds go the careful way */
-#define TWI_META_OVERFLOW (UINT64_C(1) << 18)    /* the window's overflow counter: no key, no chunk */
-#define TWI_META_COLD (UINT64_C(1) << 19)        /* has a cold part */
-#define TWI_META_INCARNATION (UINT64_C(1) << 20) /* the later of two lives of its key in one generation (table.h) */
-#define TWI_META_STRIPED (UINT64_C(1) << 21)     /* it has stripes (stripe.h); never taken back */
-#define TWI_META_USED (UINT64_C(1) << 22)        /* ageing families: used since its generation is the previous one */
-#define TWI_META_SUCCESSOR (UINT64_C(1) << 23)   /* ageing families: took over from a frozen cell (idle_eviction.c) */
+/* in the index, so walkers show it. The inserter sets it, or the first thread that finds the cell */
+#define TWI_META_PUBLISHED (UINT64_C(1) << 16)
+#define TWI_META_EDGE (UINT64_C(1) << 17)     /* |value| >= 2^59 was seen: adds go the careful way */
+#define TWI_META_OVERFLOW (UINT64_C(1) << 18) /* the window's overflow counter: no key, no chunk */
+#define TWI_META_COLD (UINT64_C(1) << 19)     /* has a cold part */
+/* the later of two incarnations of its key in one generation (layout.h) */
+#define TWI_META_INCARNATION (UINT64_C(1) << 20)
+#define TWI_META_STRIPED (UINT64_C(1) << 21)   /* it has stripes (stripe.h); never taken back */
+#define TWI_META_USED (UINT64_C(1) << 22)      /* idle eviction: used since its generation is the previous one */
+#define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: took over from a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_UNTOLD \
-    (UINT64_C(1) << 31) /* the store that is there has yet to be told what an earlier one has (restore.h) */
+    (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore.h) */
 #define TWI_META_INDEX_SHIFT 32
 
 struct twi_cell {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t local;
     _Atomic int64_t base;
     union {
-        _Atomic int64_t end_ms;  /* families from first: when this life ends */
-        _Atomic int64_t stripes; /* others: how many lines from here its stripes lie; 0: none (stripe.h) */
+        _Atomic int64_t end_ms;  /* TW_WINDOW_FROM_FIRST: when this incarnation ends */
+        _Atomic int64_t stripes; /* others: distance in lines to the stripes; 0: none (stripe.h) */
     };
     _Atomic uint64_t meta;
     unsigned char key[TWI_KEY_INLINE];
@@ -68,14 +71,15 @@ static_assert(sizeof(struct twi_cell) == TWI_LINE_BYTES, "an add touches one lin
 
 struct twi_cold {
     _Atomic int64_t final;       /* valid once FROZEN is set */
-    _Atomic int64_t handed;      /* how much of local is in batches; written by the turn */
-    _Atomic int64_t acked;       /* how much of local Redis has acknowledged; written by the turn */
-    _Atomic int64_t total_state; /* when the last total came, and what it told of others; 0: none has come */
+    _Atomic int64_t handed;      /* the part of local that is in batches; written by the turn */
+    _Atomic int64_t acked;       /* the part of local that Redis has acknowledged; written by the turn */
+    _Atomic int64_t total_state; /* when the last total came, and the others' pace; 0: no total has come */
 };
 static_assert(sizeof(struct twi_cold) == 32, "two colds share a line");
 
-/* asked: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits: intervals seen,
- * at most 3 (share.h). Where none is seen there is no pace, and its bits tell when the first total came, by their size; 0: not told. */
+/* total_state: 1 | 40 bits: monotonic ms (34 years) | 21 bits: the others' pace, units per ms in 256ths | 2 bits:
+ * intervals seen, at most 3 (share.h). Before an interval is seen there is no pace: the 21 bits hold the lower bits of
+ * the time of the first total. 0: no total has come. */
 #define TWI_PACE_ONE 256
 #define TWI_PACE_MAX ((1u << 21) - 1)
 TWI_INLINE int64_t twi_total_state(int64_t mono_ms, uint32_t pace, uint32_t seen) {
@@ -88,21 +92,21 @@ TWI_INLINE int64_t twi_total_state_ms(int64_t total_state) {
 TWI_INLINE uint32_t twi_total_state_seen(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 62);
 }
-/* The pace; where none is seen, when the first total came. */
+/* The pace. Before an interval is seen: when the first total came. */
 TWI_INLINE uint32_t twi_total_state_middle(int64_t total_state) {
     return (uint32_t)((uint64_t)total_state >> 41) & TWI_PACE_MAX;
 }
 TWI_INLINE uint32_t twi_total_state_pace(int64_t total_state) {
     return twi_total_state_seen(total_state) != 0 ? twi_total_state_middle(total_state) : 0;
 }
-/* The first total has come, at first_ms, and no interval is seen. */
+/* The first total has come, at first_ms, and no interval is seen yet. */
 TWI_INLINE int64_t twi_total_state_begun(int64_t mono_ms, int64_t first_ms) {
     uint32_t first = (uint32_t)first_ms & TWI_PACE_MAX;
     return twi_total_state(mono_ms, first != 0 ? first : 1, 0);
 }
 
-/* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. A record of kind 0
- * with a cold part shares three lines with its twin: | cell A | cold A, cold B | cell B |. */
+/* Record kinds: how many lines a record takes, how many key bytes it holds, where the cold part is. Two records of kind
+ * 0 with cold parts share three lines: | cell A | cold A, cold B | cell B |. */
 #define TWI_KINDS 5u
 struct twi_kind {
     uint16_t lines;
@@ -128,7 +132,7 @@ TWI_INLINE struct twi_cold *twi_cell_cold(struct twi_cell *cell, uint64_t meta) 
     if (kind != 0) return (struct twi_cold *)(at + twi_kinds[kind].lines * TWI_LINE_BYTES - sizeof(struct twi_cold));
     return (struct twi_cold *)((twi_cell_index(meta) & 1) == 0 ? at + TWI_LINE_BYTES : at - sizeof(struct twi_cold));
 }
-/* Has Redis ever told its total? Until then a limit is decided on what is known here (trap E26). */
+/* True: a total has come from Redis. Until then a limit is decided by local knowledge (trap E26). */
 TWI_INLINE bool twi_cell_is_known(struct twi_cell *cell, uint64_t meta) {
     return twi_load_relaxed(&twi_cell_cold(cell, meta)->total_state) != 0;
 }
@@ -140,7 +144,7 @@ TWI_INLINE _Atomic int64_t *twi_cell_final(struct twi_cell *cell, uint64_t meta)
     return (meta & TWI_META_COLD) != 0 ? &twi_cell_cold(cell, meta)->final : &cell->base;
 }
 
-/* What this process has added. */
+/* The count that this process has added. */
 TWI_INLINE int64_t twi_cell_local(struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_load_acquire(&cell->local); /* C2, pairs with C1 */
     if (twi_likely((word & TWI_FROZEN) == 0)) return twi_word_value(word);
@@ -163,18 +167,19 @@ TWI_INLINE int64_t twi_cell_view(struct twi_cell *cell, uint64_t meta) {
 
 enum twi_added { TWI_ADDED, TWI_ADD_FROZEN, TWI_ADD_RANGE };
 
-/* Adds the careful way: refuses what would leave +-TW_COUNT_MAX before anything is written. */
+/* Adds the careful way: refuses a sum outside +-TW_COUNT_MAX before anything is written. */
 enum twi_added twi_cell_add_careful(struct twi_cell *cell, int64_t delta, uint64_t *before);
 
-/* 65,536 threads with less than this cannot cross from EDGE to the range's end: */
+/* A plain delta is smaller than this. 65,536 threads with plain deltas cannot cross from EDGE to the range's end: */
 #define TWI_DELTA_PLAIN (INT64_C(1) << 40)
-#define TWI_VALUE_EDGE (INT64_C(1) << 59) /* each can be under way once past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
+/* each thread can have one add in progress past 2^59: 2^59 + 2^16 * 2^40 < 2^60 */
+#define TWI_VALUE_EDGE (INT64_C(1) << 59)
 
-/* The hot add. `before` receives the word as it was: its DIRTY says whether the counter must still be marked. */
+/* The hot add. `before` receives the word before the add. If it has no DIRTY, the caller must mark the counter. */
 TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int64_t delta, uint64_t *before) {
     if (twi_unlikely((meta & TWI_META_EDGE) != 0 || delta >= TWI_DELTA_PLAIN || delta <= -TWI_DELTA_PLAIN))
         return twi_cell_add_careful(cell, delta, before);
-    /* relaxed: a statistic to everybody but its own flags, which come with the same operation */
+    /* relaxed: others only read a count here, and the same operation returns the flags */
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
     *before = word;
     if (twi_unlikely((word & TWI_FROZEN) != 0)) return TWI_ADD_FROZEN;
@@ -185,7 +190,7 @@ TWI_INLINE enum twi_added twi_cell_add(struct twi_cell *cell, uint64_t meta, int
 }
 
 static_assert(TWI_VALUE_EDGE << TWI_COUNT_SHIFT == INT64_C(1) << 61, "twi_cell_count() looks at two bits");
-/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(); the word tells whether the add
+/* The add to a plain cell. False: it did not count (frozen). relaxed: see twi_cell_add(). The word says whether the add
  * counted, and whether the cell must be marked. */
 TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *before) {
     uint64_t word = twi_add_relaxed(&cell->local, (uint64_t)delta << TWI_COUNT_SHIFT);
@@ -198,18 +203,19 @@ TWI_INLINE bool twi_cell_count(struct twi_cell *cell, int64_t delta, uint64_t *b
     return true;
 }
 
-/* Freezes the word; the value at that moment is in `final` from then on. One closer at a time: the turn. Returns it.
- * Stripes are no concern of it. */
+/* Freezes the word. `final` then holds the value at that moment, which is returned. Only the turn calls it. Stripes are
+ * left alone. */
 int64_t twi_cell_freeze(struct twi_cell *cell, uint64_t meta);
 
-/* The kind of record a key of that size needs. */
+/* The kind of record that a key of this size needs. */
 TWI_INLINE uint32_t twi_kind_for(size_t key_size, bool synced) {
     uint32_t kind = 0;
     while (key_size > (synced ? twi_kinds[kind].key_synced : twi_kinds[kind].key_local)) kind++;
     return kind;
 }
 
-/* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway: of each two loads, which may overlap. */
+/* Equality of keys of 4 to 32 bytes, which lie in the line that the add touches anyway. Each key is compared by two
+ * loads, which may overlap. */
 TWI_INLINE bool twi_key_equal_short(const unsigned char *a, const unsigned char *b, size_t size) {
     if (twi_likely(size > 16)) {
 #if defined(__SSE2__)

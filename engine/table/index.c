@@ -1,13 +1,13 @@
-/* index.c -- how an index gains room: see the picture and T1..T4 in table.h.
+/* index.c -- how an index grows: see the picture in layout.h and T1..T4 in table.h.
  *
- * A leaf grows in four steps, each of which any thread may do or repeat:
- *   1 take memory for the copy (none: the leaf stays as it is and goes on being filled);
- *   2 close it: every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
- *   3 copy its slots into the new leaf, or the two new leaves, which nobody else can see yet;
- *   4 publish the copy by one swap of `next`. Who loses gives its copy back: copies of one closed leaf are all alike.
- * A leaf whose depth has not yet used up the bits of the node above splits under a small node of two entries; that node
- * is only a step on the way: the entries above are then repaired to name the leaves themselves. A leaf that has used
- * them up splits under a new node of 256 entries. */
+ * A leaf grows in four steps. Any thread may do or repeat each of them:
+ *   1 take memory for the copy (if there is none, the leaf stays as it is and takes further keys);
+ *   2 close the leaf: every EMPTY becomes CLOSED by compare-and-swap. It is immutable from then on;
+ *   3 copy its slots into one or two new leaves, which no other thread can see yet;
+ *   4 publish the copy by one swap of `next`. A thread that loses this race gives its copy back: all copies are alike.
+ * A leaf that has not used up the bits of the node above splits under a small node of two entries. That node is
+ * temporary: the entries above are repaired to name the new leaves directly. A leaf that has used up these bits splits
+ * under a new node of 256 entries. */
 #include "engine/table/index.h"
 
 #include "engine/table/record.h"
@@ -18,8 +18,8 @@ static uint32_t *link_of(struct twi_arena *arena, uint64_t entry) {
                                                    : &((struct twi_node *)piece)->piece_link;
 }
 
-/* Only the turn reads the list, after a grace period, and only pushes happen before: no ABA. The link keeps the line;
- * what kind of piece it is stands in the piece, except for the newest, whose whole entry is in the head. */
+/* Only the turn reads the list, after a grace period, and before that there are only pushes: no ABA. The link keeps
+ * only the line. The piece itself says what kind it is, except for the newest: the head holds its whole entry. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry) {
     uint64_t head = twi_load_relaxed(&generation->pieces);
     do {
@@ -42,11 +42,11 @@ static void give_entry(struct twi_arena *arena, struct twi_generation *generatio
     if (entry != 0) twi_piece_give(arena, generation, TWI_ENTRY_LINE(entry), twi_entry_lines(entry));
 }
 
-/* What stands ready before a leaf is closed: one larger leaf, or two leaves and the node above them. */
+/* Memory for the copy, taken before a leaf is closed: one larger leaf, or two leaves and the node above them. */
 struct copy {
     uint64_t leaves[2];
     uint64_t node;
-    uint32_t split_bit; /* depth of the bit that tells the two apart */
+    uint32_t split_bit; /* depth of the tag bit that decides between the two */
 };
 
 static bool take_copy(struct twi_arena *arena, struct twi_generation *generation, const struct twi_leaf *leaf,
@@ -57,7 +57,7 @@ static bool take_copy(struct twi_arena *arena, struct twi_generation *generation
         copy->leaves[0] = twi_leaf_make(arena, generation, log2 + 3, depth, room);
         return copy->leaves[0] != 0;
     }
-    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* 2^24 leaves; below that only chance is left */
+    if (depth + 1 >= TWI_TAG_BITS - TWI_NODE_LOG2) return false; /* 2^24 leaves; only chance fills a leaf further */
     uint32_t node_log2 = room != 0 ? 1 : TWI_NODE_LOG2;
     uint32_t room_below = room != 0 ? room - 1 : TWI_NODE_LOG2 - 1;
     copy->node = TWI_ENTRY(TWI_ENTRY_NODE, node_log2, 0);
@@ -81,8 +81,8 @@ static void give_copy(struct twi_arena *arena, struct twi_generation *generation
     give_entry(arena, generation, copy->node);
 }
 
-/* Of up to 64 slots from `first` on, those that hold `word`, a bit each. Full and other slots follow each other as chance has it:
- * a branch for each would be guessed wrongly once in five, and cost more than all else that growing does. */
+/* One bit for each of up to 64 slots from `first` on: whether it holds `word`. Full and other slots follow each other
+ * at random. A branch per slot would be mispredicted once in five, and cost more than the rest of growing. */
 static uint64_t slots_with(struct twi_leaf *leaf, uint32_t first, uint32_t slots, uint64_t word) {
     uint32_t count = slots - first < 64 ? slots - first : 64;
     uint64_t found = 0;
@@ -95,7 +95,7 @@ void twi_leaf_close(struct twi_leaf *leaf) {
     for (uint32_t first = 0; first < slots; first += 64) {
         uint64_t empty = slots_with(leaf, first, slots, TWI_SLOT_EMPTY);
         for (; empty != 0; empty &= empty - 1) {
-            uint64_t found = TWI_SLOT_EMPTY; /* fails against a cell that came first: fine */
+            uint64_t found = TWI_SLOT_EMPTY; /* fails if a cell came first, which is fine */
             (void)twi_cas_acqrel(&leaf->slots[first + (uint32_t)__builtin_ctzll(empty)], &found, TWI_SLOT_CLOSED);
         }
     }
@@ -155,8 +155,8 @@ enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generati
     return TWI_INDEX_GREW;
 }
 
-/* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf: to the leaf
- * itself where the word's prefix decides between the two halves, else to the node. */
+/* One step from a closed leaf to its copy, and the repair of the word that still names the closed leaf. The word then
+ * names a leaf if its prefix decides between the two halves, else the node. */
 static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                           uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -171,8 +171,8 @@ static uint64_t step_over(struct twi_arena *arena, _Atomic uint64_t *where, uint
     return better;
 }
 
-/* The other entries of a node that name the same closed leaf are repaired by who passes first, so that old keys, which
- * the closed leaf still answers, do not keep two copies in the cache. */
+/* The thread that passes first also repairs the other entries of a node that name the same closed leaf. Else old keys,
+ * which the closed leaf still finds, would keep two copies in the cache. */
 static void repair_neighbours(struct twi_arena *arena, _Atomic uint64_t *where, uint32_t bits, uint64_t entry,
                               uint32_t tag) {
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
@@ -199,8 +199,8 @@ uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generati
     }
 }
 
-/* Leaves of 510 slots, filled to 36..72 % when the forecast comes true; those that chance fills further split by
- * themselves. */
+/* Leaves of 510 slots, filled to 36..72 % if the forecast comes true. A leaf that chance fills further splits by
+ * itself. */
 static uint32_t forecast_bits(uint64_t keys_expected) {
     uint32_t bits = 0;
     while (bits < 20 && keys_expected > (UINT64_C(367) << bits)) bits++;
@@ -254,8 +254,8 @@ struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_gene
         uint32_t at;
         struct twi_cell *cell = twi_leaf_find(arena, leaf, TWI_ENTRY_LOG2(entry), lookup, &stop, &at);
         if (cell != NULL || stop == TWI_SLOT_EMPTY) return cell;
-        /* CLOSED since we came: what was inserted before is in front of it (T2, T4), what comes later is in the
-         * copy. */
+        /* Closed during the walk. Keys inserted before that lie in front of the CLOSED slot (T2, T4), later ones are in
+         * the copy. */
         uint64_t next = twi_load_acquire(&leaf->next);
         if (next == 0 || TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED) return NULL;
     }

@@ -1,4 +1,4 @@
-/* index.h -- the index of a window's keys: finding a slot, and room for more (layout.h has the picture, table.h what is always true). */
+/* index.h -- the index of a window's keys: finding a slot, and growing (picture: layout.h; invariants: table.h). */
 #ifndef TWI_TABLE_INDEX_H
 #define TWI_TABLE_INDEX_H
 
@@ -7,13 +7,13 @@
 TWI_INLINE uint32_t twi_leaf_slots(uint32_t log2) {
     return (1u << log2) - TWI_LEAF_HEAD_WORDS;
 }
-/* Where the walk of a tag begins: by its low bits, as the high ones have led to the leaf. */
+/* Where the walk of a tag begins. The low bits decide, because the high bits have led to the leaf. */
 TWI_INLINE uint32_t twi_leaf_start(uint32_t tag, uint32_t slots) {
     return (uint32_t)((uint64_t)(uint32_t)(tag * 0x9E3779B1u) * slots >> 32);
 }
 
-/* Looks for `key` in the leaf of `entry`. The cell, or NULL; *stop is the slot word that ended the walk then (EMPTY, or
- * CLOSED also when all slots are full) and *at the slot. */
+/* Looks for `key` in the leaf of `entry`. Returns the cell, or NULL. Then *stop is the slot word that ended the walk
+ * (EMPTY or CLOSED; CLOSED also if all slots are full), and *at its slot. */
 TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct twi_leaf *leaf, uint32_t log2,
                                           const struct twi_lookup_key *lookup, uint64_t *stop, uint32_t *at) {
     uint32_t slots = twi_leaf_slots(log2), tag = lookup->tag, i = twi_leaf_start(tag, slots);
@@ -35,8 +35,8 @@ TWI_INLINE struct twi_cell *twi_leaf_find(const struct twi_arena *arena, struct 
     return NULL;
 }
 
-/* The entry that a tag leads to from `entry`, through nodes only. *bits: tag bits used up; *where: the word it
- * stands in. */
+/* The entry that a tag leads to from `root`, through nodes only. *bits: tag bits used up. *where: the word that holds
+ * the entry. */
 TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uint64_t *root, uint32_t tag,
                                       _Atomic uint64_t **where, uint32_t *bits) {
     _Atomic uint64_t *at = root;
@@ -54,11 +54,12 @@ TWI_INLINE uint64_t twi_index_descend(const struct twi_arena *arena, _Atomic uin
     return entry;
 }
 
-/* What a walk that ended at CLOSED does next. */
+/* Continues a lookup whose walk ended at CLOSED. */
 struct twi_cell *twi_index_find_further(struct twi_arena *arena, struct twi_generation *generation,
                                         const struct twi_lookup_key *lookup);
 
-/* The cell of `key` by the index, or NULL. Takes no lock, writes nothing; two or three loads to the leaf. Inside a section. */
+/* The cell of `key` by the index, or NULL. Takes no lock, writes nothing, two or three loads to the leaf. Inside a
+ * section. */
 TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_generation *generation,
                                            const struct twi_lookup_key *lookup) {
     _Atomic uint64_t *where;
@@ -74,21 +75,20 @@ TWI_INLINE struct twi_cell *twi_index_find(struct twi_arena *arena, struct twi_g
 
 enum twi_index_growth { TWI_INDEX_GREW, TWI_INDEX_NO_MEMORY, TWI_INDEX_SEALED };
 
-/* Turns every EMPTY slot into CLOSED: what is in the leaf then is all that ever will be. Any thread, any number of
- * times. */
+/* Turns every EMPTY slot into CLOSED: the leaf takes no further cell. Any thread, any number of times. */
 void twi_leaf_close(struct twi_leaf *leaf);
-/* Closes the leaf of `entry` and publishes a larger copy of it, unless somebody has. Lock-free. */
+/* Closes the leaf of `entry` and publishes a larger copy, unless another thread has. Lock-free. */
 enum twi_index_growth twi_leaf_grow(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
-/* The leaf that takes inserts of a tag now: found through `next` words; repairs the entry it came by. */
+/* The leaf that takes inserts of a tag now, found through `next` words. Repairs the entry on the way. */
 uint64_t twi_index_leaf(struct twi_arena *arena, struct twi_generation *generation, uint32_t tag);
-/* Enters a published index piece into the generation's list. */
+/* Adds a published index piece to the generation's list. */
 void twi_piece_own(struct twi_arena *arena, struct twi_generation *generation, uint64_t entry);
-/* About what the index for `keys_expected` takes. */
+/* About how many bytes the index for `keys_expected` takes. */
 int64_t twi_index_bytes(uint64_t keys_expected);
-/* The root of an index with room for `keys_expected`, in two steps, the second in as many turns as it takes. 0: no
- * memory. */
+/* The root of an index with room for `keys_expected`. 0: no memory. twi_index_fill() adds the leaves, in as many turns
+ * as it takes. */
 uint64_t twi_index_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected);
-/* True when every leaf is there; else *next is how many are (no memory if *work was not used up). */
+/* True when every leaf exists. Else *next is how many exist; if *work was not used up, there is no memory. */
 bool twi_index_fill(struct twi_arena *arena, struct twi_generation *generation, uint64_t root, uint32_t *next,
                     uint32_t *work);
 /* An empty leaf; 0: no memory. */

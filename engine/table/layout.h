@@ -1,14 +1,14 @@
-/* layout.h -- what the memory of one generation looks like: records that never move, in chunks, and an index of slots over them.
+/* layout.h -- the memory of one generation: records that never move, in chunks, and an index of slots over them.
  *
  *   root ─▶ node (2^n entries, by the next n bits of the tag) ─▶ leaf (slots) ─▶ cell
  *
- *   entry   | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
- *   slot    | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
- *   leaf    | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... |  8, 64 or 512 words
- *   node    | (free link)     | piece link : 32, size : 8                               | entry ... |  2, 256 or more words
+ *   entry | kind of target : 8 | words, log2 : 8 | ............ : 16 | line : 32 |
+ *   slot  | tag: upper half of the hash : 32 | line of the cell : 32 |    0: EMPTY, 1: CLOSED
+ *   leaf  | next (an entry) | piece link : 32, used : 16, depth : 8, room and size : 8 | slot ... | 8, 64 or 512 words
+ *   node  | (free link)     | piece link : 32, size : 8                               | entry ... | 2, 256, ... words
  *
- * Types, and how to read one of them. What is done with them, and what is always true of them: table.h, index (index.h), records
- * (record.h), tag groups (tag_groups.h). */
+ * This file has the types, and how to read one of them. What happens to them, and what is always true of them: table.h,
+ * index (index.h), records (record.h), tag groups (tag_groups.h). */
 #ifndef TWI_TABLE_LAYOUT_H
 #define TWI_TABLE_LAYOUT_H
 
@@ -27,18 +27,18 @@ enum { TWI_ENTRY_NONE = 0, TWI_ENTRY_LEAF = 1, TWI_ENTRY_NODE = 2, TWI_ENTRY_SEA
 #define TWI_ENTRY_LOG2(entry) ((uint32_t)((entry) >> 48) & 0xff)
 #define TWI_ENTRY_LINE(entry) ((uint32_t)(entry))
 
-#define TWI_LEAF_LOG2_MIN 3u /* 8 words: one line, six slots: what a window with a handful of keys pays */
+#define TWI_LEAF_LOG2_MIN 3u /* 8 words: one line, six slots. A window with a handful of keys pays no more */
 #define TWI_LEAF_LOG2_MAX 9u /* 512 words: a page, 510 slots */
 #define TWI_NODE_LOG2 8u
 #define TWI_LEAF_HEAD_WORDS 2u
 #define TWI_TAG_BITS 32u
 
 struct twi_leaf {
-    _Atomic uint64_t next; /* NONE; the entry of the copy; or SEALED: there will be none */
-    uint32_t piece_link;   /* next index piece of the generation: for giving back */
-    _Atomic uint16_t used; /* slots taken: when to grow. May lag */
+    _Atomic uint64_t next; /* NONE; the entry of the copy; or SEALED: there will be no copy */
+    uint32_t piece_link;   /* next index piece of the generation, for giving back */
+    _Atomic uint16_t used; /* slots taken: decides when to grow. May lag */
     uint8_t depth;         /* tag bits that led here; this and the next are set before sharing */
-    uint8_t room_log2;     /* bits of the node above that do not matter here << 4 | words, log2 */
+    uint8_t room_log2;     /* bits of the node above that are not used here << 4 | words, log2 */
     _Atomic uint64_t slots[];
 };
 static_assert(sizeof(struct twi_leaf) == TWI_LEAF_HEAD_WORDS * 8, "a leaf of 8 words is one line");
@@ -55,16 +55,17 @@ struct twi_node {
 static_assert(offsetof(struct twi_node, not_a_leaf) == offsetof(struct twi_leaf, room_log2),
               "pieces tell what they are");
 
-/* Records of one kind, with the marks of those that owe Redis something. One line, then the records. */
+/* Records of one kind, with the marks of those that owe Redis something. One line for this head, then the records. */
 #define TWI_CHUNK_MARKS 4u /* so a chunk with marks has at most 4 * 64 records */
-/* The largest chunk: a segment, or, with marks, as many as fit thrice into one (the arena has a class of that size). */
+/* The largest chunk: a segment. With marks: a third of a segment (the arena has a size class for it). */
 #define TWI_CHUNK_LINES 1024u
 #define TWI_CHUNK_LINES_SYNCED 341u
 #define TWI_CHUNK_OWED (UINT64_C(1) << 32)
-#define TWI_CHUNK_CROWDED (UINT32_C(1) << 31) /* in `used`: a home chunk without a free record (tag_groups.h) */
+/* in `used`: a chunk of tag groups without a free record (tag_groups.h) */
+#define TWI_CHUNK_CROWDED (UINT32_C(1) << 31)
 struct twi_chunk {
-    _Atomic uint64_t owed; /* the turn's own list of chunks: line of the next | TWI_CHUNK_OWED */
-    _Atomic uint32_t used; /* records handed out; may overshoot capacity */
+    _Atomic uint64_t owed; /* the turn's list of chunks: line of the next | TWI_CHUNK_OWED */
+    _Atomic uint32_t used; /* records handed out; may exceed capacity */
     uint32_t capacity;
     uint32_t older;      /* line of the chunk before this one, of the same kind */
     uint32_t generation; /* line */
@@ -76,24 +77,24 @@ struct twi_chunk {
 };
 static_assert(sizeof(struct twi_chunk) == TWI_LINE_BYTES, "records follow in the next line");
 
-/* What a family may take of the arena. */
+/* How much of the arena a family may take. */
 struct twi_quota {
     _Atomic int64_t bytes;
     _Atomic int64_t bytes_max; /* 0: none */
     _Atomic uint64_t keys_max; /* per generation; 0: none */
 };
 
-/* Where a generation's home is; `directory`: bytes from the arena's base, 0: it has none. */
+/* Where a generation's tag groups are. `directory`: bytes from the arena's base; 0: it has none. */
 struct twi_tag_groups_at {
     uint64_t directory;
     uint32_t chunks, groups; /* groups in each chunk */
 };
 
-/* What hangs on counters beside stripes (leases, lease.h): pieces of one size, which their generation owns and gives back
- * without knowing what they are. The link stands at the beginning of each one's second line. */
+/* What a counter may have besides stripes (leases, lease.h): pieces of one size. Their generation owns them and gives
+ * them back without knowing what they are. The link stands at the beginning of each piece's second line. */
 #define TWI_ATTACHED_LINES 4u
 struct twi_attached {
-    uint32_t older; /* line of the piece before it; set before it is shared */
+    uint32_t older; /* line of the next older piece; set before sharing */
 };
 TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
     return (struct twi_attached *)((unsigned char *)piece + TWI_LINE_BYTES);
@@ -105,32 +106,32 @@ struct twi_generation {
     _Atomic uint64_t reserved;
     _Atomic uint64_t root; /* entry */
     int64_t start_ms, end_ms;
-    int64_t expiry_ms; /* in Redis: max(end, opening) + retention; 0: never */
+    int64_t expiry_ms; /* expiry in Redis: max(end, opening) + retention; 0: never */
     struct tw_family *family;
-    struct twi_tag_groups_at tag_groups; /* the short way to its cells (tag_groups.h); set before sharing */
+    struct twi_tag_groups_at tag_groups; /* the fast way to its cells (tag_groups.h); set before sharing */
     struct twi_quota *quota;
     _Atomic uint32_t phase;
     bool synced;
     _Atomic uint32_t chunks[TWI_KINDS]; /* newest chunk of each kind */
     _Atomic uint32_t leases;            /* newest lease (lease.h): a list by twi_attached */
-    _Atomic uint32_t spares;     /* records that lost a race to be published, by their `end_ms`: for inserts to come */
+    _Atomic uint32_t spares;     /* records that lost a race to be published, linked by `end_ms`: for later inserts */
     _Atomic uint64_t pieces;     /* entry of the newest index piece */
-    _Atomic uint64_t successors; /* ageing families: keys that went on in the next generation */
+    _Atomic uint64_t successors; /* idle eviction: keys that went on in the next generation */
     alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
-    _Atomic uint64_t long_keys;                    /* those of them that no home takes (tag_groups.h) */
-    _Atomic int64_t bytes;                         /* of pieces that belong to this generation */
+    _Atomic uint64_t long_keys;                    /* published keys that are too long for tag groups (tag_groups.h) */
+    _Atomic int64_t bytes;                         /* bytes of the pieces that this generation owns */
     _Atomic uint32_t marked;                       /* newest marked chunk */
     uint32_t next_marked;                          /* next generation on the engine's list */
-    _Atomic uint32_t next_arrival;                 /* next generation the turn has not yet seen */
+    _Atomic uint32_t next_arrival;                 /* next generation that the turn has not yet seen */
     _Atomic uint8_t listed;
     _Atomic uint8_t overflow_marked;
-    _Atomic uint32_t readers; /* tw_each() under way: not dropped meanwhile */
-    _Atomic uint32_t packed;  /* line of its packed form, which has taken the table's place (history.c); 0: none */
-    _Atomic uint32_t table_readers; /* tw_each() under way in the table: not given back meanwhile */
+    _Atomic uint32_t readers;       /* running tw_each() calls: the generation is not dropped meanwhile */
+    _Atomic uint32_t packed;        /* line of its packed form, which has replaced the table (history.c); 0: none */
+    _Atomic uint32_t table_readers; /* running tw_each() calls on the table: it is not given back meanwhile */
     /* the turn's own */
-    uint32_t outstanding;  /* items in batches or waiting to be collected again */
+    uint32_t outstanding;  /* items in batches, or waiting to be collected again */
     uint32_t seal_tag;     /* how far sealing has come */
-    uint32_t taken;        /* marked chunks taken and not yet looked at */
+    uint32_t taken;        /* marked chunks that were taken and not yet looked at */
     uint32_t owed;         /* chunks that the turn itself has marked: newest */
     uint32_t next_pending; /* next generation being collected */
     uint32_t next_all;     /* next generation of the family */
@@ -141,37 +142,38 @@ struct twi_generation {
     uint32_t striped_cells;
     bool pending, hook_done;
     _Atomic bool
-        wants_totals; /* sealed, and its totals are asked for all the same: they are what its hook shows (closing.h) */
-    bool to_pack;     /* history.c has it in hand */
+        wants_totals; /* sealed, and its totals are requested all the same, because its hook shows them (closing.h) */
+    bool to_pack;     /* history.c is packing it, or will */
     bool
-        is_adopted; /* counted elsewhere and told before its time: it is closed here, whether anything comes or not (closing.h) */
-    bool unpacking;        /* what was built of a packed form is being given back */
+        /* counted elsewhere and announced early: this engine closes it, whether counts come or not (closing.h) */
+        is_adopted;
+    bool unpacking;        /* the unfinished packed form is being given back */
     bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
     /* restore.h */
-    bool listed_restore; /* it is to be walked */
-    bool has_given_up;   /* of a counter in it something was given up and is noted */
+    bool listed_restore; /* restoring must walk it */
+    bool has_given_up;   /* something was given up of one of its counters, and that is noted */
     bool over;           /* by Redis's clock */
-    bool has_negative;   /* something was taken away: its totals may fall */
-    bool unrestorable;   /* it cannot be told any more what of it Redis had */
+    bool has_negative;   /* a negative delta was counted: its totals may fall */
+    bool unrestorable;   /* it is no longer possible to say how much of it Redis had */
     uint64_t retired;    /* epoch stamp of its unlinking */
     /* the overflow counter, and its cold part behind it */
     struct twi_cell overflow;
     struct twi_cold overflow_cold;
-    /* the turn's own, and here because the line has room */
-    uint64_t acked_units;  /* magnitudes that Redis has acknowledged */
-    int64_t hook_after_ms; /* monotonic: a hook that answered false is asked again then */
+    /* used by the turn alone; here because the line has room */
+    uint64_t acked_units;  /* sum of magnitudes that Redis has acknowledged */
+    int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
     int64_t sealed_mono_ms;
-    int64_t pack_after_ms; /* monotonic: when memory was short, it is tried again then */
+    int64_t pack_after_ms; /* monotonic: when to try again after memory was short */
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
 
-/* What is looked for. Families from first may hold a key twice in one generation, when Redis has ended its life early:
- * the later life has LIFE set, and a place of its own. */
+/* A key as the table looks it up. In TW_WINDOW_FROM_FIRST families one generation may hold a key twice, if Redis has
+ * ended its first incarnation early. The second has INCARNATION set, and its own tag. */
 struct twi_lookup_key {
     tw_key key;
     uint32_t tag;
-    uint32_t meta;  /* what meta must hold: the size, and LIFE or not */
-    uint32_t place; /* the other half of the hash: where the key is at home */
+    uint32_t meta;  /* what meta must hold: the size, and INCARNATION or not */
+    uint32_t place; /* the other half of the hash: decides the primary group */
 };
 #define TWI_INCARNATION_TAG UINT32_C(0x5bd1e995)
 
@@ -189,7 +191,7 @@ TWI_INLINE bool twi_cell_matches(struct twi_cell *cell, const struct twi_lookup_
            twi_key_equal(cell->key, lookup->key.data, lookup->key.size);
 }
 
-/* Publishes a found cell for walkers and answers its meta: call before using a cell (see T9 in table.c). */
+/* Publishes a found cell for walkers and returns its meta. Call it before using a cell (T9 in table.c). */
 TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (twi_unlikely((meta & TWI_META_PUBLISHED) == 0))
@@ -197,7 +199,7 @@ TWI_INLINE uint64_t twi_cell_publish(struct twi_cell *cell) {
     return meta;
 }
 
-/* A generation whose packed form has taken the table's place: its records and its index are, or soon will be, gone. */
+/* True: the packed form has replaced the table. Records and index are given back, or soon will be. */
 TWI_INLINE bool twi_generation_is_packed(struct twi_generation *generation) {
     return twi_load_acquire(&generation->packed) != 0; /* K2, pairs with K1 */
 }
@@ -214,11 +216,11 @@ TWI_INLINE struct twi_chunk *twi_cell_chunk(struct twi_cell *cell, uint64_t meta
     return (struct twi_chunk *)((unsigned char *)cell - lines * TWI_LINE_BYTES) - 1;
 }
 
-/* By its line; NULL: line 0. */
+/* The generation at a line; NULL for line 0. */
 TWI_INLINE struct twi_generation *twi_generation_at(const struct twi_arena *arena, uint32_t line) {
     return line != 0 ? twi_arena_at(arena, line) : NULL;
 }
-/* What one of its counters, or its overflow counter, has beside its word. */
+/* The cold part of one of its counters, or of its overflow counter. */
 TWI_INLINE struct twi_cold *twi_generation_cold(struct twi_generation *generation, struct twi_cell *cell,
                                                 uint64_t meta) {
     return (meta & TWI_META_OVERFLOW) != 0 ? &generation->overflow_cold : twi_cell_cold(cell, meta);

@@ -10,7 +10,7 @@ enum step { STEP_ROOM, STEP_COUNT, STEP_LAY, STEP_FILL };
 #define DIRECTORY_BUCKETS (UINT32_C(1) << TWI_PACKED_DIRECTORY_LOG2)
 #define DIRECTORIES_MAX ((uint32_t)((TWI_SEGMENT_BYTES - sizeof(struct twi_packed)) / sizeof(uint32_t)))
 #define PAGE_BYTES_MAX (TWI_SEGMENT_BYTES - (uint32_t)sizeof(struct twi_page))
-#define COUNTER_WORK 15u /* of a counter beyond looking at its record: its hash, its bucket, its place */
+#define COUNTER_WORK 15u /* work for a counter beyond looking at its record: its hash, its bucket, its place */
 
 static_assert(DIRECTORY_BUCKETS * sizeof(uint64_t) == TWI_SEGMENT_BYTES, "a whole directory is a segment");
 static_assert(TW_KEY_SIZE_MAX < 1u << 15, "a key's size takes at most two bytes");
@@ -39,7 +39,7 @@ static _Atomic uint64_t *bucket_at(const struct twi_arena *arena, const struct t
 
 /* ---- entries ---- */
 
-/* The least number of bytes that hold it with its sign. */
+/* The smallest number of bytes that hold the number with its sign. */
 static uint32_t number_bytes(int64_t number) {
     uint64_t magnitude = (uint64_t)(number < 0 ? ~number : number);
     if (number == 0) return 0;
@@ -56,7 +56,7 @@ static int64_t get_number(const unsigned char *at, uint32_t bytes) {
     if (bytes == 0) return 0;
     for (uint32_t i = 0; i < bytes; i++) number |= (uint64_t)at[i] << (8 * i);
     uint32_t above = 64 - 8 * bytes;
-    return (int64_t)(number << above) >> above; /* arithmetic, as in twi_word_value() */
+    return (int64_t)(number << above) >> above; /* arithmetic shift, as in twi_word_value() */
 }
 
 static uint32_t entry_bytes(tw_key key, struct twi_final final) {
@@ -73,14 +73,14 @@ static void put_entry(unsigned char *at, tw_key key, struct twi_final final) {
     memcpy(at, key.data, key.size);
 }
 
-/* An entry, taken apart without touching its key. */
+/* An entry, decoded without touching its key. */
 struct entry {
     const unsigned char *numbers;
     uint32_t local_bytes, base_bytes;
     tw_key key;
 };
 
-/* Returns where the next one begins. */
+/* Returns where the next entry begins. */
 static const unsigned char *read_entry(const unsigned char *at, struct entry *entry) {
     entry->local_bytes = *at & 15u;
     entry->base_bytes = *at >> 4;
@@ -100,7 +100,7 @@ static struct twi_final final_of(const struct entry *entry) {
 
 /* ---- building ---- */
 
-/* Packing is a favour: it does not take the last eighth, of the arena or of the family's share, from who counts. */
+/* Packing is optional: it leaves the last eighth, of the arena and of the family's share, to calls that count. */
 static bool leaves_room(const struct twi_packer *packer, uint64_t bytes) {
     const struct twi_arena *arena = packer->arena;
     struct twi_quota *quota = packer->generation->quota;
@@ -144,7 +144,7 @@ static enum twi_packing take_directories(const struct twi_packer *packer, struct
     return TWI_PACK_DONE;
 }
 
-/* Both walks over the table, in bounded pieces: empty records cost a look each, counters some more. */
+/* Both walks over the table, in bounded steps: an empty record costs one look, a counter some more. */
 struct walk {
     const struct twi_packer *packer;
     struct twi_packed *packed;
@@ -199,7 +199,7 @@ static enum twi_packing walk_table(const struct twi_packer *packer, struct twi_p
     return TWI_PACK_DONE;
 }
 
-/* A page for the next buckets: a segment, or what is left. */
+/* A page for the next buckets: a segment, or less if less is left. */
 static struct twi_page *take_page(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     uint64_t left = packed->left < PAGE_BYTES_MAX ? packed->left : PAGE_BYTES_MAX;
     uint32_t lines = lines_of(sizeof(struct twi_page) + left);
@@ -214,7 +214,7 @@ static struct twi_page *take_page(const struct twi_packer *packer, struct twi_pa
     return page;
 }
 
-/* Gives each bucket its place: one after the other, none across two pages. */
+/* Places each bucket, one after the other, none across two pages. */
 static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_packed *packed, uint32_t *work) {
     struct twi_page *page = twi_arena_at(packer->arena, packed->page);
     for (; packed->bucket < packed->buckets; packed->bucket++) {
@@ -235,9 +235,9 @@ static enum twi_packing lay_buckets(const struct twi_packer *packer, struct twi_
     return TWI_PACK_DONE;
 }
 
-/* All sizes are known: is it worth it, and is there room? */
+/* All sizes are known: decides whether packing saves memory, and whether there is room. */
 static enum twi_packing judge(const struct twi_packer *packer, struct twi_packed *packed) {
-    /* a bucket that does not fit any more leaves its place at a page's end empty */
+    /* the end of a page stays empty if the next bucket does not fit there */
     uint64_t slack = packed->buckets == 0 ? 0 : packed->bytes / PAGE_BYTES_MAX * (packed->bytes / packed->buckets);
     uint64_t bytes = packed->bytes + slack + sizeof(struct twi_page);
     uint64_t whole = bytes + packed->buckets * sizeof(uint64_t) + (uint64_t)packed->lines * TWI_LINE_BYTES +
@@ -266,7 +266,7 @@ enum twi_packing twi_packed_build(const struct twi_packer *packer, uint32_t line
         if (answer != TWI_PACK_DONE) return answer;
         if (packed->step == STEP_LAY) packed->left = packed->bytes;
         if (packed->step == STEP_FILL) {
-            twi_check(packed->left == 0); /* what was counted has been filled in */
+            twi_check(packed->left == 0); /* everything that was counted has been filled in */
             return TWI_PACK_DONE;
         }
         packed->step++;

@@ -46,8 +46,8 @@ static uint32_t record_lines(uint32_t kind, bool synced, uint32_t count) {
     return count * twi_kinds[kind].lines;
 }
 
-/* Chunks grow with the generation: about as many records as it has keys already, up to a segment's worth. Where no run of free
- * lines is so long, half as many will do, and half of that. */
+/* Chunks grow with the generation: a new chunk has about as many records as the generation has keys, at most a segment.
+ * If no run of free lines is that long, half as many records do, and half of that. */
 static struct twi_chunk *add_chunk(struct twi_arena *arena, struct twi_generation *generation, uint32_t kind,
                                    uint32_t older) {
     bool synced = generation->synced;

@@ -1,5 +1,5 @@
-/* stripe.c -- the words of striped counters (stripe.h): reading, folding, freezing, adding, giving back.
- * Always true: nobody waits for anybody. */
+/* stripe.c -- the words of striped counters (stripe.h): reading, collapsing, freezing, adding, giving back.
+ * Always true: no thread waits for another. */
 #include "engine/table/stripe.h"
 
 #include "engine/table/layout.h"
@@ -20,7 +20,7 @@ int64_t twi_stripes_count(struct twi_cell *cell) {
     return twi_word_value(twi_load_acquire(&stripes->shared_stripe)) + twi_stripes_sum(stripes);
 }
 
-/* ---- folding and freezing ---- */
+/* ---- collapsing and freezing ------------------------------------------------------------------------------------ */
 
 static int64_t freeze_word(_Atomic uint64_t *word) {
     uint64_t found = twi_load_relaxed(word);
@@ -35,7 +35,7 @@ int64_t twi_stripes_collapse(struct twi_stripes *stripes) {
         sum += freeze_word(&stripes->each[i].word);
         TWI_RACE_POINT(stripe_frozen_not_collapsed);
     }
-    twi_store_relaxed(&stripes->collapsed, sum);     /* the same, whoever stores it */
+    twi_store_relaxed(&stripes->collapsed, sum);     /* the same sum, whichever thread stores it */
     twi_store_release(&stripes->is_collapsed, true); /* S3, pairs with S4 */
     return sum;
 }
@@ -51,7 +51,8 @@ int64_t twi_stripes_freeze(struct twi_cell *cell) {
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed) {
     struct twi_stripes *stripes = twi_stripes_of(cell, TWI_META_STRIPED);
     int64_t sum = 0;
-    uint64_t word = twi_and_acqrel(&stripes->shared_stripe, ~TWI_DIRTY); /* D2, word by word: each add's own */
+    /* D2, word by word: each word has its own DIRTY */
+    uint64_t word = twi_and_acqrel(&stripes->shared_stripe, ~TWI_DIRTY);
     *sealed = (word & TWI_FROZEN) != 0;
     for (uint32_t i = 0; i <= stripes->mask; i++)
         sum += twi_word_value(twi_and_acqrel(&stripes->each[i].word, ~TWI_DIRTY)); /* D2 */
@@ -66,14 +67,14 @@ bool twi_stripes_mark_requested(struct twi_cell *cell) {
 
 /* ---- adding ---- */
 
-/* False: the stripe is frozen, or would come to its edge. */
+/* False: the stripe is frozen, or the add would reach its edge. */
 static bool add_to_stripe(struct twi_stripe *stripe, uint64_t dirty, int64_t delta, bool *unlisted) {
     uint64_t word = twi_load_relaxed(&stripe->word), after;
     do {
         int64_t sum = twi_saturated_sum(twi_word_value(word), delta);
         if ((word & TWI_FROZEN) != 0 || sum >= TWI_STRIPE_EDGE || sum <= -TWI_STRIPE_EDGE) return false;
         after = (uint64_t)sum << TWI_COUNT_SHIFT | (word & TWI_DIRTY) | dirty;
-    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after)); /* D1: DIRTY with the count, then the lists */
+    } while (!twi_cas_weak_acqrel(&stripe->word, &word, after)); /* D1: DIRTY together with the count, then the lists */
     *unlisted = (word & TWI_DIRTY) != dirty;
     return true;
 }
@@ -90,7 +91,7 @@ static enum twi_added add_to_shared(struct twi_stripes *stripes, int64_t final, 
         if ((word & TWI_FROZEN) != 0) return TWI_ADD_FROZEN;
         sum = twi_saturated_sum(twi_word_value(word), delta);
         if (twi_unlikely(sum >= TWI_SHARED_EDGE || sum <= -TWI_SHARED_EDGE)) {
-            /* the whole must be known to the unit before it may grow further (trap E4) */
+            /* the exact whole must be known before it may grow further (trap E4) */
             int64_t total = twi_saturated_sum(sum, final + twi_stripes_collapse(stripes));
             if (is_out_of_range(total) || is_out_of_range(sum)) return TWI_ADD_RANGE;
         }
@@ -101,7 +102,7 @@ static enum twi_added add_to_shared(struct twi_stripes *stripes, int64_t final, 
     return TWI_ADDED;
 }
 
-/* To a striped cell whose local was seen frozen. */
+/* Adds to a striped cell whose local was seen frozen. */
 static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
                                   const struct twi_thread *self, struct twi_counted *counted) {
     struct twi_stripes *stripes = twi_stripes_of(cell, meta);
@@ -110,7 +111,7 @@ static enum twi_added add_striped(struct twi_cell *cell, uint64_t meta, int64_t 
     if (!wants_sum && stripes->limit == TWI_NO_LIMIT) {
         struct twi_stripe *stripe = &stripes->each[twi_stripe_own(stripes, self)];
         if (twi_likely(add_to_stripe(stripe, dirty, delta, &counted->unlisted))) return TWI_ADDED;
-        (void)twi_stripes_collapse(stripes); /* it was frozen, or is at its edge: from now on the trunk takes all */
+        (void)twi_stripes_collapse(stripes); /* frozen, or at its edge: from now on the shared stripe takes all adds */
     }
     return add_to_shared(stripes, twi_load_relaxed(twi_cell_final(cell, meta)), dirty, delta, wants_sum, counted);
 }
@@ -119,8 +120,9 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
                                     struct twi_counted *counted) {
     *counted = (struct twi_counted){0};
     uint64_t meta = twi_load_relaxed(&cell->meta);
-    if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) { /* C2: `final` and the ceilings are there */
-        uint64_t before; /* the stripes are there, but the turn has not yet frozen the word */
+    /* C2: `final` and the ceilings are visible */
+    if (twi_unlikely((twi_load_acquire(&cell->local) & TWI_FROZEN) == 0)) {
+        uint64_t before; /* the stripes exist, but the turn has not yet frozen the word */
         enum twi_added added = twi_cell_add(cell, meta, delta, &before);
         if (added != TWI_ADD_FROZEN) {
             counted->local = twi_word_value(before) + delta;
@@ -129,7 +131,8 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
         }
         (void)twi_load_acquire(&cell->local); /* C2 */
     }
-    /* Striped since it was looked up? Asked behind C2: STRIPED was set before FROZEN, so what is not striped is sealed. */
+    /* The cell may have become striped since it was looked up. STRIPED was set before FROZEN, so after C2 this sees it;
+     * a cell that is not striped is sealed. */
     meta = twi_load_acquire(&cell->meta); /* S2 */
     return add_striped(cell, meta, delta, wants_sum, self, counted);
 }

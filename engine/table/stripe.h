@@ -1,24 +1,26 @@
 /* stripe.h -- counters that threads contend for: each thread adds to a line of its own.
  *
- *   cell: STRIPED, local FROZEN ─▶ | trunk, what is shared | stripe 0 | stripe 1 | ... |      one line each, 2^n stripes
+ *   cell: STRIPED, local FROZEN ─▶ | shared stripe, head | stripe 0 | stripe 1 | ... |   2^n stripes, a line each
  *
- *   count = final + trunk + stripes                                stripe word: count : 62 | DIRTY | FROZEN
+ *   count = final + shared stripe + stripes                        stripe word: count : 62 | DIRTY | FROZEN
  *
- * An add that asks for no view goes to its thread's stripe; one that wants the sum goes to the trunk and reads all lines.
- * Where the key has a limit, stripes are SLICES of what was left of it: a stripe may be counted up to its ceiling, by any
- * thread (slice.c); adds go to the trunk then.
- * Unlike a cell's word, the words here change by compare-and-swap alone, so a frozen one never changes its count: whoever
- * wants to may freeze, and all read the same (trap E1). FOLDING freezes the stripes and leaves the trunk: their sum is fixed
- * from then on, and the trunk's compare-and-swap decides exactly: for limits, and near the edge of the range. Sealing freezes
- * the trunk as well, after the stripes (trap E34). DIRTY works as in a cell (dirty.c), word by word; it is set by the add
- * itself.
- * Making (the turn, which is also who seals): the lines are there, S1; then `local` is frozen. Until it is, adds go to it; so
- * whatever is in a stripe came after all that is in `final`.
- * Who asks for it: an adder that finds, add after add, that others have been there in between (contention.h); callers
- * call no allocator.
- * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once; stripes live as long as their
- * generation; final + the ceilings of its slices + a trunk that is not above 0 stay within the limit they were cut for;
- * |stripe| < TWI_STRIPE_EDGE, and |trunk| < TWI_SHARED_EDGE until the stripes are folded. */
+ * An add that wants no view goes to its thread's stripe. An add that wants the sum goes to the shared stripe and reads
+ * all lines. If the key has a limit, stripes are SLICES of the units that were left: each stripe has a ceiling, and any
+ * thread may take units up to it (slice.c). Plain adds then go to the shared stripe.
+ * Unlike a cell's word, the words here change only by compare-and-swap, so a frozen word never changes its count. Any
+ * thread may freeze, and all threads read the same count (trap E1).
+ * COLLAPSING freezes the stripes but not the shared stripe. Their sum is fixed from then on, and the compare-and-swap
+ * of the shared stripe decides exactly: for limits, and near the edge of the range. Sealing freezes the stripes first,
+ * then the shared stripe (trap E34).
+ * DIRTY works as in a cell (dirty.c), word by word. The add itself sets it.
+ * The turn makes the stripes; it is also the one that seals. It first publishes the lines (S1), then freezes `local`.
+ * Until then adds go to `local`. So everything in a stripe came after everything in `final`.
+ * An adder asks for stripes if it finds, add after add, that others have added in between (contention.h). Callers call
+ * no allocator.
+ * Always true: at most TWI_STRIPED_MAX cells of a generation are striped, each once. Stripes live as long as their
+ * generation. If the shared stripe is not above 0, then final + it + the ceilings of the slices stay within the limit
+ * for which the slices were cut. |stripe| < TWI_STRIPE_EDGE, and |shared stripe| < TWI_SHARED_EDGE until the stripes
+ * are collapsed. */
 #ifndef TWI_TABLE_STRIPE_H
 #define TWI_TABLE_STRIPE_H
 
@@ -29,7 +31,8 @@ struct twi_arena;
 struct twi_generation;
 
 #define TWI_STRIPED_MAX 32u
-/* 64 stripes below 2^50, a trunk and a final below 2^58: together below 2^60, so nothing need be checked before that. */
+/* 64 stripes below 2^50, a shared stripe and a final below 2^58: together below 2^60. So adds below these edges need no
+ * check of the sum. */
 #define TWI_STRIPES_LOG2_MAX 6u
 #define TWI_STRIPE_EDGE (INT64_C(1) << 50)
 #define TWI_SHARED_EDGE (INT64_C(1) << 58)
@@ -37,7 +40,7 @@ struct twi_generation;
 
 struct twi_stripe {
     alignas(TWI_LINE_BYTES) _Atomic uint64_t word;
-    int64_t ceiling; /* slices; set before `local` is frozen */
+    int64_t ceiling; /* slices only; set before `local` is frozen */
 };
 
 struct twi_stripes {
@@ -45,11 +48,12 @@ struct twi_stripes {
     _Atomic int64_t collapsed; /* sum of the stripes; valid once is_collapsed */
     _Atomic bool is_collapsed;
     uint32_t mask;  /* number of stripes, less 1 */
-    uint32_t older; /* line of the generation's next set */
-    uint32_t lines; /* of the piece */
-    int64_t limit;  /* slices: what they were cut for; else TWI_NO_LIMIT. This and base: set before `local` is frozen */
-    int64_t base;   /* slices: the cell's base then */
-    _Atomic int64_t shown; /* slices: the count at the last look at all of them */
+    uint32_t older; /* line of the generation's next older set */
+    uint32_t lines; /* lines of the piece */
+    /* slices: the limit they were cut for; else TWI_NO_LIMIT. This and base: set before `local` is frozen */
+    int64_t limit;
+    int64_t base;          /* slices: the cell's base at that time */
+    _Atomic int64_t shown; /* slices: the count when a thread last read them all */
     struct twi_stripe each[];
 };
 static_assert(sizeof(struct twi_stripes) == TWI_LINE_BYTES, "the stripes follow in the next lines");
@@ -61,22 +65,22 @@ TWI_INLINE struct twi_stripes *twi_stripes_of(struct twi_cell *cell, uint64_t me
     return lines == 0 ? NULL : (struct twi_stripes *)((unsigned char *)cell + lines * TWI_LINE_BYTES);
 }
 
-/* Which stripe is a thread's own. */
+/* The number of a thread's own stripe. */
 TWI_INLINE uint32_t twi_stripe_own(const struct twi_stripes *stripes, const struct twi_thread *self) {
     return self->shard & stripes->mask;
 }
 
-/* What a count did. */
+/* The effects of an add. */
 struct twi_counted {
-    int64_t local; /* after it; only if it was asked for */
-    bool unlisted; /* it set DIRTY: the cell must be listed (twi_dirty_list) */
+    int64_t local; /* the count after the add; only if wants_sum */
+    bool unlisted; /* the add set DIRTY: the cell must be listed (twi_dirty_list) */
     bool unmarked; /* the cell's own word had no DIRTY: it must be marked (twi_dirty_mark) */
 };
 
-/* What twi_stripes_add() leaves: cells that are striped, or were seen frozen. */
+/* The slower part of twi_stripes_add(): cells that are striped, or were seen frozen. */
 enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool wants_sum, const struct twi_thread *self,
                                     struct twi_counted *counted);
-/* Adds to a cell, wherever it counts. `wants_sum` false: to the thread's own stripe, if there are any. */
+/* Adds to a cell, wherever it counts. `wants_sum` false: to the thread's own stripe, if there are stripes. */
 TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, int64_t delta, bool wants_sum,
                                           const struct twi_thread *self, struct twi_counted *counted) {
     uint64_t before;
@@ -89,18 +93,18 @@ TWI_INLINE enum twi_added twi_stripes_add(struct twi_cell *cell, uint64_t meta, 
     return added;
 }
 
-/* Fixes the sum of the stripes, and answers it. Any thread, any number of times. */
+/* Fixes the sum of the stripes and returns it. Any thread, any number of times. */
 int64_t twi_stripes_collapse(struct twi_stripes *stripes);
-/* Their sum as it is, the trunk apart. */
+/* Their present sum, without the shared stripe. */
 int64_t twi_stripes_sum(struct twi_stripes *stripes);
 
-/* What taking units of slices did (slice.h). */
+/* The result of taking units from slices (slice.h). */
 struct twi_taken {
-    int64_t used;  /* after the call */
-    int64_t bound; /* |used - truth| at most, what Redis knows apart */
+    int64_t used;  /* units used after the call */
+    int64_t bound; /* |used - truth| at most, without what Redis knows */
     bool unlisted; /* see twi_counted */
 };
-/* Gives back what the stripes of a generation took. */
+/* Gives back the stripes of a generation. */
 bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif

@@ -1,4 +1,4 @@
-/* stripe_words.h -- what a cell that is STRIPED asks of its stripes (stripe.h). */
+/* stripe_words.h -- the functions of stripe.c that a cell needs when it is STRIPED (stripe.h). */
 #ifndef TWI_TABLE_STRIPE_WORDS_H
 #define TWI_TABLE_STRIPE_WORDS_H
 
@@ -7,8 +7,9 @@
 
 struct twi_cell;
 
-/* What the stripes hold; the same, and no more is added to them (sealing); the same,
- * and their DIRTY is cleared (*sealed: nothing can follow); by who wants the total: marks it, false if it was. */
+/* The sum of the stripes. The sum, after freezing them, so that no more is added (sealing). The sum, clearing DIRTY in
+ * each word (*sealed: nothing can follow). Marks the counter because its total is wanted; false: it was marked or
+ * sealed. */
 int64_t twi_stripes_count(struct twi_cell *cell);
 int64_t twi_stripes_freeze(struct twi_cell *cell);
 int64_t twi_stripes_take_dirty(struct twi_cell *cell, bool *sealed);

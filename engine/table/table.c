@@ -1,9 +1,9 @@
 /* table.c -- see table.h: making a generation, inserting, walking, sealing, giving back.
  *
- * An insert prepares a whole record and then publishes it by one swap of a slot (T6). Who loses the race for the slot
- * uses the winner's cell and leaves its record to the generation, for the next insert of anybody. A record is in a walker's sight once PUBLISHED is
- * set, by the inserter or by whoever finds the cell first: so an add that has returned is never missed by a walk,
- * although the inserter may still stand between its swap and its mark (T9). */
+ * An insert prepares a whole record and then publishes it by one swap of a slot (T6). An inserter that loses the race
+ * for the slot uses the winner's cell, and leaves its own record to the generation, for the next insert of any thread.
+ * Walkers see a record once PUBLISHED is set. The inserter sets it, or any thread that finds the cell first. So a walk
+ * never misses an add that has returned, even if the inserter still stands between its swap and its mark (T9). */
 #include "engine/table/table.h"
 
 #include "engine/memory/epoch.h"
@@ -22,7 +22,7 @@ struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota 
     generation->synced = synced;
     twi_store_relaxed(&generation->overflow.meta,
                       TWI_META_PUBLISHED | TWI_META_OVERFLOW | (synced ? TWI_META_COLD : 0));
-    /* So many keys are not to be had beside what is there: the window starts small, as any other. */
+    /* There is no memory for so many keys: the window starts small, like any other. */
     if (keys_expected > (uint64_t)twi_piece_room(arena, quota) / TWI_LINE_BYTES ||
         twi_index_bytes(keys_expected) + (int64_t)keys_expected * TWI_LINE_BYTES > twi_piece_room(arena, quota))
         keys_expected = 0;
@@ -57,7 +57,7 @@ struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation
     return cell;
 }
 
-/* All that was counted before is settled as far as this cell goes: who counted it sends it. Answers flags of meta. */
+/* Everything counted before is settled for the new cell: the frozen cell sends its own count. Returns flags of meta. */
 static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_inherited *from) {
     struct twi_cold *cold = twi_cell_cold(cell, meta);
     twi_store_relaxed(&cell->local, (uint64_t)from->local << TWI_COUNT_SHIFT);
@@ -69,7 +69,7 @@ static uint64_t inherit(struct twi_cell *cell, uint64_t meta, const struct twi_i
     return (at_edge ? TWI_META_EDGE : 0) | (from->is_successor ? TWI_META_SUCCESSOR : 0);
 }
 
-/* ---- records that lost a race to be published: the generation keeps them for inserts to come ---- */
+/* ---- records that lost a race to be published: the generation keeps them for later inserts ---- */
 
 static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, struct twi_cell *last) {
     uint32_t head = twi_load_relaxed(&insert->generation->spares), line = twi_arena_line(insert->arena, first);
@@ -78,7 +78,7 @@ static void keep_chain(const struct twi_insert *insert, struct twi_cell *first, 
     } while (!twi_cas_weak_acqrel(&insert->generation->spares, &head, line)); /* D7 */
 }
 
-/* Takes the whole list, so that nobody's link can change under it, and puts back what it does not need. */
+/* Takes the whole list, so that no other thread can change a link meanwhile, and puts back what it does not need. */
 static struct twi_cell *take_spare(const struct twi_insert *insert, uint32_t kind) {
     struct twi_cell *found = NULL, *first = NULL, *last = NULL;
     uint32_t line = twi_swap_acqrel(&insert->generation->spares, 0); /* D8 */
@@ -108,7 +108,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     uint64_t meta;
     bool in_group = kind == 0 && (insert->lookup.meta & TWI_META_INCARNATION) == 0;
     if (in_group && (cell = twi_tag_groups_take(insert->arena, insert->generation, &insert->lookup, &meta)) != NULL) {
-        /* most keys of a window whose size was forecast */
+        /* most keys of a window with a forecast come here */
     } else if (twi_unlikely(twi_load_relaxed(&insert->generation->spares) != 0) &&
                (cell = take_spare(insert, kind)) != NULL) {
         meta = twi_load_relaxed(&cell->meta) &
@@ -120,7 +120,7 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
     memcpy(cell->key, insert->lookup.key.data, insert->lookup.key.size);
     twi_store_relaxed(&cell->end_ms, insert->end_ms);
     if (insert->inherited != NULL) meta |= inherit(cell, meta, insert->inherited);
-    twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* seen with the slot, T6 */
+    twi_store_relaxed(&cell->meta, meta | insert->lookup.meta); /* visible with the slot, T6 */
     return cell;
 }
 
@@ -128,10 +128,11 @@ static struct twi_cell *prepare_record(const struct twi_insert *insert) {
 
 static bool leaf_is_filled(struct twi_leaf *leaf) {
     uint32_t slots = twi_leaf_slots(twi_leaf_log2(leaf));
-    return twi_load_relaxed(&leaf->used) >= slots - slots / 5; /* 80 %: a walk for a new key looks at 13 slots there */
+    /* 80 %: at that load, a walk for a new key looks at 13 slots */
+    return twi_load_relaxed(&leaf->used) >= slots - slots / 5;
 }
 
-/* Room for one more key in the generation's account. */
+/* Counts one more key. False: the generation has keys_max keys. */
 static bool count_key(struct twi_generation *generation) {
     uint64_t most = twi_load_relaxed(&generation->quota->keys_max);
     uint64_t keys = twi_add_relaxed(&generation->keys, 1);
@@ -177,7 +178,7 @@ enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_cu
             if (grown == TWI_INDEX_SEALED) break;
             answer = TWI_NO_ROOM;
             if (grown == TWI_INDEX_NO_MEMORY && stop == TWI_SLOT_CLOSED) break;
-            may_grow = grown == TWI_INDEX_GREW; /* no memory for a copy: fill what is left of this leaf */
+            may_grow = grown == TWI_INDEX_GREW; /* no memory for a copy: fill the rest of this leaf */
             continue;
         }
         if (record == NULL) {
@@ -213,10 +214,10 @@ struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_gener
         if (cell != NULL) return cell;
         uint64_t found = TWI_SLOT_EMPTY;
         if (stop == TWI_SLOT_EMPTY && !twi_cas_acqrel(&leaf->slots[at], &found, TWI_SLOT_CLOSED))
-            continue; /* somebody took or closed it: look again */
-        /* Closing the slot is not enough: a copy of the leaf, under way or made later by somebody who read the clock
-         * before us, would have room for the key. Sealed, the leaf gets no copy any more, and who needs one decides
-         * again by the clock, which has moved for everybody. */
+            continue; /* another thread took or closed it: look again */
+        /* Closing the slot is not enough. A copy of the leaf would have room for the key. Such a copy may be in
+         * progress, or an inserter that read the clock before us may make it later. A sealed leaf gets no copy any
+         * more. An inserter that needs one decides again by the clock, which has moved for every thread. */
         uint64_t next = TWI_ENTRY_NONE;
         if (twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) ||
             TWI_ENTRY_KIND(next) == TWI_ENTRY_SEALED)
@@ -253,7 +254,7 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
     cursor->done = true;
 }
 
-#define SEAL_WORK 7u /* of a counter: mostly a miss */
+#define SEAL_WORK 7u /* work for a counter: mostly a cache miss */
 
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
@@ -265,7 +266,7 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
         TWI_RACE_POINT(closed_not_sealed);
         if (!twi_cas_acqrel(&leaf->next, &next, TWI_ENTRY(TWI_ENTRY_SEALED, 0, 0)) &&
             TWI_ENTRY_KIND(next) != TWI_ENTRY_SEALED)
-            continue; /* a copy was published first: its leaf is sealed next */
+            continue; /* a copy was published first: the copy is sealed next */
         for (uint32_t i = 0; i < slots; i++) {
             uint64_t slot = twi_load_acquire(&leaf->slots[i]);
             if (slot <= TWI_SLOT_CLOSED) continue;
@@ -329,7 +330,7 @@ static bool give_index(struct twi_arena *arena, struct twi_generation *generatio
 
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
     twi_store_relaxed(&generation->root, TWI_ENTRY_NONE);
-    if (!twi_tag_groups_unmake(arena, generation, work)) return false; /* first: its directory names the chunks */
+    if (!twi_tag_groups_unmake(arena, generation, work)) return false; /* first: the directory names the chunks */
     if (!twi_stripes_give(arena, generation, work)) return false;
     return give_chunks(arena, generation, work) && give_index(arena, generation, work);
 }

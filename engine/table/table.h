@@ -1,22 +1,23 @@
 /* table.h -- one generation: all counters of one family in one window. An index of slots over records that never move.
- * What its memory looks like: layout.h.
+ * Picture of its memory: layout.h.
  *
- * A key's place in a leaf follows from its tag alone, so a leaf is copied without looking at a cell.
- * Slots go EMPTY -> cell or EMPTY -> CLOSED, once, by compare-and-swap; a full slot never changes. A leaf that has
- * grown full is closed (every EMPTY -> CLOSED), is immutable from then on, and is copied into one larger leaf or into
- * two that differ in the next bit of the tag; one swap of its `next` publishes the copy. Anybody can do each step, so
- * nobody waits: an inserter that meets CLOSED without a `next` makes the copy itself. A leaf without room for a copy
- * goes on being filled. Entries that still name a closed leaf are repaired in passing; they are a shortcut, `next` is
- * the truth.
+ * A key's place in a leaf follows from its tag alone, so a leaf is copied without looking at a cell. A slot goes EMPTY
+ * -> cell or EMPTY -> CLOSED, once, by compare-and-swap. A full slot never changes.
+ * A leaf that has grown full is closed (every EMPTY -> CLOSED) and is immutable from then on. It is copied into one
+ * larger leaf, or into two leaves that differ in the next bit of the tag. One swap of its `next` publishes the copy.
+ * Any thread can do each step, so no thread waits: an inserter that meets CLOSED without a `next` makes the copy
+ * itself. A leaf without memory for a copy takes further keys until it is full. Entries that still name a closed leaf
+ * are repaired in passing. They are a shortcut, `next` is the truth.
  *
  * Always true:
  *   T1 a key is in at most one slot of the final leaf of its tag: every inserter of it walks the same slots in the same
- *      order and the first EMPTY is taken by one swap that publishes a complete record.
+ *      order, and takes the first EMPTY by one swap that publishes a complete record.
  *   T2 a closed leaf holds all keys of its tags that were inserted before it was closed; its `next` holds all of them
- *   too.
- *   T3 a cell in the index stays there; only a generation is dropped, as a whole.
+ *      too.
+ *   T3 a cell in the index stays there; a generation is only dropped as a whole.
  *   T4 a key that is not in front of the first EMPTY or CLOSED of its walk is not in this leaf.
- * Walkers go by records, in chunks, and skip what is not PUBLISHED; who finds a cell publishes it before using it.
+ * Walkers go by records, in chunks, and skip records that are not PUBLISHED. A thread that finds a cell publishes it
+ * before using it.
  * Proofs: docs/CONCURRENCY.md. Elsewhere: growing (index.c), marks (dirty.c), which generation (window_map.c). */
 #ifndef TWI_TABLE_TABLE_H
 #define TWI_TABLE_TABLE_H
@@ -37,7 +38,8 @@ TWI_INLINE struct twi_cell *twi_table_find(struct twi_arena *arena, struct twi_g
     return twi_index_find(arena, generation, lookup);
 }
 
-/* What a key's cell begins with, in families that age: nothing, or what the frozen one that it takes over from held. */
+/* In families with idle eviction, the values with which a key's new cell begins: zeroes, or what the frozen cell held
+ * from which it takes over. */
 struct twi_inherited {
     int64_t local, base, total_state;
     bool is_successor;
@@ -50,48 +52,49 @@ struct twi_insert {
     struct twi_thread *self;
     struct twi_lookup_key lookup;
     int64_t end_ms;                        /* stored in a new cell */
-    const struct twi_inherited *inherited; /* in families that age; else NULL */
+    const struct twi_inherited *inherited; /* idle eviction; else NULL */
 };
-/* The cell of the key, found or made. TWI_FOUND and TWI_INSERTED set *cell; TWI_NO_ROOM; TWI_GONE_SEALED: the
- * generation takes no more; TWI_CLOCK_MOVED: the walk met CLOSED and `still_current(ctx)` said that this is no longer
- * the generation to insert into. Lock-free. Inside a section. */
+/* Finds or makes the cell of the key. TWI_FOUND and TWI_INSERTED set *cell. TWI_NO_ROOM: there is no memory, or the
+ * family has keys_max keys. TWI_GONE_SEALED: the generation takes no more. TWI_CLOCK_MOVED: the walk met CLOSED, and
+ * `still_current(ctx)` said that this is no longer the generation to insert into. Lock-free. Inside a section. */
 enum twi_found twi_table_insert(const struct twi_insert *insert, bool (*still_current)(void *ctx), void *ctx,
                                 struct twi_cell **cell);
 
-/* From-first families: makes sure that `key`, if it is not in this generation, never will be (trap E22). The cell if
- * it is. */
+/* TW_WINDOW_FROM_FIRST families: if `key` is not in this generation, makes sure that it never will be (trap E22).
+ * Returns the cell if it is. */
 struct twi_cell *twi_table_close_probe(struct twi_arena *arena, struct twi_generation *generation,
                                        const struct twi_lookup_key *lookup);
 
-/* A generation with one small leaf; or with an index for `keys_expected`, and a home, where so many keys find room. NULL: no memory.
- * Not yet reachable by anyone. */
+/* A generation with one small leaf. With a forecast and enough memory: with an index for `keys_expected`, and tag
+ * groups. NULL: no memory. Not yet reachable by any thread. */
 struct twi_generation *twi_table_make(struct twi_arena *arena, struct twi_quota *quota, uint64_t keys_expected,
                                       bool synced);
-/* Gives records and index back, a unit of *work each line; nobody can reach them any more. True when all is given back; the
- * generation stays, and holds no key. */
+/* Gives records and index back, one unit of *work per line. No thread can reach them any more. True when all is given
+ * back; the generation stays, and holds no key. */
 bool twi_table_shed(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
-/* The same, and then the generation. True when all is given back. */
+/* The same, and then gives back the generation. True when all is given back. */
 bool twi_table_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
-/* Sealing, in steps, by the turn: closes leaves and freezes their cells. True when the whole generation is frozen. */
+/* Seals in steps, by the turn: closes leaves and freezes their cells. True when the whole generation is frozen. */
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx);
 
-/* A record outside of the index for a counter that is over: frozen, owing all of `final`. By the turn. NULL: no memory. */
+/* Makes a record outside the index for a counter of a packed window: frozen, all of `final` unsent. By the turn. NULL:
+ * no memory. */
 struct twi_cell *twi_table_revive(struct twi_arena *arena, struct twi_generation *generation, tw_key key, int64_t final,
                                   int64_t base);
 
-/* Visits PUBLISHED cells from *cursor on until `visit` answers false or all are seen (then *cursor.done). */
+/* Visits PUBLISHED cells from *cursor on, until `visit` returns false or all are seen (then *cursor.done). */
 struct twi_cursor {
     uint32_t kind;
-    uint32_t chunk; /* line; 0: the newest of this kind is still to be looked up */
+    uint32_t chunk; /* line; 0: not yet looked up for this kind */
     uint32_t index;
     bool begun, done;
-    uint32_t looks; /* records to look at before stopping; 0: all */
+    uint32_t looks; /* how many more records to look at before stopping; 0: all */
 };
 void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, struct twi_cursor *cursor,
                     bool (*visit)(void *ctx, struct twi_cell *cell, uint64_t meta), void *ctx);
-/* Whole-structure check for tests and checks=3: every published cell is found by its key, once. */
+/* Checks the whole structure, for tests and checks=3: every published cell is found by its key, once. */
 bool twi_table_is_valid(struct twi_arena *arena, struct twi_generation *generation,
                         const struct twi_hash_secret *secret,
                         uint64_t (*hash)(const struct twi_hash_secret *, const void *, size_t));

@@ -1,10 +1,10 @@
-/* tag_groups.c -- see tag_groups.h: building a home, taking records from it, giving it back. */
+/* tag_groups.c -- see tag_groups.h: building tag groups, taking records from them, giving them back. */
 #include "engine/table/tag_groups.h"
 
 #include "engine/table/record.h"
 
-/* Windows that fit the second-level cache or so get a quarter more records than keys, so that nearly every key finds room
- * in its group; larger ones, whose memory counts, as many as keys, and 2 in 100 more. */
+/* Windows that fit into about the second-level cache get a quarter more records than keys, so that nearly every key
+ * finds room in its group. In larger windows memory counts: they get 1 record in 400 more. */
 #define ROOMY_KEYS 262144u
 
 static uint64_t bytes_of(uint32_t line) {
@@ -41,7 +41,7 @@ static uint64_t meta_of(const struct twi_generation *generation, uint32_t index)
     return (uint64_t)index << TWI_META_INDEX_SHIFT | (generation->synced ? TWI_META_COLD : 0);
 }
 
-/* A free record of the group, its tag set. TWI_TAG_GROUP_SIZE: none. */
+/* A free record of the group, with its tag set. TWI_TAG_GROUP_SIZE: none. */
 static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
     uint32_t free = twi_tag_group_match(tags, 0);
     while (free != 0) {
@@ -53,8 +53,8 @@ static uint32_t claim(_Atomic uint8_t *tags, uint8_t tag) {
     return TWI_TAG_GROUP_SIZE;
 }
 
-/* At home, else next door. The record's index in the chunk, or UINT32_MAX. Groups that the last line of tags has no records
- * for look full. */
+/* Takes a record in the primary group, else in an adjacent group. Returns its index in the chunk, or UINT32_MAX. Groups
+ * in the last line of tags that have no records look full. */
 static uint32_t claim_adjacent(struct twi_tag_group primary, uint8_t tag) {
     uint32_t record = claim(primary.tags, tag);
     struct twi_tag_group group = record == TWI_TAG_GROUP_SIZE ? twi_tag_group_adjacent(primary) : primary;
@@ -65,7 +65,7 @@ static uint32_t claim_adjacent(struct twi_tag_group primary, uint8_t tag) {
     return record == TWI_TAG_GROUP_SIZE ? UINT32_MAX : group.first + record;
 }
 
-/* Records behind the last group, then free ones of other groups, from the key's own on. */
+/* Takes a record behind the last group, else a free one of another group, searching from the key's own group on. */
 static uint32_t claim_overflow(const struct twi_tag_group *group, uint32_t groups) {
     struct twi_chunk *chunk = group->chunk;
     if (twi_load_relaxed(&chunk->used) < chunk->capacity) {
@@ -91,7 +91,7 @@ struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generat
         if ((twi_load_relaxed(&group.chunk->used) & TWI_CHUNK_CROWDED) != 0) return NULL;
         index = claim_overflow(&group, generation->tag_groups.groups);
         if (index == UINT32_MAX) {
-            (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* nobody searches it again */
+            (void)twi_or_relaxed(&group.chunk->used, TWI_CHUNK_CROWDED); /* no thread searches this chunk again */
             return NULL;
         }
     }
@@ -125,7 +125,7 @@ bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *genera
     uint32_t lines = 1 + (uint32_t)(records + TWI_TAG_GROUP_SIZE - 1) / TWI_TAG_GROUP_SIZE * group_lines(synced);
     lines = twi_arena_round(lines);
     uint32_t groups = (lines - 1) / group_lines(synced);
-    /* A forecast may be wrong: what is left for other windows, and for the index, is at least as much again. */
+    /* A forecast may be wrong: at least as much memory must remain for other windows and for the index. */
     int64_t bytes = (int64_t)(chunks * lines * TWI_LINE_BYTES);
     if (chunks >> 24 != 0 || bytes > spare || bytes > twi_piece_room(arena, generation->quota) / 2) return false;
     uint32_t line = twi_piece_take(arena, generation, directory_lines((uint32_t)chunks));
@@ -154,11 +154,12 @@ static bool add_chunk(struct twi_arena *arena, struct twi_generation *generation
     if (plan->ahead) twi_arena_touch(arena, tags, tag_lines(groups));
     struct twi_chunk *chunk = twi_arena_at(arena, line);
     twi_chunk_begin(arena, generation, chunk, 0, lines);
-    twi_store_relaxed(&chunk->used, groups * TWI_TAG_GROUP_SIZE); /* those of the groups are taken by their tags */
+    /* records of groups are taken by their tags, not by `used` */
+    twi_store_relaxed(&chunk->used, groups * TWI_TAG_GROUP_SIZE);
     directory->entries[plan->next++] = (struct twi_tag_groups_entry){bytes_of(line), bytes_of(tags)};
     _Atomic uint8_t *tag = twi_arena_at(arena, tags);
     for (uint32_t at = groups * TWI_TAG_GROUP_SIZE; at < tag_lines(groups) * TWI_LINE_BYTES; at++)
-        twi_store_relaxed(&tag[at], TWI_TAG_OVERFLOW); /* no records there; seen with the generation */
+        twi_store_relaxed(&tag[at], TWI_TAG_OVERFLOW); /* no records there; visible with the generation */
     uint32_t older = twi_load_relaxed(&generation->chunks[0]);
     do {
         chunk->older = older;
@@ -176,7 +177,7 @@ bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generat
         *work -= lines;
         if (!add_chunk(arena, generation, plan)) break;
     }
-    /* Where memory ended, fewer chunks serve all keys: nobody has looked for a home yet. */
+    /* If memory ended, fewer chunks serve all keys: no thread has looked up a primary group yet. */
     plan->at.chunks = plan->next;
     if (plan->next == 0) {
         twi_piece_give(arena, generation, line_of(plan->at.directory), directory_lines(directory->planned));

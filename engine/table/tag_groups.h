@@ -1,23 +1,24 @@
-/* tag_groups.h -- tag groups: the short way to the cells of a window whose size was forecast. One cold miss instead of two.
+/* tag_groups.h -- tag groups: the fast way to the cells of a window with a forecast. One cache miss instead of two.
  *
  *   directory ─▶ | chunk, tags | chunk, tags | ...      a chunk: head line, then its records, 16 to a group
  *                  key ─▶ chunk ─▶ group of 16 ─▶ 16 tags of one byte ─▶ a record in the group
  *
- * A window with a forecast gets its records ahead, and each key has a home: a group of 16 of them, by its hash. Beside the
- * groups lie their tags, one byte a record, few enough to stay in the cache: 0 free, 1 to 254 by the key's hash, 255 taken
- * by a key from afar. Who inserts takes a free record of the home group with one swap of its tag; where the group is full,
- * one of its neighbours, the groups whose tags share a line with its own; where they are full, any of the chunk. With as
- * many records as keys, 87 of 100 keys live at home, 8 next door, and 5 are found by the index alone.
+ * A window with a forecast gets its records in advance. Its chunks are cut into groups of 16 records, and a key's hash
+ * decides its primary group. Each record has a tag of one byte: 0 free, 1 to 254 by the key's hash, 255 taken by a key
+ * of another group (overflow placement). The tags lie together, few enough to stay in the cache.
+ * An inserter takes a free record of the primary group by one swap of its tag. If that group is full, it takes one of
+ * the adjacent groups, whose tags share a line with it. If these are full, it takes any record of the chunk. At load
+ * factor 1, 87 % of the keys are in their primary group, 8 % in an adjacent group, and 5 % are found only by the index.
  *
- * The index (table.h) stays the truth: a home is where a record is taken from, and the tags are hints to it. A key is
- * inserted when its slot in the index names its record, wherever that lies; a record that lost the race for the slot is
- * given back by clearing its tag, and was never PUBLISHED. So
- *   H1 a PUBLISHED record found through its tag, with the key in it, is what the index would have answered: there is no
- *      other record of that key (T1), and no key but that one was ever in a PUBLISHED record;
- *   H2 a key that is not found through its home may still be there: the index is asked.
- * Always true: directory, chunks and tags are in place before the generation is shared, and never change; a tag goes from
- * 0 to a value by compare-and-swap, and back to 0 only by who took it, and only unpublished. Keys of more than 32 bytes and
- * families from first have no home. */
+ * The index (table.h) stays the truth. A tag group only supplies the record, and tags are hints. A key is inserted when
+ * its slot in the index names its record, wherever that lies. A record that lost the race for the slot was never
+ * PUBLISHED. It is given back by clearing its tag. So:
+ *   H1 a PUBLISHED record that is found through its tag and holds the key is what the index would return: there is no
+ *      other record of that key (T1), and a PUBLISHED record never held another key.
+ *   H2 a key that is not found through its tag groups may still exist: the lookup asks the index.
+ * Always true: directory, chunks and tags are in place before the generation is shared, and never change. A tag goes
+ * from 0 to a value by compare-and-swap. Only the thread that took it sets it back to 0, and only while the record is
+ * unpublished. Keys of more than 32 bytes and TW_WINDOW_FROM_FIRST families have no tag groups. */
 #ifndef TWI_TABLE_TAG_GROUPS_H
 #define TWI_TABLE_TAG_GROUPS_H
 
@@ -25,27 +26,27 @@
 #include "engine/memory/epoch.h"
 
 #define TWI_TAG_GROUP_SIZE 16u
-#define TWI_TAG_GROUPS_PER_LINE (TWI_LINE_BYTES / TWI_TAG_GROUP_SIZE) /* neighbours: their tags share a line */
+#define TWI_TAG_GROUPS_PER_LINE (TWI_LINE_BYTES / TWI_TAG_GROUP_SIZE) /* adjacent groups: their tags share a line */
 #define TWI_TAG_OVERFLOW 255u
-#define TWI_TAG_GROUPS_KEYS_MIN 128u /* below, all is in the first cache anyway */
+#define TWI_TAG_GROUPS_KEYS_MIN 128u /* below this, everything is in the first-level cache anyway */
 
 struct twi_tag_groups_entry {
     uint64_t chunk, tags; /* bytes from the arena's base */
 };
 struct twi_tag_groups {
-    uint32_t planned; /* chunks that the directory has room for */
+    uint32_t planned; /* chunks for which the directory has room */
     uint32_t given;   /* chunks whose tags were given back */
     struct twi_tag_groups_entry entries[];
 };
 
-/* Where a key is at home. */
+/* The primary group of a key. */
 struct twi_tag_group {
-    _Atomic uint8_t *tags; /* of the group */
+    _Atomic uint8_t *tags; /* tags of the group */
     struct twi_chunk *chunk;
     uint32_t first; /* index of the group's first record in the chunk */
 };
 
-/* 1 to 254. The other half of the hash says where the key is at home. */
+/* 1 to 254. The other half of the hash decides the primary group. */
 TWI_INLINE uint8_t twi_tag_group_tag(uint32_t tag) {
     return (uint8_t)(1 + ((uint64_t)tag * (TWI_TAG_OVERFLOW - 1) >> 32));
 }
@@ -64,7 +65,8 @@ TWI_INLINE struct twi_tag_group twi_tag_group_of(const struct twi_arena *arena, 
                                   (uint32_t)group * TWI_TAG_GROUP_SIZE};
 }
 
-/* The records of a group whose tag is `tag`, a bit each. Reads hints: a tag that changes meanwhile may be seen or not. */
+/* The records of a group whose tag is `tag`, one bit each. Reads hints: a tag that changes meanwhile may be seen or
+ * not. */
 #if defined(__SSE2__) && TWI_EPOCH_SEES_FENCES
 #include <emmintrin.h>
 TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag) {
@@ -72,7 +74,8 @@ TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag
     return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(group, _mm_set1_epi8((char)tag)));
 }
 #else
-/* The bytes of a word that are zero, a bit each. A byte above a zero byte may be named wrongly; none is left out. */
+/* The bytes of a word that are zero, one bit each. A byte above a zero byte may be reported wrongly; none is left
+ * out. */
 TWI_INLINE uint32_t twi_tag_group_zero_bytes(uint64_t word) {
     const uint64_t low = UINT64_C(0x0101010101010101);
     uint64_t zero = (word - low) & ~word & low << 7;
@@ -90,21 +93,21 @@ TWI_INLINE uint32_t twi_tag_group_match(const _Atomic uint8_t *tags, uint8_t tag
 }
 #endif
 
-/* Which of the free records to try first: by the tag, from there on round the group. Taking always the first would leave a sparse
- * table with all its cells in a few of the cache's sets. */
+/* Chooses which free record to try first: the one at the tag's position, or the next one round the group. Always taking
+ * the first would leave a sparse table with all its cells in a few sets of the cache. */
 TWI_INLINE uint32_t twi_tag_group_choose(uint32_t free, uint8_t tag) {
     uint32_t begin = tag % TWI_TAG_GROUP_SIZE, mask = (1u << TWI_TAG_GROUP_SIZE) - 1;
     uint32_t turned = (free >> begin | free << (TWI_TAG_GROUP_SIZE - begin)) & mask;
     return ((uint32_t)__builtin_ctz(turned) + begin) % TWI_TAG_GROUP_SIZE;
 }
 
-/* The record at `index` of a home chunk: all are of the smallest kind. */
+/* The record at `index` of a chunk of tag groups: all are of the smallest kind. */
 TWI_INLINE struct twi_cell *twi_tag_group_cell(struct twi_chunk *chunk, uint32_t index, bool synced) {
     uint32_t lines = synced ? (index >> 1) * 3 + (index & 1) * 2 : index;
     return (struct twi_cell *)((unsigned char *)(chunk + 1) + (size_t)lines * TWI_LINE_BYTES);
 }
 
-/* The first group of those whose tags share a line with this one's. */
+/* The first group of those whose tags share a line with this group's. */
 TWI_INLINE struct twi_tag_group twi_tag_group_adjacent(struct twi_tag_group group) {
     uint32_t number = group.first / TWI_TAG_GROUP_SIZE % TWI_TAG_GROUPS_PER_LINE;
     group.tags -= number * TWI_TAG_GROUP_SIZE;
@@ -118,7 +121,7 @@ TWI_INLINE struct twi_tag_group twi_tag_group_next(struct twi_tag_group group) {
     return group;
 }
 
-/* The key's PUBLISHED cell if its home tells, else NULL: then the index is asked. */
+/* The key's PUBLISHED cell if its primary or an adjacent group has it, else NULL: then the caller asks the index. */
 TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_arena *arena, const struct twi_generation *generation,
                                                 const struct twi_lookup_key *lookup) {
     const uint32_t mask = (uint32_t)(TWI_META_SIZE | TWI_META_INCARNATION | TWI_META_PUBLISHED);
@@ -138,29 +141,30 @@ TWI_INLINE struct twi_cell *twi_tag_groups_find(const struct twi_arena *arena, c
     return NULL;
 }
 
-/* Takes a free record for a key, at its home or near it. NULL: the chunk is full. *meta: its index. */
+/* Takes a free record for a key, in its primary group or near it. NULL: the chunk is full. *meta: its index. */
 struct twi_cell *twi_tag_groups_take(struct twi_arena *arena, struct twi_generation *generation,
                                      const struct twi_lookup_key *lookup, uint64_t *meta);
-/* Gives back a record that was never published. False: it came from elsewhere. */
+/* Gives back a record that was never published. False: it does not belong to this group. */
 bool twi_tag_groups_give(struct twi_arena *arena, struct twi_generation *generation,
                          const struct twi_lookup_key *lookup, struct twi_cell *cell);
 
-/* A home for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
+/* The tag groups for `keys_expected` keys, built in as many steps as it takes, before the generation is shared. */
 struct twi_tag_groups_plan {
-    struct twi_tag_groups_at at; /* no directory: no home */
-    uint32_t next;               /* chunks that are there */
-    bool ahead;                  /* for a window to come: its pages are faulted in */
+    struct twi_tag_groups_at at; /* no directory: no tag groups */
+    uint32_t next;               /* chunks that exist */
+    bool ahead;                  /* for a future window: its pages are faulted in */
 };
-/* False: none for so few keys, or it would take more than `spare` bytes, or than half of what is left; the generation goes
- * without. */
+/* False: there are no tag groups for so few keys, or they would take more than `spare` bytes, or more than half of what
+ * is left. The generation does without. */
 bool twi_tag_groups_begin(struct twi_arena *arena, struct twi_generation *generation, uint64_t keys_expected,
                           int64_t spare, struct twi_tag_groups_plan *plan);
-/* True when all is there, and generation->home set; *work lines are touched at most. Where memory ends, what is there is used. */
+/* True when everything exists and generation->tag_groups is set. Touches at most *work lines. If memory ends, the
+ * chunks that exist are used. */
 bool twi_tag_groups_fill(struct twi_arena *arena, struct twi_generation *generation, struct twi_tag_groups_plan *plan,
                          uint32_t *work);
-/* Ends a plan whose generation will not be used: what there is of it goes with the generation. */
+/* Ends a plan whose generation will not be used: the parts that exist are given back with the generation. */
 void twi_tag_groups_abandon(struct twi_generation *generation, const struct twi_tag_groups_plan *plan);
-/* Gives tags and directory back, one unit of *work a line; the chunks go with all others. True when done. */
+/* Gives tags and directory back, one unit of *work per line. The chunks go with all others. True when done. */
 bool twi_tag_groups_unmake(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work);
 
 #endif
