@@ -28,8 +28,6 @@ SHARED = {"engine/table/stripe": "engine/table/stripe_words.h"}
 LEFT = {
     "includes": [
         "engine/turn/history engine/turn/lost engine/turn/restore",
-        "sync/message/closing sync/message/lease sync/message/message sync/message/pipeline sync/message/presence sync/message/refusal "
-        "sync/message/registry sync/message/replicas sync/message/state",
     ],
     "calls": ["engine/turn/history engine/turn/lost engine/turn/restore"],
 }

@@ -10,7 +10,10 @@
 #include "sync/ask/pool.h"
 #include "sync/audit.h"
 #include "sync/turn/connect.h"
+#include "sync/turn/merge_plain.h"
 #include "sync/turn/settle.h"
+#include "sync/message/message.h"
+#include "sync/message/presence.h"
 #include "sync/message/state.h"
 #include "sync/turn/turn.h"
 
@@ -39,48 +42,82 @@ static tw_status check_options(const tw_options *options) {
     return TW_OK;
 }
 
+static void free_connection(struct twi_connection *connection) {
+    twi_reader_free(connection->pipeline.reader);
+    twi_bytes_wipe(&connection->pipeline.out);
+    twi_bytes_free(&connection->pipeline.out);
+    twi_message_free(&connection->messages);
+    twi_url_wipe(&connection->endpoint.url);
+}
+
+static void free_store(struct twi_store *store) {
+    twi_ledger_free(&store->ledger);
+    twi_batch_free(store->opening);
+    twi_merge_plain_free(store->merge_plain);
+    twi_presence_free(&store->presence);
+    twi_poison_free(&store->poison);
+}
+
 static void sync_free(struct twi_sync *sync) {
     twi_pool_destroy(sync->pool);
-    twi_ledger_free(&sync->ledger);
-    twi_batch_free(sync->opening);
-    twi_reader_free(sync->reader);
-    twi_bytes_wipe(&sync->out);
-    twi_bytes_free(&sync->out);
-    twi_bytes_free(&sync->merge_plain.repairs);
-    twi_presence_free(sync);
-    twi_message_free(&sync->messages);
-    twi_poison_free(&sync->poison);
-    twi_url_wipe(&sync->url);
-    free(sync->staging);
+    free_store(&sync->store);
+    free_connection(&sync->connection);
+    free(sync->collecting.items);
     free(sync);
+}
+
+static void set_up_connection(struct twi_connection *connection, tw_engine *engine, const tw_options *options) {
+    connection->engine = engine;
+    connection->endpoint.password = options->redis_password;
+    connection->endpoint.password_ctx = options->redis_password_ctx;
+    twi_url_name(&connection->endpoint.url, connection->endpoint.name, sizeof connection->endpoint.name);
+    connection->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
+    connection->breaker.retry_max_ms = options->retry_max_ms;
+    connection->depth.by_latest = options->threads != TW_OWN_THREAD;
+    connection->replicas.wanted = options->wait_replicas;
+}
+
+static void set_up_store(struct twi_store *store, tw_engine *engine, const tw_options *options) {
+    const char *prefix = options->redis_prefix ? options->redis_prefix : "";
+    uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
+    store->engine = engine;
+    store->merge = options->merge;
+    store->marker_name_size = (size_t)snprintf(store->marker_name, sizeof store->marker_name, "%stw:marker", prefix);
+    store->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
+    store->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
+    store->ledger.awaits_replicas = options->wait_replicas != 0;
+    if (store->merge == TW_MERGE_SCRIPT) return;
+    store->ledger.window_bytes_max = 0; /* without a ledger nothing is ever replayed */
+    store->belief.is_open = true;
+    twi_port_live_engines(engine, 0); /* nor is there a registry */
 }
 
 static void set_up(struct twi_sync *sync, tw_engine *engine, const tw_options *options) {
     sync->engine = engine;
-    sync->password = options->redis_password;
-    sync->password_ctx = options->redis_password_ctx;
     sync->interval_ms = options->sync_interval_ms ? options->sync_interval_ms : INTERVAL_DEFAULT_MS;
-    sync->timeout_ms = options->redis_timeout_ms ? options->redis_timeout_ms : TIMEOUT_DEFAULT_MS;
-    uint64_t replay_bytes = options->replay_bytes_max ? options->replay_bytes_max : REPLAY_BYTES_DEFAULT;
-    sync->ledger.window_bytes_max = replay_bytes < SIZE_MAX ? (size_t)replay_bytes : SIZE_MAX;
-    sync->merge = options->merge;
-    sync->ledger.window_ms = options->replay_ms ? options->replay_ms : REPLAY_DEFAULT_MS;
     sync->pace.keys_per_s = options->flush_keys_per_s ? options->flush_keys_per_s : TWI_PACE_KEYS_PER_S;
-    sync->breaker.retry_max_ms = options->retry_max_ms;
     sync->own_thread = options->threads == TW_OWN_THREAD;
-    sync->depth.by_latest = !sync->own_thread;
-    sync->wait_replicas = options->wait_replicas;
-    sync->ledger.awaits_replicas = options->wait_replicas != 0;
-    if (sync->merge != TW_MERGE_SCRIPT) { /* without a ledger nothing is ever replayed */
-        sync->ledger.window_bytes_max = 0;
-        sync->is_open = true;
-        twi_port_live_engines(engine, 0); /* nor is there a registry */
-    }
-    sync->fd = -1;
-    sync->collect_at_ms = sync->collect_hold_ms = INT64_MIN;
-    const char *prefix = options->redis_prefix ? options->redis_prefix : "";
-    sync->marker_name_size = (size_t)snprintf(sync->marker_name, sizeof sync->marker_name, "%stw:marker", prefix);
-    twi_url_name(&sync->url, sync->name, sizeof sync->name);
+    sync->published.fd = -1;
+    sync->collecting.at_ms = sync->collecting.hold_ms = INT64_MIN;
+    set_up_connection(&sync->connection, engine, options);
+    set_up_store(&sync->store, engine, options);
+}
+
+/* False: no memory. */
+static bool allocate(struct twi_sync *sync, const tw_options *options, const struct twi_transport *transport,
+                     void *transport_ctx) {
+    struct twi_store *store = &sync->store;
+    struct twi_endpoint *endpoint = &sync->connection.endpoint;
+    sync->collecting.items = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->collecting.items);
+    if (!sync->collecting.items) return false;
+    if (store->merge != TW_MERGE_SCRIPT && !(store->merge_plain = twi_merge_plain_create())) return false;
+    endpoint->transport = transport ? transport : &twi_socket_transport;
+    endpoint->transport_ctx = transport_ctx;
+    if (transport) return true;
+    endpoint->transport_ctx = endpoint->socket = twi_socket_create(&endpoint->url, sync->own_thread);
+    if (!endpoint->socket) return false;
+    if (sync->own_thread) sync->pool = twi_pool_create(sync->engine, &endpoint->url, options);
+    return !sync->own_thread || sync->pool != NULL;
 }
 
 static tw_status driver_create(tw_engine *engine, const tw_options *options, const struct twi_transport *transport,
@@ -90,19 +127,13 @@ static tw_status driver_create(tw_engine *engine, const tw_options *options, con
     struct twi_sync *sync = calloc(1, sizeof *sync);
     if (!sync) return twi_refuse(TW_ERR_MEMORY, NULL);
     char why[TWI_URL_ERROR_MAX];
-    if (!twi_url_parse(options->redis_url, &sync->url, why, sizeof why)) {
+    if (!twi_url_parse(options->redis_url, &sync->connection.endpoint.url, why, sizeof why)) {
         sync_free(sync);
         return refuse(options, why);
     }
     set_up(sync, engine, options);
-    sync->staging = malloc(TWI_BATCH_ITEMS_MAX * sizeof *sync->staging);
-    sync->transport = transport ? transport : &twi_socket_transport;
-    if (!transport) sync->link = twi_socket_create(&sync->url, sync->own_thread);
-    sync->transport_ctx = transport ? transport_ctx : sync->link;
-    bool may_wait = !transport && sync->own_thread;
-    if (may_wait) sync->pool = twi_pool_create(engine, &sync->url, options);
-    if (!sync->staging || (!transport && !sync->link) || (may_wait && !sync->pool)) {
-        twi_socket_destroy(sync->link);
+    if (!allocate(sync, options, transport, transport_ctx)) {
+        twi_socket_destroy(sync->connection.endpoint.socket);
         sync_free(sync);
         return twi_refuse(TW_ERR_MEMORY, NULL);
     }
@@ -115,12 +146,12 @@ static void driver_turn(struct twi_sync *sync) {
 }
 
 static int driver_fd(const struct twi_sync *sync, bool *wants_write) {
-    if (wants_write) *wants_write = twi_load_relaxed(&((struct twi_sync *)sync)->wants_write);
-    return twi_load_relaxed(&((struct twi_sync *)sync)->fd);
+    if (wants_write) *wants_write = twi_load_relaxed(&((struct twi_sync *)sync)->published.wants_write);
+    return twi_load_relaxed(&((struct twi_sync *)sync)->published.fd);
 }
 
 static int64_t driver_wake_ms(const struct twi_sync *sync) {
-    return twi_load_relaxed(&((struct twi_sync *)sync)->wake_ms);
+    return twi_load_relaxed(&((struct twi_sync *)sync)->published.wake_ms);
 }
 
 static uint64_t driver_ticket_take(struct twi_sync *sync) {
@@ -132,29 +163,31 @@ static enum twi_ticket driver_ticket_state(struct twi_sync *sync, uint64_t ticke
 }
 
 static void driver_stats(const struct twi_sync *sync, tw_stats *stats) {
-    int64_t acked_ms = twi_load_relaxed(&((struct twi_sync *)sync)->acked_ms);
-    int64_t since_ms = twi_load_relaxed(&((struct twi_sync *)sync)->outage_since_ms);
-    stats->breaker_state = twi_load_relaxed(&((struct twi_sync *)sync)->breaker_state);
+    int64_t acked_ms = twi_load_relaxed(&((struct twi_sync *)sync)->published.acked_ms);
+    int64_t since_ms = twi_load_relaxed(&((struct twi_sync *)sync)->published.outage_since_ms);
+    stats->breaker_state = twi_load_relaxed(&((struct twi_sync *)sync)->published.breaker_state);
     stats->outage_ms = since_ms ? twi_port_mono_ms(sync->engine) - since_ms : 0;
     stats->sync_age_ms = acked_ms ? twi_port_mono_ms(sync->engine) - acked_ms : -1;
 }
 
 /* Of what Redis has surely applied: batches under way may have been, too. */
 static void driver_own(const struct twi_sync *sync, struct twi_audit_own *own) {
-    const struct twi_ledger *ledger = &sync->ledger;
+    const struct twi_store *store = &sync->store;
+    const struct twi_ledger *ledger = &store->ledger;
     *own = (struct twi_audit_own){.number = ledger->confirmed, .plus = ledger->plus_sum, .minus = ledger->minus_sum};
-    if (sync->merge != TW_MERGE_SCRIPT || !sync->is_open || twi_ledger_is_replaying(ledger)) return;
+    if (store->merge != TW_MERGE_SCRIPT || !store->belief.is_open || twi_ledger_is_replaying(ledger)) return;
     memcpy(own->ledger, ledger->name, ledger->name_size + 1);
     const struct twi_batch *next = twi_ledger_unconfirmed(ledger);
     if (next) own->plus = next->plus_sum - next->plus, own->minus = next->minus_sum - next->minus;
 }
 
 static void driver_destroy(struct twi_sync *sync) {
+    struct twi_connection *connection = &sync->connection;
     twi_connect_unanswered(sync, twi_port_mono_ms(sync->engine));
-    for (struct twi_batch *batch = sync->ledger.head; batch; batch = batch->next)
+    for (struct twi_batch *batch = sync->store.ledger.head; batch; batch = batch->next)
         twi_settle_give_up(sync, batch, batch->copies_open ? TW_LOST_UNCERTAIN : TW_LOST_CLOSED);
-    sync->transport->close(sync->transport_ctx);
-    twi_socket_destroy(sync->link);
+    connection->endpoint.transport->close(connection->endpoint.transport_ctx);
+    twi_socket_destroy(connection->endpoint.socket);
     sync_free(sync);
 }
 
@@ -167,7 +200,7 @@ static void driver_request_stop(struct twi_sync *sync) {
 }
 
 static void driver_abandon(struct twi_sync *sync) {
-    twi_socket_abandon(sync->link);
+    twi_socket_abandon(sync->connection.endpoint.socket);
     twi_pool_abandon(sync->pool);
     sync->pool = NULL;
     sync_free(sync);

@@ -1,13 +1,14 @@
 /* pool.c -- the pool: who asks over which connection, how often, and when Redis is left alone. See pool.h.
  *
  *   free --taken by a caller--> [debt settled] --> asked --> answered --> free
- *                                                   |  no answer: closed, dialled anew, asked again under the same number
- *                                                   '--> time is up: its number becomes a debt of the connection --> free
- * The first try may use half of the time that is left, so does each one after it: a lost answer leaves time to ask again.
- * The breaker opens when a call ends without an answer, for a time that grows; meanwhile calls are told "away" at once, and
- * one of them tries when it is over.
- * Always true: `lock` guards who has which connection and the breaker, and is held for a few instructions; everything else of
- * a connection belongs to the caller that has taken it. */
+ *                                                   |  no answer: closed, dialled anew, asked again under the same
+ * number
+ *                                                   '--> time is up: its number becomes a debt of the connection -->
+ * free The first try may use half of the time that is left, so does each one after it: a lost answer leaves time to ask
+ * again. The breaker opens when a call ends without an answer, for a time that grows; meanwhile calls are told "away"
+ * at once, and one of them tries when it is over.
+ * Always true: `lock` guards who has which connection and the breaker, and is held for a few instructions; everything
+ * else of a connection belongs to the caller that has taken it. */
 #include "sync/ask/pool.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static const struct {
 enum verb { CANCEL_CALL, ASK, RETRY_CALL };
 
 struct line {
-    struct twi_connection connection;
+    struct twi_pool_connection connection;
     bool taken; /* under the pool's lock */
     uint64_t serial;
     struct twi_bytes out, body;
@@ -68,7 +69,7 @@ struct line {
 };
 
 struct twi_pool {
-    struct twi_connection_rules rules;
+    struct twi_pool_connection_rules rules;
     char name[17]; /* in Redis */
     pthread_mutex_t lock;
     struct line lines[TWI_POOL_MAX]; /* `taken`: under lock; the rest: whoever has taken it */
@@ -84,13 +85,13 @@ struct twi_pool {
 struct twi_pool *twi_pool_create(tw_engine *engine, const struct twi_url *url, const tw_options *options) {
     struct twi_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return NULL;
-    pool->rules =
-        (struct twi_connection_rules){.engine = engine,
-                                      .url = *url,
-                                      .password = options->redis_password,
-                                      .password_ctx = options->redis_password_ctx,
-                                      .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
-                                      .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    pool->rules = (struct twi_pool_connection_rules){
+        .engine = engine,
+        .url = *url,
+        .password = options->redis_password,
+        .password_ctx = options->redis_password_ctx,
+        .timeout_ms = options->redis_timeout_ms != 0 ? options->redis_timeout_ms : 100,
+        .stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     pool->breaker.retry_max_ms = options->retry_max_ms;
     pool->freed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     pthread_mutex_init(&pool->rules.password_lock, NULL);
@@ -115,7 +116,7 @@ void twi_pool_destroy(struct twi_pool *pool) {
     if (pool == NULL) return;
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
         struct line *line = &pool->lines[i];
-        twi_connection_free(&line->connection);
+        twi_pool_connection_free(&line->connection);
         twi_bytes_free(&line->out);
         twi_bytes_free(&line->body);
         twi_bytes_free(&line->debt);
@@ -129,7 +130,7 @@ void twi_pool_abandon(struct twi_pool *pool) {
     if (pool == NULL) return;
     for (uint32_t i = 0; i < TWI_POOL_MAX; i++) {
         struct line *line = &pool->lines[i];
-        twi_connection_abandon(&line->connection, line->taken);
+        twi_pool_connection_abandon(&line->connection, line->taken);
         if (line->taken) continue;
         twi_bytes_free(&line->out);
         twi_bytes_free(&line->body);
@@ -277,41 +278,42 @@ static bool read_answer(const struct twi_node *nodes, size_t count, const char *
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 /* One command, with its script where Redis does not know it; the answer goes into `ask`. */
-static enum twi_connection_outcome send_call(struct line *line, enum twi_script script, const struct twi_bytes *body,
-                                             size_t words, const char *serial, struct twi_wait *wait,
-                                             struct twi_request *request) {
+static enum twi_pool_connection_outcome send_call(struct line *line, enum twi_script script,
+                                                  const struct twi_bytes *body, size_t words, const char *serial,
+                                                  struct twi_wait *wait, struct twi_request *request) {
     const struct twi_node *nodes = NULL;
     size_t count = 0;
     put_command(&line->out, script, false, body, words);
-    enum twi_connection_outcome done = twi_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
-    if (done == TWI_CONNECTION_REFUSED && twi_reply_error(nodes) == TWI_REPLY_NOSCRIPT) {
+    enum twi_pool_connection_outcome done =
+        twi_pool_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
+    if (done == TWI_POOL_CONNECTION_REFUSED && twi_reply_needs_script(nodes)) {
         put_command(&line->out, script, true, body, words);
-        done = twi_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
+        done = twi_pool_connection_exchange(&line->connection, &line->out, wait, &nodes, &count);
     }
-    if (done != TWI_CONNECTION_DONE || read_answer(nodes, count, serial, request)) return done;
-    twi_connection_close(&line->connection);
+    if (done != TWI_POOL_CONNECTION_DONE || read_answer(nodes, count, serial, request)) return done;
+    twi_pool_connection_close(&line->connection);
     twi_port_last_error(line->connection.rules->engine, "an answer to something else");
-    return TWI_CONNECTION_BROKEN;
+    return TWI_POOL_CONNECTION_BROKEN;
 }
 
-static enum twi_connection_outcome settle_debt(struct line *line, struct twi_wait *wait) {
+static enum twi_pool_connection_outcome settle_debt(struct line *line, struct twi_wait *wait) {
     struct twi_request unheard = {0};
-    if (line->cancel_words == 0) return TWI_CONNECTION_DONE;
-    enum twi_connection_outcome done =
+    if (line->cancel_words == 0) return TWI_POOL_CONNECTION_DONE;
+    enum twi_pool_connection_outcome done =
         send_call(line, line->debt_script, &line->debt, line->cancel_words, line->debt_serial, wait, &unheard);
-    if (done != TWI_CONNECTION_DONE)
-        return done == TWI_CONNECTION_BROKEN ? TWI_CONNECTION_UNSENT : done; /* of ours nothing went out */
+    if (done != TWI_POOL_CONNECTION_DONE)
+        return done == TWI_POOL_CONNECTION_BROKEN ? TWI_POOL_CONNECTION_UNSENT : done; /* of ours nothing went out */
     line->cancel_words = 0;
     twi_port_count(line->connection.rules->engine, asks_settled, 1);
-    return TWI_CONNECTION_DONE;
+    return TWI_POOL_CONNECTION_DONE;
 }
 
-static enum twi_connection_outcome try_once(struct twi_pool *pool, struct line *line, struct twi_request *request,
-                                            bool again, struct twi_wait *wait) {
+static enum twi_pool_connection_outcome try_once(struct twi_pool *pool, struct line *line, struct twi_request *request,
+                                                 bool again, struct twi_wait *wait) {
     char serial[24];
-    enum twi_connection_outcome done = twi_connection_open(&line->connection, wait);
-    if (done == TWI_CONNECTION_DONE) done = settle_debt(line, wait);
-    if (done != TWI_CONNECTION_DONE) return done;
+    enum twi_pool_connection_outcome done = twi_pool_connection_open(&line->connection, wait);
+    if (done == TWI_POOL_CONNECTION_DONE) done = settle_debt(line, wait);
+    if (done != TWI_POOL_CONNECTION_DONE) return done;
     snprintf(serial, sizeof serial, "%" PRIu64, line->serial);
     size_t words = put_body(&line->body, pool, line, request, again ? RETRY_CALL : ASK);
     return send_call(line, request->script, &line->body, words, serial, wait, request);
@@ -327,8 +329,8 @@ static void owe(struct twi_pool *pool, struct line *line, const struct twi_reque
     snprintf(line->debt_serial, sizeof line->debt_serial, "%" PRIu64, line->serial);
 }
 
-static void count_error(struct twi_pool *pool, enum twi_connection_outcome done, bool in_time) {
-    if (done == TWI_CONNECTION_REFUSED || done == TWI_CONNECTION_TURNED_AWAY)
+static void count_error(struct twi_pool *pool, enum twi_pool_connection_outcome done, bool in_time) {
+    if (done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY)
         twi_port_count(pool->rules.engine, ask_refused, 1);
     else if (!in_time)
         twi_port_count(pool->rules.engine, ask_timeouts, 1);
@@ -353,18 +355,18 @@ static enum twi_request_outcome go(struct twi_pool *pool, struct line *line, str
         struct twi_wait part = part_of(wait, engine);
         int64_t budget_ms = part.budget_ms;
         if (perhaps) twi_port_count(engine, asked_again, 1);
-        enum twi_connection_outcome done = try_once(pool, line, request, perhaps, &part);
+        enum twi_pool_connection_outcome done = try_once(pool, line, request, perhaps, &part);
         wait->budget_ms -= budget_ms - part.budget_ms;
-        if (done == TWI_CONNECTION_DONE) return TWI_REQUEST_DONE;
+        if (done == TWI_POOL_CONNECTION_DONE) return TWI_REQUEST_DONE;
         count_error(pool, done, twi_wait_left_ms(&part, engine) > 0);
-        perhaps = perhaps || done == TWI_CONNECTION_BROKEN;
-        *slowly = done == TWI_CONNECTION_TURNED_AWAY;
-        bool over = done == TWI_CONNECTION_REFUSED || done == TWI_CONNECTION_TURNED_AWAY ||
+        perhaps = perhaps || done == TWI_POOL_CONNECTION_BROKEN;
+        *slowly = done == TWI_POOL_CONNECTION_TURNED_AWAY;
+        bool over = done == TWI_POOL_CONNECTION_REFUSED || done == TWI_POOL_CONNECTION_TURNED_AWAY ||
                     twi_wait_left_ms(wait, engine) <= 0 || twi_load_relaxed(&pool->stopped);
         if (!over) continue;
         if (perhaps) owe(pool, line, request);
         if (perhaps) return TWI_REQUEST_UNKNOWN;
-        return done == TWI_CONNECTION_UNSENT ? TWI_REQUEST_UNSENT : TWI_REQUEST_REFUSED;
+        return done == TWI_POOL_CONNECTION_UNSENT ? TWI_REQUEST_UNSENT : TWI_REQUEST_REFUSED;
     }
 }
 

@@ -55,6 +55,10 @@ enum twi_reply_kind twi_reply_error(const struct twi_node *error) {
     return TWI_REPLY_UNKNOWN;
 }
 
+bool twi_reply_needs_script(const struct twi_node *reply) {
+    return reply->type == TWI_NODE_ERROR && twi_reply_error(reply) == TWI_REPLY_NOSCRIPT;
+}
+
 static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
     static const struct {
         const char *word;

@@ -42,6 +42,8 @@ struct twi_reply_head {
 bool twi_reply_read(const struct twi_node *nodes, size_t count, struct twi_reply_head *head);
 /* The meaning of an error reply to any command. */
 enum twi_reply_kind twi_reply_error(const struct twi_node *error);
+/* Redis does not have the script, and nothing was done: the same command is sent again with EVAL. */
+bool twi_reply_needs_script(const struct twi_node *reply);
 /* A replica's refusal, TURNED_AWAY: whatever was asked, another server is to be asked. */
 bool twi_reply_is_replicas(const struct twi_node *error);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
@@ -43,20 +44,23 @@ static enum twi_closing_kind kind_of(const struct twi_node *status) {
 }
 
 static void refused(struct twi_sync *sync, struct twi_closing_sent *slot, const struct twi_node *error) {
-    if (!sync->closing.is_logged) twi_refusal_report(sync, "the choice of one engine to close a window", error);
-    sync->closing.is_logged = true;
+    struct twi_store *store = &sync->store;
+    if (!store->closing.is_logged)
+        twi_refusal_report(&sync->connection, "the choice of one engine to close a window", error);
+    store->closing.is_logged = true;
     answer(sync, slot, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_REFUSED});
 }
 
 /* Has the ledger looked at, for Redis may have been wiped: an empty batch is due. */
-static void doubt(struct twi_sync *sync, int64_t now_ms) {
-    sync->ledger_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
-    sync->closing.doubts = true;
-    sync->closing.doubts_ms = sync->ledger_ms;
+static void doubt(struct twi_store *store, int64_t now_ms) {
+    store->belief.written_ms = now_ms - 2 * TWI_LEDGER_REFRESH_MS;
+    store->closing.doubts = true;
+    store->closing.doubts_ms = store->belief.written_ms;
 }
 
 static bool take(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
                  size_t count, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     struct twi_closing_sent *slot = ctx;
     struct twi_closing_answer result = {.kind = TWI_CLOSING_REPLY_RESEND};
     if (outcome != TWI_MESSAGE_ANSWERED) {
@@ -75,8 +79,8 @@ static bool take(struct twi_sync *sync, void *ctx, enum twi_message_outcome outc
         answer(sync, slot, &result);
         return false;
     }
-    if (result.kind == TWI_CLOSING_REPLY_NEW) doubt(sync, now_ms);
-    if (result.kind != TWI_CLOSING_REPLY_REFUSED) sync->closing.is_logged = false;
+    if (result.kind == TWI_CLOSING_REPLY_NEW) doubt(store, now_ms);
+    if (result.kind != TWI_CLOSING_REPLY_REFUSED) store->closing.is_logged = false;
     result.scan = reads ? nodes[4].text : "";
     if (slot->message.verb == TWI_CLOSING_SEND_HEARTBEAT && count > 4) (void)twi_node_i64(&nodes[4], &result.every_ms);
     for (size_t i = 5; reads && i < count; i++)
@@ -123,16 +127,17 @@ static void put_ends(struct words *words, const struct twi_closing_message *mess
 }
 
 static void put_message(struct twi_sync *sync, struct words *words, const struct twi_closing_message *message) {
+    struct twi_store *store = &sync->store;
     put_text(words, "1");
     put_text(words, verbs[message->verb]);
     put_text(words, twi_port_engine_id(sync->engine));
-    put_i64(words, (int64_t)++sync->closing.number);
+    put_i64(words, (int64_t)++store->closing.number);
     put_text(words, message->known ? "1" : "0");
     put_i64(words, message->life_ms);
-    put_i64(words, sync->closing.doubts ? -1 : message->floor_ms);
-    put_ends(words, message, sync->closing.doubts);
+    put_i64(words, store->closing.doubts ? -1 : message->floor_ms);
+    put_ends(words, message, store->closing.doubts);
     put_i64(words, message->end_ms);
-    put_i64(words, message->expiry_ms + sync->offset_ms);
+    put_i64(words, message->expiry_ms + sync->connection.clock.offset_ms);
     bool reads = message->verb == TWI_CLOSING_SEND_READ, asks = message->verb == TWI_CLOSING_SEND_CLAIM;
     if (reads) put_text(words, message->scan);
     if (reads || asks) put_text(words, message->flag ? "1" : "0");
@@ -142,7 +147,7 @@ static void put_message(struct twi_sync *sync, struct words *words, const struct
     for (uint32_t i = 0; i < message->name_count; i++) put(words, message->names[i].data, message->names[i].size);
 }
 
-static bool send(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
+static bool send_message(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t now_ms) {
     char keys[3][TWI_OWN_NAME_MAX];
     size_t sizes[3];
     struct words words = {.count = 0};
@@ -151,9 +156,9 @@ static bool send(struct twi_sync *sync, struct twi_closing_sent *slot, int64_t n
     put_message(sync, &words, &slot->message);
     const struct twi_message side = {.sender = TWI_SENDER_CLOSING,
                                      .script = &script,
-                                     .words = words.at,
+                                     .arguments = words.at,
                                      .key_count = 3,
-                                     .word_count = words.count,
+                                     .argument_count = words.count,
                                      .done = take,
                                      .ctx = slot};
     return twi_message_send(sync, &side, now_ms);
@@ -166,13 +171,14 @@ static struct twi_closing_sent *free_slot(struct twi_closing_sender *closing) {
 }
 
 void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_closing_sender *closing = &sync->closing;
+    struct twi_store *store = &sync->store;
+    struct twi_closing_sender *closing = &store->closing;
     struct twi_closing_sent *slot;
-    if (closing->doubts && sync->ledger_ms != closing->doubts_ms) closing->doubts = false;
+    if (closing->doubts && store->belief.written_ms != closing->doubts_ms) closing->doubts = false;
     while (twi_message_may_send(sync, TWI_SENDER_CLOSING) && (slot = free_slot(closing)) != NULL &&
            twi_port_closing(sync->engine, &slot->message)) {
         slot->busy = true;
-        bool sent = send(sync, slot, now_ms);
+        bool sent = send_message(sync, slot, now_ms);
         slot->message.name_count = 0;
         if (sent) continue;
         answer(sync, slot, &(struct twi_closing_answer){.kind = TWI_CLOSING_REPLY_RESEND});
@@ -180,8 +186,8 @@ void twi_closing_sender_step(struct twi_sync *sync, int64_t now_ms) {
     }
 }
 
-int64_t twi_closing_sender_due_ms(const struct twi_sync *sync) {
+int64_t twi_closing_sender_due_ms(const struct twi_store *store) {
     for (uint32_t i = 0; i < TWI_CLOSING_SENT_MAX; i++)
-        if (!sync->closing.messages[i].busy) return twi_port_closing_due(sync->engine);
+        if (!store->closing.messages[i].busy) return twi_port_closing_due(store->engine);
     return INT64_MAX; /* an answer is awaited */
 }

@@ -1,15 +1,17 @@
 /* lease.c -- what the engine says of its leases, on the wire: two scripts, one call for each thing to say.
  *
  * The calls go into the pipeline beside the batches, a bounded number of them, and are answered in order; what is on a
- * connection that is lost is of unknown outcome, and the engine says it again. With wait_replicas an answer counts once the
- * replicas have what the script wrote: until then it is held here (message.h), so that no unit is spent that a failover could forget.
- * Always true: each ask that the engine handed out is answered exactly once; a reply of another shape than the scripts' is
- * an error, and the connection goes. */
+ * connection that is lost is of unknown outcome, and the engine says it again. With wait_replicas an answer counts once
+ * the replicas have what the script wrote: until then it is held here (message.h), so that no unit is spent that a
+ * failover could forget.
+ * Always true: each ask that the engine handed out is answered exactly once; a reply of another shape than the scripts'
+ * is an error, and the connection goes. */
 #include "sync/message/lease.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
@@ -46,8 +48,8 @@ static size_t put_epoch_message(struct twi_sync *sync, struct twi_bytes *words,
                                 const struct twi_lease_message *message) {
     const struct twi_lease_epoch *epoch = twi_port_lease_epoch(sync->engine);
     char fresh[33];
-    snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync),
-             (unsigned long long)twi_sync_random(sync));
+    snprintf(fresh, sizeof fresh, "%016llx%016llx", (unsigned long long)twi_sync_random(sync->engine),
+             (unsigned long long)twi_sync_random(sync->engine));
     uint32_t others = message->wants_members ? epoch->other_count : 0;
     begin(sync, words, SCRIPT_LEASES);
     twi_wire_put_text(words, VERSION);
@@ -80,7 +82,7 @@ static void put_lease_message(struct twi_sync *sync, struct twi_bytes *words, co
     twi_wire_put_text(words, VERSION);
     twi_wire_put_text(words, epoch->id);
     twi_wire_put_text(words, epoch->instance);
-    twi_wire_put_u64(words, sync->serial);
+    twi_wire_put_u64(words, sync->connection.serial);
     twi_wire_put_i64(words, message->item.expiry_ms);
     twi_wire_put_i64(words, message->limit);
     twi_wire_put_i64(words, message->granted);
@@ -178,18 +180,19 @@ static void keep(struct twi_lease_pending *slot, const struct twi_lease_answer *
 
 static bool take_reply(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
+    struct twi_connection *connection = &sync->connection;
     struct twi_lease_pending *slot = ctx;
     struct twi_lease_answer answer = {.kind = TWI_LEASE_RESEND};
     (void)now_ms;
     if (outcome != TWI_MESSAGE_ANSWERED) {
         answer.refused = count != 0;
-        if (answer.refused) twi_refusal_report(sync, "a lease of a hard limit", nodes);
+        if (answer.refused) twi_refusal_report(connection, "a lease of a hard limit", nodes);
         report(sync, slot, &answer);
         return true;
     }
     bool well = read_answer(sync, &slot->message, nodes, count, &answer);
     if (!well) answer = (struct twi_lease_answer){.kind = TWI_LEASE_RESEND};
-    if (well && sync->wait_replicas != 0)
+    if (well && connection->replicas.wanted != 0)
         keep(slot, &answer);
     else
         report(sync, slot, &answer);
@@ -207,14 +210,14 @@ static void replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcom
 
 /* ---- a turn ------------------------------------------------------------------------------------------------------ */
 
-static struct twi_lease_pending *free_slot(struct twi_lease_link *link) {
+static struct twi_lease_pending *free_slot(struct twi_lease_sender *link) {
     uint32_t i = 0;
     while (link->sent[i].is_under_way) i++;
     return &link->sent[i];
 }
 
 static void send_message(struct twi_sync *sync, const struct twi_lease_message *message, int64_t now_ms) {
-    struct twi_lease_pending *slot = free_slot(&sync->leases);
+    struct twi_lease_pending *slot = free_slot(&sync->store.leases);
     uint32_t script = message->lease == NULL ? SCRIPT_LEASES : SCRIPT_LEASE;
     struct twi_bytes words = {0};
     size_t more = 0;
@@ -227,7 +230,7 @@ static void send_message(struct twi_sync *sync, const struct twi_lease_message *
     const struct twi_message side = {.sender = TWI_SENDER_LEASES,
                                      .script = &scripts[script].script,
                                      .key_count = scripts[script].keys,
-                                     .word_count = scripts[script].keys + scripts[script].args + more,
+                                     .argument_count = scripts[script].keys + scripts[script].args + more,
                                      .done = take_reply,
                                      .replicated = replicated,
                                      .ctx = slot};
@@ -236,9 +239,10 @@ static void send_message(struct twi_sync *sync, const struct twi_lease_message *
 }
 
 void twi_lease_step(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_connection *connection = &sync->connection;
     struct twi_lease_message messages[TWI_LEASES_MAX];
     if (!twi_message_may_send(sync, TWI_SENDER_LEASES)) return;
-    size_t room = TWI_LEASES_MAX - sync->messages.of[TWI_SENDER_LEASES];
-    size_t count = twi_port_leases(sync->engine, sync->serial, messages, room);
+    size_t room = TWI_LEASES_MAX - connection->messages.of[TWI_SENDER_LEASES];
+    size_t count = twi_port_leases(sync->engine, connection->serial, messages, room);
     for (size_t i = 0; i < count; i++) send_message(sync, &messages[i], now_ms);
 }

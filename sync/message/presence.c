@@ -8,6 +8,7 @@
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
 #include "sync/batch/reply.h"
+#include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
@@ -20,8 +21,7 @@
 
 #define REFUSED_MS 1000 /* Redis will hardly think better of it sooner */
 
-bool twi_presence_take(struct twi_sync *sync, const struct twi_item *items, size_t count) {
-    struct twi_presence *presence = &sync->presence;
+bool twi_presence_take(struct twi_presence *presence, const struct twi_item *items, size_t count) {
     size_t waiting = presence->end - presence->at;
     if (presence->at != 0) {
         memmove(presence->waiting, presence->waiting + presence->at, waiting * sizeof *presence->waiting);
@@ -53,24 +53,25 @@ static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
 /* False: no memory; nobody will be told. */
-static bool send(struct twi_sync *sync, struct twi_statement statement, size_t keys, size_t args,
-                 struct twi_bytes *words, int64_t now_ms) {
+static bool send_statement(struct twi_sync *sync, struct twi_statement statement, size_t keys, size_t args,
+                           struct twi_bytes *words, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     static const struct twi_message_script scripts[TWI_STATEMENTS] = {
         [TWI_STATEMENT_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
         [TWI_STATEMENT_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
         [TWI_STATEMENT_SWEEP] = {twi_script_reserve, twi_script_reserve_sha1},
     };
-    struct twi_statement *slot = free_slot(&sync->presence);
+    struct twi_statement *slot = free_slot(&store->presence);
     const struct twi_message side = {.sender = TWI_SENDER_PRESENCE,
                                      .script = &scripts[statement.what],
                                      .key_count = keys,
-                                     .word_count = keys + args,
+                                     .argument_count = keys + args,
                                      .done = answered,
                                      .ctx = slot};
     if (!twi_message_send_encoded(sync, &side, words, now_ms)) return false;
     *slot = statement;
     slot->is_under_way = true;
-    sync->presence.count++;
+    store->presence.count++;
     return true;
 }
 
@@ -86,7 +87,7 @@ static void put_nobody(struct twi_bytes *words) {
 }
 
 static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_presence *presence = &sync->presence;
+    struct twi_presence *presence = &sync->store.presence;
     uint32_t count = presence->end - presence->at;
     char name[TWI_OWN_NAME_MAX];
     struct twi_bytes words = {0};
@@ -104,7 +105,7 @@ static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
     twi_wire_put_u64(&words, presence->number + 1);
     for (uint32_t i = 0; i < count; i++) twi_wire_put_i64(&words, items[i].units);
     struct twi_statement statement = {.what = TWI_STATEMENT_GAUGES, .items = items, .count = count};
-    if (!send(sync, statement, 2 * (size_t)count, 3 + (size_t)count, &words, now_ms)) {
+    if (!send_statement(sync, statement, 2 * (size_t)count, 3 + (size_t)count, &words, now_ms)) {
         free(items);
         return false; /* later */
     }
@@ -114,7 +115,7 @@ static bool send_gauges(struct twi_sync *sync, int64_t now_ms) {
 }
 
 static void holds_answered(struct twi_sync *sync, uint64_t serial) {
-    struct twi_presence *presence = &sync->presence;
+    struct twi_presence *presence = &sync->store.presence;
     presence->holds_done |= 1u << (serial - presence->holds_answered - 1);
     for (; presence->holds_done & 1; presence->holds_done >>= 1, presence->holds_answered++)
         twi_port_holds_answered(sync->engine);
@@ -132,7 +133,7 @@ static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
     if (count != 0) {
         twi_port_holds_sent(sync->engine);
         struct twi_statement statement = {
-            .what = TWI_STATEMENT_HOLDS, .count = count, .serial = ++sync->presence.holds_sent};
+            .what = TWI_STATEMENT_HOLDS, .count = count, .serial = ++sync->store.presence.holds_sent};
         twi_wire_put_u64(&words, count);
         twi_bytes_add(&words, keys.data, keys.size);
         put_nobody(&words);
@@ -141,7 +142,7 @@ static bool send_holds(struct twi_sync *sync, int64_t now_ms) {
         twi_wire_put_text(&words, "0");
         twi_bytes_add(&words, members.data, members.size);
         if (keys.failed || members.failed) words.failed = true;
-        if (!send(sync, statement, count, 6 + (size_t)count, &words, now_ms))
+        if (!send_statement(sync, statement, count, 6 + (size_t)count, &words, now_ms))
             holds_answered(sync, statement.serial); /* they come again when a third of their life is over */
     }
     twi_bytes_free(&keys);
@@ -159,12 +160,13 @@ static bool send_sweep(struct twi_sync *sync, int64_t now_ms) {
     twi_wire_put_text(&words, "sweep");
     twi_wire_put_text(&words, "");
     struct twi_statement statement = {.what = TWI_STATEMENT_SWEEP, .count = 1, .serial = sweep.serial};
-    if (!send(sync, statement, 3, 5, &words, now_ms)) twi_port_sweep_answered(sync->engine, sweep.serial, REFUSED_MS);
+    if (!send_statement(sync, statement, 3, 5, &words, now_ms))
+        twi_port_sweep_answered(sync->engine, sweep.serial, REFUSED_MS);
     return true;
 }
 
 void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
-    while (twi_presence_wait(&sync->presence) && twi_message_may_send(sync, TWI_SENDER_PRESENCE) &&
+    while (twi_presence_wait(&sync->store.presence) && twi_message_may_send(sync, TWI_SENDER_PRESENCE) &&
            send_gauges(sync, now_ms))
         continue;
     while (twi_message_may_send(sync, TWI_SENDER_PRESENCE) && send_holds(sync, now_ms)) continue;
@@ -176,27 +178,29 @@ void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
 /* Not told: gauges go back to their counters, which know the whole by then, and a flush begins its round anew; the others are
  * said again in a while. */
 static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
+    struct twi_store *store = &sync->store;
     if (statement->what == TWI_STATEMENT_SWEEP) twi_port_sweep_answered(sync->engine, statement->serial, after_ms);
     if (statement->what != TWI_STATEMENT_GAUGES) return;
     for (uint32_t i = 0; i < statement->count; i++) twi_port_return(&statement->items[i], after_ms);
-    sync->presence.answered += statement->count;
+    store->presence.answered += statement->count;
     if (after_ms != 0) {
         twi_ticket_refused(&sync->tickets);
     } else if (twi_ticket_renew(&sync->tickets)) {
-        sync->begin_again = true;
-        sync->presence.until = 0;
+        sync->collecting.begin_again = true;
+        store->presence.until = 0;
     }
 }
 
 /* One that is refused is said again like the others, before its life is over; until then flushes know that it is not there. */
 static void report_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node,
                          int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     struct twi_reply answer = {0};
     answer.has_total = node->type != TWI_NODE_ERROR && twi_node_i64(node, &answer.total);
     if (node->type == TWI_NODE_ERROR)
         (void)twi_refusal_key(sync, item, node, now_ms + life_ms());
-    else if (sync->poison.count)
-        twi_poison_remove(&sync->poison, item, UINT64_MAX);
+    else if (store->poison.count)
+        twi_poison_remove(&store->poison, item, UINT64_MAX);
     twi_port_acknowledge(item, &answer);
 }
 
@@ -207,21 +211,22 @@ static bool report_gauges(struct twi_sync *sync, const struct twi_statement *ack
     for (uint32_t i = 1; i <= acked->count; i++)
         if (nodes[i].depth != 1 || nodes[i].type == TWI_NODE_ARRAY) return false;
     for (uint32_t i = 0; i < acked->count; i++) report_gauge(sync, &acked->items[i], &nodes[i + 1], now_ms);
-    sync->presence.answered += acked->count;
+    sync->store.presence.answered += acked->count;
     return true;
 }
 
 /* An error instead of an answer. Where it was perhaps done, or a replica's, it is for a new connection to say it again. */
 static void take_error(struct twi_sync *sync, const struct twi_statement *acked, enum twi_message_outcome outcome,
                        const struct twi_node *error) {
+    struct twi_connection *connection = &sync->connection;
     static const char *const words[TWI_STATEMENTS] = {"gauges", "what is held", "to take back what is over"};
-    twi_refusal_report(sync, words[acked->what], error);
+    twi_refusal_report(connection, words[acked->what], error);
     give_back(sync, acked, REFUSED_MS);
     if (twi_reply_is_replicas(error)) {
-        sync->lost_logged = true; /* the outage has its line */
-        twi_sync_fail(sync, true, NULL);
+        connection->outage.is_logged = true; /* the outage has its line */
+        twi_connection_fail(connection, true, NULL);
     } else if (outcome == TWI_MESSAGE_UNKNOWN) {
-        twi_sync_fail(sync, false, "a reply that is not understood");
+        twi_connection_fail(connection, false, "a reply that is not understood");
     }
 }
 
@@ -241,7 +246,7 @@ static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
     struct twi_statement *slot = ctx, acked = *slot;
     bool well = true;
     *slot = (struct twi_statement){.is_under_way = false};
-    sync->presence.count--;
+    sync->store.presence.count--;
     if (acked.what == TWI_STATEMENT_HOLDS) holds_answered(sync, acked.serial);
     if (outcome == TWI_MESSAGE_ANSWERED)
         well = take_answer(sync, &acked, nodes, count, now_ms);
@@ -253,15 +258,14 @@ static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
 }
 
 void twi_presence_dropped(struct twi_sync *sync) {
-    struct twi_presence *presence = &sync->presence;
+    struct twi_presence *presence = &sync->store.presence;
     struct twi_statement waiting = {
         .what = TWI_STATEMENT_GAUGES, .items = presence->waiting + presence->at, .count = presence->end - presence->at};
     if (waiting.count != 0) give_back(sync, &waiting, 0);
     presence->at = presence->end = 0;
 }
 
-void twi_presence_free(struct twi_sync *sync) {
-    struct twi_presence *presence = &sync->presence;
+void twi_presence_free(struct twi_presence *presence) {
     for (uint32_t i = 0; i < TWI_PRESENCE_MAX; i++) free(presence->statements[i].items);
     free(presence->waiting);
 }

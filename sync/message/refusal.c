@@ -16,30 +16,31 @@ void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, 
 }
 
 /* Whether this outage has had that line. */
-static bool was_logged(struct twi_sync *sync, const char *line) {
+static bool was_logged(struct twi_outage_log *outage, const char *line) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (; *line; line++) hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
     for (size_t i = 0; i < TWI_REFUSALS_LOGGED; i++)
-        if (sync->refusals_logged[i] == hash) return true;
-    sync->refusals_logged[sync->refusals_next++ % TWI_REFUSALS_LOGGED] = hash;
+        if (outage->refusals[i] == hash) return true;
+    outage->refusals[outage->refusals_next++ % TWI_REFUSALS_LOGGED] = hash;
     return false;
 }
 
-static void report(struct twi_sync *sync, const struct twi_node *error, const char *what, bool first_word) {
+static void report(struct twi_connection *connection, const struct twi_node *error, const char *what, bool first_word) {
     char text[120], line[160];
     twi_refusal_text(error, first_word, text, sizeof text);
     snprintf(line, sizeof line, "%s: %s", what, text);
-    if (!was_logged(sync, line))
-        twi_port_log(sync->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s", sync->name, line);
-    twi_port_last_error(sync->engine, line);
+    if (!was_logged(&connection->outage, line))
+        twi_port_log(connection->engine, TW_LOG_ERROR, TW_EVENT_REFUSED, "Redis at %s refuses %s",
+                     connection->endpoint.name, line);
+    twi_port_last_error(connection->engine, line);
 }
 
-void twi_refusal_report(struct twi_sync *sync, const char *what, const struct twi_node *error) {
-    report(sync, error, what, false);
+void twi_refusal_report(struct twi_connection *connection, const char *what, const struct twi_node *error) {
+    report(connection, error, what, false);
 }
 
-void twi_refusal_login(struct twi_sync *sync, const char *what, const struct twi_node *error) {
-    report(sync, error, what, true);
+void twi_refusal_login(struct twi_connection *connection, const char *what, const struct twi_node *error) {
+    report(connection, error, what, true);
 }
 
 /* The first bytes of a name, as a log may have them. */
@@ -59,9 +60,10 @@ static void printable(const char *name, size_t size, char *out, size_t room) {
 
 uint32_t twi_refusal_key(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *error,
                          int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     char name[TWI_REDIS_KEY_MAX], text[120];
     bool first = false;
-    uint32_t wait_ms = twi_poison_add(&sync->poison, item, sync->ledger.last, now_ms, &first);
+    uint32_t wait_ms = twi_poison_add(&store->poison, item, store->ledger.last, now_ms, &first);
     if (first) {
         printable(name, twi_port_render(item, name), text, sizeof text);
         twi_port_count(sync->engine, poison_keys, 1);

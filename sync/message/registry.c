@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 
@@ -13,17 +14,19 @@
 static const struct twi_message_script script = {twi_script_registry, twi_script_registry_sha1};
 
 static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
-    sync->registry.at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
-    if (!sync->registry.is_logged) twi_refusal_report(sync, "the registry of live engines", error);
-    sync->registry.is_logged = true;
+    struct twi_registry *registry = &sync->store.registry;
+    registry->at_ms = now_ms + TWI_REGISTRY_REFUSED_MS;
+    if (!registry->is_logged) twi_refusal_report(&sync->connection, "the registry of live engines", error);
+    registry->is_logged = true;
     twi_port_live_engines(sync->engine, 0);
 }
 
 static bool reported(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome, const struct twi_node *nodes,
                      size_t count, int64_t now_ms) {
+    struct twi_registry *registry = &sync->store.registry;
     int64_t live, every_ms;
     (void)ctx;
-    sync->registry.awaiting = false;
+    registry->awaiting = false;
     if (outcome != TWI_MESSAGE_ANSWERED) {
         if (count != 0) refused(sync, nodes, now_ms);
         return true;
@@ -31,46 +34,46 @@ static bool reported(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
     if (nodes->type != TWI_NODE_ARRAY || count < 4 || !twi_node_i64(&nodes[3], &live)) return false;
     if (!twi_node_is(&nodes[1], "OK")) return true; /* engines of another version keep it */
     if (live < 1 || live > UINT32_MAX || count != 5 || !twi_node_i64(&nodes[4], &every_ms)) return false;
-    if (every_ms > TWI_REGISTRY_EVERY_MS) sync->registry.at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
-    sync->registry.is_logged = false;
-    sync->registry.reported = (uint32_t)live;
-    if (now_ms < sync->registry.before_until_ms && sync->registry.reported < sync->registry.before)
-        live = sync->registry.before;
+    if (every_ms > TWI_REGISTRY_EVERY_MS) registry->at_ms += every_ms - TWI_REGISTRY_EVERY_MS;
+    registry->is_logged = false;
+    registry->reported = (uint32_t)live;
+    if (now_ms < registry->before_until_ms && registry->reported < registry->before) live = registry->before;
     twi_port_live_engines(sync->engine, (uint32_t)live);
-    if (sync->registry.reported >= TWI_REGISTRY_MANY) sync->registry.pause_ms = TWI_REGISTRY_EVERY_MS;
+    if (registry->reported >= TWI_REGISTRY_MANY) registry->pause_ms = TWI_REGISTRY_EVERY_MS;
     return true;
 }
 
 void twi_registry_step(struct twi_sync *sync, int64_t now_ms) {
+    struct twi_registry *registry = &sync->store.registry;
     char name[TWI_LEDGER_NAME_MAX], ttl[16];
-    if (sync->registry.awaiting || now_ms < sync->registry.at_ms) return;
+    if (registry->awaiting || now_ms < registry->at_ms) return;
     const char *id = twi_port_engine_id(sync->engine);
     size_t name_size = (size_t)snprintf(name, sizeof name, "%stw:live", twi_port_prefix(sync->engine));
     size_t ttl_size = (size_t)snprintf(ttl, sizeof ttl, "%d", TWI_REGISTRY_MS);
     const struct twi_message_argument words[] = {{name, name_size}, {"1", 1}, {id, strlen(id)}, {ttl, ttl_size}};
     const struct twi_message side = {.sender = TWI_SENDER_REGISTRY,
                                      .script = &script,
-                                     .words = words,
+                                     .arguments = words,
                                      .key_count = 1,
-                                     .word_count = 4,
+                                     .argument_count = 4,
                                      .done = reported,
                                      .ctx = NULL};
     if (!twi_message_send(sync, &side, now_ms)) return;
-    sync->registry.awaiting = true;
-    int64_t pause_ms = sync->registry.pause_ms != 0 ? sync->registry.pause_ms : TWI_REGISTRY_EVERY_MS;
-    sync->registry.at_ms = now_ms + pause_ms;
-    sync->registry.pause_ms = 2 * pause_ms < TWI_REGISTRY_EVERY_MS ? 2 * pause_ms : TWI_REGISTRY_EVERY_MS;
+    registry->awaiting = true;
+    int64_t pause_ms = registry->pause_ms != 0 ? registry->pause_ms : TWI_REGISTRY_EVERY_MS;
+    registry->at_ms = now_ms + pause_ms;
+    registry->pause_ms = 2 * pause_ms < TWI_REGISTRY_EVERY_MS ? 2 * pause_ms : TWI_REGISTRY_EVERY_MS;
 }
 
-int64_t twi_registry_due_ms(const struct twi_sync *sync) {
-    return sync->registry.awaiting || sync->merge != TW_MERGE_SCRIPT ? INT64_MAX : sync->registry.at_ms;
+int64_t twi_registry_due_ms(const struct twi_store *store) {
+    return store->registry.awaiting || store->merge != TW_MERGE_SCRIPT ? INT64_MAX : store->registry.at_ms;
 }
 
-void twi_registry_connected(struct twi_sync *sync, int64_t now_ms) {
-    if (sync->registry.is_logged) return;
-    sync->registry.at_ms = now_ms;
-    sync->registry.pause_ms = TWI_REGISTRY_FIRST_MS;
-    if (now_ms >= sync->registry.before_until_ms || sync->registry.reported > sync->registry.before)
-        sync->registry.before = sync->registry.reported;
-    sync->registry.before_until_ms = now_ms + TWI_REGISTRY_BACK_MS;
+void twi_registry_connected(struct twi_registry *registry, int64_t now_ms) {
+    if (registry->is_logged) return;
+    registry->at_ms = now_ms;
+    registry->pause_ms = TWI_REGISTRY_FIRST_MS;
+    if (now_ms >= registry->before_until_ms || registry->reported > registry->before)
+        registry->before = registry->reported;
+    registry->before_until_ms = now_ms + TWI_REGISTRY_BACK_MS;
 }

@@ -20,73 +20,78 @@
 #define AGAIN_REFUSED_MS 2000 /* where WAIT is refused */
 
 bool twi_replicas_hold(const struct twi_sync *sync) {
-    const struct twi_ledger *ledger = &sync->ledger;
-    return sync->wait_replicas != 0 && ledger->replicated < ledger->confirmed &&
+    const struct twi_ledger *ledger = &sync->store.ledger;
+    return sync->connection.replicas.wanted != 0 && ledger->replicated < ledger->confirmed &&
            ledger->window_bytes > ledger->window_bytes_max;
 }
 
-static uint64_t patience_ms(struct twi_sync *sync) {
-    uint64_t long_ms = sync->timeout_ms / 2 + 1;
-    bool is_short = sync->short_logged && ++sync->short_run % SHORT_RUN != 0;
+static uint64_t patience_ms(struct twi_connection *connection) {
+    uint64_t long_ms = connection->timeout_ms / 2 + 1;
+    bool is_short = connection->replicas.is_short && ++connection->replicas.short_run % SHORT_RUN != 0;
     return is_short && long_ms > SHORT_MS ? SHORT_MS : long_ms;
 }
 
-void twi_replicas_put(struct twi_sync *sync) {
-    twi_wire_begin(&sync->out, 3);
-    twi_wire_put_text(&sync->out, "WAIT");
-    twi_wire_put_u64(&sync->out, sync->wait_replicas);
-    twi_wire_put_u64(&sync->out, patience_ms(sync));
+void twi_replicas_put(struct twi_connection *connection) {
+    twi_wire_begin(&connection->pipeline.out, 3);
+    twi_wire_put_text(&connection->pipeline.out, "WAIT");
+    twi_wire_put_u64(&connection->pipeline.out, connection->replicas.wanted);
+    twi_wire_put_u64(&connection->pipeline.out, patience_ms(connection));
 }
 
-void twi_replicas_request(struct twi_sync *sync, int64_t now_ms) {
-    twi_replicas_put(sync);
-    sync->waits++;
-    sync->wait_at_ms = now_ms + AGAIN_MS;
-    (void)twi_pipeline_await(sync, TWI_WAIT, NULL, 1);
+void twi_replicas_request(struct twi_connection *connection, int64_t now_ms) {
+    twi_replicas_put(connection);
+    connection->replicas.waits++;
+    connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
+    (void)twi_pipeline_await(&connection->pipeline, TWI_WAIT, NULL, 1);
 }
 
 /* Something is acknowledged and not known to be on the replicas, and no answer about it is under way. */
 void twi_replicas_step(struct twi_sync *sync, int64_t now_ms) {
-    const struct twi_ledger *ledger = &sync->ledger;
-    if (sync->wait_replicas == 0 || ledger->replicated >= ledger->confirmed) return;
-    if (sync->pending_count != sync->messages.count + sync->messages.waits) return;
-    if (now_ms < sync->wait_at_ms || sync->breaker.state != TWI_BREAKER_CLOSED) return;
-    if (sync->wrote_number != 0) {
-        if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-        twi_replicas_request(sync, now_ms);
+    struct twi_store *store = &sync->store;
+    struct twi_connection *connection = &sync->connection;
+    const struct twi_ledger *ledger = &store->ledger;
+    if (connection->replicas.wanted == 0 || ledger->replicated >= ledger->confirmed) return;
+    if (connection->pipeline.count != connection->messages.count + connection->messages.waits) return;
+    if (now_ms < connection->replicas.ask_at_ms || connection->breaker.state != TWI_BREAKER_CLOSED) return;
+    if (store->wrote_number != 0) {
+        twi_pipeline_begin(&connection->pipeline, now_ms);
+        twi_replicas_request(connection, now_ms);
     } else if (!twi_ledger_unconfirmed(ledger)) {
-        (void)twi_ledger_append_empty(&sync->ledger, twi_sync_random(sync), now_ms);
-        sync->wait_at_ms = now_ms + AGAIN_MS;
+        (void)twi_ledger_append_empty(&store->ledger, twi_sync_random(sync->engine), now_ms);
+        connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
     }
 }
 
-static void note_short(struct twi_sync *sync, int64_t replicas) {
-    twi_port_count(sync->engine, replicas_short, 1);
-    if (sync->short_logged) return;
-    sync->short_logged = true;
-    twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REPLICAS,
+static void note_short(struct twi_connection *connection, int64_t replicas) {
+    twi_port_count(connection->engine, replicas_short, 1);
+    if (connection->replicas.is_short) return;
+    connection->replicas.is_short = true;
+    twi_port_log(connection->engine, TW_LOG_WARNING, TW_EVENT_REPLICAS,
                  "%lld replicas have what Redis at %s acknowledged; wait_replicas asks for %u", (long long)replicas,
-                 sync->name, sync->wait_replicas);
+                 connection->endpoint.name, connection->replicas.wanted);
 }
 
 void twi_replicas_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *answer,
                         size_t count, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
+    struct twi_connection *connection = &sync->connection;
+    struct twi_ledger *ledger = &store->ledger;
     (void)pending, (void)count;
-    sync->waits--;
-    sync->wait_at_ms = now_ms + AGAIN_MS;
+    connection->replicas.waits--;
+    connection->replicas.ask_at_ms = now_ms + AGAIN_MS;
     if (answer->type == TWI_NODE_ERROR) {
-        sync->wait_at_ms = now_ms + AGAIN_REFUSED_MS;
-        twi_refusal_report(sync, "WAIT, which wait_replicas needs", answer);
+        connection->replicas.ask_at_ms = now_ms + AGAIN_REFUSED_MS;
+        twi_refusal_report(connection, "WAIT, which wait_replicas needs", answer);
         return;
     }
     int64_t replicas = 0;
-    if (!twi_node_i64(answer, &replicas) || replicas < (int64_t)sync->wait_replicas) {
-        note_short(sync, replicas);
+    if (!twi_node_i64(answer, &replicas) || replicas < (int64_t)connection->replicas.wanted) {
+        note_short(connection, replicas);
         return;
     }
-    sync->short_logged = false;
-    if (sync->wrote_number <= sync->ledger.replicated) return;
-    sync->ledger.replicated = sync->wrote_number;
-    twi_ledger_trim(&sync->ledger, now_ms);
-    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger));
+    connection->replicas.is_short = false;
+    if (store->wrote_number <= ledger->replicated) return;
+    ledger->replicated = store->wrote_number;
+    twi_ledger_trim(ledger, now_ms);
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(ledger));
 }

@@ -4,9 +4,13 @@
 
 #include "sync/message/pipeline.h"
 
-void twi_replicas_put(struct twi_sync *sync); /* the question alone; whoever puts it awaits the answer */
-void twi_replicas_request(struct twi_sync *sync, int64_t now_ms); /* behind what was just put into `out` */
-void twi_replicas_step(struct twi_sync *sync, int64_t now_ms);    /* asks again, where nothing is under way */
+struct twi_connection;
+
+/* Puts a WAIT into `out`; the caller awaits its reply. */
+void twi_replicas_put(struct twi_connection *connection);
+/* The same behind the batches that were just put into `out`, and awaits the reply. */
+void twi_replicas_request(struct twi_connection *connection, int64_t now_ms);
+void twi_replicas_step(struct twi_sync *sync, int64_t now_ms); /* asks again, where nothing is under way */
 twi_taker twi_replicas_reply;
 bool twi_replicas_hold(const struct twi_sync *sync); /* the window is full of what is not on the replicas */
 

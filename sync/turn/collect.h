@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct twi_store;
 struct twi_sync;
 
 void twi_collect(struct twi_sync *sync, int64_t now_ms);
-uint64_t twi_sync_unsettled(const struct twi_sync *sync); /* batches whose items await an answer */
-bool twi_sync_is_full(const struct twi_sync *sync);       /* as many as may be sent now: nothing more is frozen */
+uint64_t twi_sync_unsettled(const struct twi_store *store); /* batches whose items await an answer */
+bool twi_sync_is_full(const struct twi_sync *sync);         /* as many as may be sent now: nothing more is frozen */
 
 #endif

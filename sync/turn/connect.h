@@ -9,7 +9,7 @@
 void twi_connect_step(struct twi_sync *sync, int64_t now_ms);
 twi_taker twi_connect_reply;                                  /* to the greeting, to CONFIG and BGREWRITEAOF */
 void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 of a fresh instance */
-/* Ends the connection that has failed (twi_sync_fail()). For the turn alone, between two steps. */
+/* Ends the connection that has failed (twi_connection_fail()). For the turn alone, between two steps. */
 void twi_connect_end(struct twi_sync *sync, int64_t now_ms);
 /* What is under way will not be answered: whoever waits for it is told. */
 void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms);

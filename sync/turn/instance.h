@@ -5,6 +5,7 @@
 #include "sync/message/pipeline.h"
 
 struct twi_reply_head;
+struct twi_store;
 
 /* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back. Tests
  * shorten it. */
@@ -20,8 +21,8 @@ void twi_instance_at(struct twi_sync *sync, const struct twi_reply_head *head, i
 /* The store lacks what it had acknowledged: so many batches; of them so many units are in no batch any more. */
 void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms);
 void twi_instance_at_own_store(struct twi_sync *sync); /* a store answered that has our ledger */
-void twi_instance_note(struct twi_sync *sync, const struct twi_reply_head *head); /* its marker */
-void twi_instance_entered(struct twi_sync *sync, const struct twi_reply_head *head,
+void twi_instance_note(struct twi_store *store, const struct twi_reply_head *head); /* its marker */
+void twi_instance_entered(struct twi_store *store, const struct twi_reply_head *head,
                           int64_t now_ms); /* and when it last wrote that it knows us */
 
 #endif

@@ -31,6 +31,29 @@
 enum stage { STAGE_TIME, STAGE_MULTI, STAGE_QUEUE, STAGE_RESULTS, STAGE_EXEC };
 enum step { STEP_SET, STEP_COUNT, STEP_END, STEP_LIFE, STEP_NONE };
 
+/* The batch that is under way, and how far its replies have come. */
+struct twi_merge_plain {
+    uint32_t stage, item, step; /* what the next reply answers: which part, whose, which of its commands */
+    uint32_t commands;          /* of all its items */
+    uint32_t kept;              /* items before `item` that are to be sent again, at the front */
+    bool in_multi, refused, turned_away;
+    bool over; /* nothing more is to be said of this item */
+    struct twi_item_answer result;
+    uint32_t unhealed;
+    int64_t redis_ms;
+    struct twi_bytes repairs;
+    uint32_t repair_count;
+};
+
+struct twi_merge_plain *twi_merge_plain_create(void) {
+    return calloc(1, sizeof(struct twi_merge_plain));
+}
+
+void twi_merge_plain_free(struct twi_merge_plain *plain) {
+    if (plain) twi_bytes_free(&plain->repairs);
+    free(plain);
+}
+
 /* ---- what an item takes ------------------------------------------------------------------------------------------ */
 
 static bool is_from_first(const struct twi_item *item) {
@@ -38,18 +61,19 @@ static bool is_from_first(const struct twi_item *item) {
 }
 
 /* When the key is to die, by Redis's clock; 0: never. */
-static int64_t end_of(const struct twi_sync *sync, const struct twi_item *item) {
+static int64_t end_of(const struct twi_connection *connection, const struct twi_item *item) {
     if (item->expiry_ms == 0) return 0;
-    return is_from_first(item) ? item->expiry_ms + sync->offset_ms : item->expiry_ms;
+    return is_from_first(item) ? item->expiry_ms + connection->clock.offset_ms : item->expiry_ms;
 }
 
 static bool has_step(const struct twi_sync *sync, const struct twi_item *item, enum step step) {
+    const struct twi_connection *connection = &sync->connection;
     bool ends = item->expiry_ms != 0;
     switch (step) {
-    case STEP_SET: return sync->merge == TW_MERGE_SETNX && ends && item->delta != 0;
+    case STEP_SET: return sync->store.merge == TW_MERGE_SETNX && ends && item->delta != 0;
     case STEP_COUNT: return true;
-    case STEP_END: return ends && (item->delta != 0 || (is_from_first(item) && !sync->is_seven));
-    case STEP_LIFE: return is_from_first(item) && sync->is_seven;
+    case STEP_END: return ends && (item->delta != 0 || (is_from_first(item) && !connection->server.is_seven));
+    case STEP_LIFE: return is_from_first(item) && connection->server.is_seven;
     default: return false;
     }
 }
@@ -66,52 +90,53 @@ struct name {
     size_t size;
 };
 
-static void put_command(struct twi_sync *sync, size_t words, const char *word, const struct name *name) {
-    twi_wire_begin(&sync->out, words);
-    twi_wire_put_text(&sync->out, word);
-    if (name) twi_wire_put(&sync->out, name->bytes, name->size);
+static void put_command(struct twi_connection *connection, size_t words, const char *word, const struct name *name) {
+    twi_wire_begin(&connection->pipeline.out, words);
+    twi_wire_put_text(&connection->pipeline.out, word);
+    if (name) twi_wire_put(&connection->pipeline.out, name->bytes, name->size);
 }
 
-static void put_set(struct twi_sync *sync, const struct name *name, int64_t end_ms, int64_t redis_ms) {
-    put_command(sync, 6, "SET", name);
-    twi_wire_put_text(&sync->out, "0");
-    twi_wire_put_text(&sync->out, sync->is_seven ? "PXAT" : "PX");
-    twi_wire_put_i64(&sync->out, sync->is_seven ? end_ms : end_ms - redis_ms);
-    twi_wire_put_text(&sync->out, "NX");
+static void put_set(struct twi_connection *connection, const struct name *name, int64_t end_ms, int64_t redis_ms) {
+    put_command(connection, 6, "SET", name);
+    twi_wire_put_text(&connection->pipeline.out, "0");
+    twi_wire_put_text(&connection->pipeline.out, connection->server.is_seven ? "PXAT" : "PX");
+    twi_wire_put_i64(&connection->pipeline.out, connection->server.is_seven ? end_ms : end_ms - redis_ms);
+    twi_wire_put_text(&connection->pipeline.out, "NX");
 }
 
-static void put_end(struct twi_sync *sync, const struct name *name, int64_t end_ms) {
-    if (!sync->is_seven) {
-        put_command(sync, 2, "PTTL", name);
+static void put_end(struct twi_connection *connection, const struct name *name, int64_t end_ms) {
+    if (!connection->server.is_seven) {
+        put_command(connection, 2, "PTTL", name);
         return;
     }
-    put_command(sync, 4, "PEXPIREAT", name);
-    twi_wire_put_i64(&sync->out, end_ms);
-    twi_wire_put_text(&sync->out, "NX");
+    put_command(connection, 4, "PEXPIREAT", name);
+    twi_wire_put_i64(&connection->pipeline.out, end_ms);
+    twi_wire_put_text(&connection->pipeline.out, "NX");
 }
 
 /* Returns how many commands that were. */
 static uint32_t put_item(struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
+    struct twi_connection *connection = &sync->connection;
     struct name name;
     uint32_t commands = 0;
     name.size = twi_port_render(item, name.bytes);
     for (enum step step = next_step(sync, item, STEP_SET); step != STEP_NONE;
          step = next_step(sync, item, step + 1), commands++) {
         switch (step) {
-        case STEP_SET: put_set(sync, &name, end_of(sync, item), redis_ms); break;
+        case STEP_SET: put_set(connection, &name, end_of(connection, item), redis_ms); break;
         case STEP_COUNT:
-            put_command(sync, item->delta ? 3 : 2, item->delta ? "INCRBY" : "GET", &name);
-            if (item->delta) twi_wire_put_i64(&sync->out, item->delta);
+            put_command(connection, item->delta ? 3 : 2, item->delta ? "INCRBY" : "GET", &name);
+            if (item->delta) twi_wire_put_i64(&connection->pipeline.out, item->delta);
             break;
-        case STEP_END: put_end(sync, &name, end_of(sync, item)); break;
-        default: put_command(sync, 2, "PEXPIRETIME", &name); break;
+        case STEP_END: put_end(connection, &name, end_of(connection, item)); break;
+        default: put_command(connection, 2, "PEXPIRETIME", &name); break;
         }
     }
     return commands;
 }
 
-static bool is_late(const struct twi_sync *sync, const struct twi_item *item, int64_t redis_ms) {
-    int64_t end_ms = end_of(sync, item);
+static bool is_late(const struct twi_connection *connection, const struct twi_item *item, int64_t redis_ms) {
+    int64_t end_ms = end_of(connection, item);
     return end_ms != 0 && item->delta != 0 && end_ms <= redis_ms;
 }
 
@@ -125,7 +150,7 @@ static void settle_what_is_late(struct twi_sync *sync, struct twi_batch *batch, 
     const struct twi_item_answer late = {.kind = TWI_ITEM_LATE};
     uint32_t kept = 0;
     for (uint32_t i = 0; i < batch->item_count; i++) {
-        if (is_late(sync, &batch->items[i], redis_ms + BEFORE_END_MS))
+        if (is_late(&sync->connection, &batch->items[i], redis_ms + BEFORE_END_MS))
             settle(sync, batch, i, &late, now_ms);
         else
             batch->items[kept++] = batch->items[i];
@@ -149,26 +174,29 @@ static void note_again(struct twi_sync *sync, const struct twi_batch *batch) {
 }
 
 void twi_merge_plain_send(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
-    int64_t redis_ms = twi_port_wall_ms(sync->engine) + sync->offset_ms;
+    struct twi_store *store = &sync->store;
+    struct twi_connection *connection = &sync->connection;
+    struct twi_merge_plain *merge_plain = store->merge_plain;
+    int64_t redis_ms = twi_port_wall_ms(sync->engine) + connection->clock.offset_ms;
     settle_what_is_late(sync, batch, redis_ms, now_ms);
     note_again(sync, batch);
-    *merge_plain = (struct twi_merge_plain){.repairs = merge_plain->repairs,
-                                            .out_begin = sync->out_sent + sync->out.size - sync->out_at};
-    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
-    bool multi = sync->merge == TW_MERGE_MULTI && batch->item_count > 0;
-    put_command(sync, 1, "TIME", NULL);
-    if (multi) put_command(sync, 1, "MULTI", NULL);
+    *merge_plain = (struct twi_merge_plain){.repairs = merge_plain->repairs};
+    uint64_t out_begin = twi_pipeline_end(&connection->pipeline);
+    twi_pipeline_begin(&connection->pipeline, now_ms);
+    bool multi = store->merge == TW_MERGE_MULTI && batch->item_count > 0;
+    put_command(connection, 1, "TIME", NULL);
+    if (multi) put_command(connection, 1, "MULTI", NULL);
     for (uint32_t i = 0; i < batch->item_count; i++)
         merge_plain->commands += put_item(sync, &batch->items[i], redis_ms);
-    if (multi) put_command(sync, 1, "EXEC", NULL);
-    if (sync->out.failed) {
-        twi_sync_fail(sync, false, "no memory");
+    if (multi) put_command(connection, 1, "EXEC", NULL);
+    if (connection->pipeline.out.failed) {
+        twi_connection_fail(connection, false, "no memory");
         return;
     }
     batch->copies_open++;
     batch->sent_ms = now_ms;
-    (void)twi_pipeline_await(sync, TWI_MERGE_PLAIN, batch, 1 + merge_plain->commands + (multi ? 2 : 0));
+    uint32_t replies = 1 + merge_plain->commands + (multi ? 2 : 0);
+    twi_pipeline_await(&connection->pipeline, TWI_MERGE_PLAIN, batch, replies)->out_begin = out_begin;
     twi_port_count(sync->engine, batches_sent, 1);
 }
 
@@ -183,25 +211,26 @@ static bool is_of_the_key(const struct twi_node *error) {
 
 /* Nothing was done for this item, and it is not its key's fault. */
 static void note_refusal(struct twi_sync *sync, const struct twi_node *error) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
-    if (!merge_plain->refused) twi_refusal_report(sync, "a batch", error);
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
+    if (!merge_plain->refused) twi_refusal_report(&sync->connection, "a batch", error);
     merge_plain->refused = true;
     if (twi_reply_error(error) == TWI_REPLY_TURNED_AWAY) merge_plain->turned_away = true;
 }
 
 static void need_repair(struct twi_sync *sync, const struct twi_item *item) {
+    struct twi_store *store = &sync->store;
     struct name name;
     name.size = twi_port_render(item, name.bytes);
-    struct twi_bytes *repairs = &sync->merge_plain.repairs;
+    struct twi_bytes *repairs = &store->merge_plain->repairs;
     twi_wire_begin(repairs, 3);
     twi_wire_put_text(repairs, "PEXPIREAT");
     twi_wire_put(repairs, name.bytes, name.size);
-    twi_wire_put_i64(repairs, end_of(sync, item));
-    sync->merge_plain.repair_count++;
+    twi_wire_put_i64(repairs, end_of(&sync->connection, item));
+    store->merge_plain->repair_count++;
 }
 
 static void take_count(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     merge_plain->result = (struct twi_item_answer){.kind = TWI_ITEM_TOTAL};
     if (node->type == TWI_NODE_ERROR) {
         merge_plain->over = true; /* its text is gone when the next answer is read */
@@ -219,11 +248,11 @@ static void take_count(struct twi_sync *sync, struct twi_batch *batch, const str
 }
 
 static void take_end(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     if (merge_plain->over) return;
     if (node->type != TWI_NODE_INTEGER) {
         merge_plain->unhealed++;
-    } else if (!sync->is_seven) { /* PTTL */
+    } else if (!sync->connection.server.is_seven) { /* PTTL */
         if (node->integer == -1 && item->delta) need_repair(sync, item);
         if (node->integer >= 0 && is_from_first(item))
             merge_plain->result.end_ms = merge_plain->redis_ms + node->integer;
@@ -232,10 +261,10 @@ static void take_end(struct twi_sync *sync, const struct twi_item *item, const s
 
 /* All of an item's commands are answered, or as many as ever will be. */
 static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     if (!merge_plain->over) {
-        if (is_late(sync, item, merge_plain->redis_ms))
+        if (is_late(&sync->connection, item, merge_plain->redis_ms))
             merge_plain->result.kind = TWI_ITEM_LATE; /* counted into a dead window */
         settle(sync, batch, merge_plain->item, &merge_plain->result, now_ms);
     }
@@ -245,7 +274,7 @@ static void finish_item(struct twi_sync *sync, struct twi_batch *batch, int64_t 
 }
 
 static void take_result(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     const struct twi_item *item = &batch->items[merge_plain->item];
     enum step step = next_step(sync, item, (enum step)merge_plain->step);
     switch (step) {
@@ -264,7 +293,7 @@ static void take_result(struct twi_sync *sync, struct twi_batch *batch, const st
 
 /* A command that is not queued has the transaction discarded as a whole. */
 static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *node, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     struct twi_item *item = &batch->items[merge_plain->item];
     enum step step = next_step(sync, item, (enum step)merge_plain->step);
     if (node->type == TWI_NODE_ERROR && !is_of_the_key(node)) {
@@ -281,8 +310,8 @@ static void take_queued(struct twi_sync *sync, struct twi_batch *batch, const st
 }
 
 /* Those that were not settled wait for the next sending. */
-static void keep_the_rest(struct twi_sync *sync, struct twi_batch *batch) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+static void keep_the_rest(struct twi_store *store, struct twi_batch *batch) {
+    struct twi_merge_plain *merge_plain = store->merge_plain;
     for (; merge_plain->item < batch->item_count; merge_plain->item++)
         if (batch->items[merge_plain->item].cell) batch->items[merge_plain->kept++] = batch->items[merge_plain->item];
 }
@@ -290,7 +319,8 @@ static void keep_the_rest(struct twi_sync *sync, struct twi_batch *batch) {
 /* False: not an answer to EXEC. */
 static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                       int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_store *store = &sync->store;
+    struct twi_merge_plain *merge_plain = store->merge_plain;
     merge_plain->item = merge_plain->step = 0;
     if (nodes->type == TWI_NODE_ARRAY && count == 1 + (size_t)merge_plain->commands) {
         for (size_t i = 1; i < count; i++) take_result(sync, batch, &nodes[i], now_ms);
@@ -298,11 +328,11 @@ static bool take_exec(struct twi_sync *sync, struct twi_batch *batch, const stru
     }
     bool discarded = nodes->type == TWI_NODE_ERROR &&
                      (twi_node_is(nodes, "EXECABORT") || twi_reply_error(nodes) != TWI_REPLY_UNKNOWN);
-    keep_the_rest(sync, batch);
+    keep_the_rest(store, batch);
     if (discarded && !merge_plain->refused && merge_plain->kept == batch->item_count) note_refusal(sync, nodes);
     if (discarded) return true;
     batch->item_count = merge_plain->kept;
-    twi_sync_fail(sync, false, "an answer to EXEC that is not understood");
+    twi_connection_fail(&sync->connection, false, "an answer to EXEC that is not understood");
     return false;
 }
 
@@ -317,26 +347,29 @@ static bool read_time(const struct twi_node *nodes, size_t count, int64_t *redis
 
 void twi_merge_plain_time(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                           size_t count, int64_t now_ms) {
-    if (read_time(nodes, count, &sync->merge_plain.redis_ms))
-        twi_settle_clock(sync, pending, sync->merge_plain.redis_ms, now_ms);
+    struct twi_store *store = &sync->store;
+    if (read_time(nodes, count, &store->merge_plain->redis_ms))
+        twi_settle_clock(&sync->connection, pending, store->merge_plain->redis_ms, now_ms);
 }
 
 /* Keys that stand without an end get one: those of Redis before 7. */
 static void send_repairs(struct twi_sync *sync, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_connection *connection = &sync->connection;
+    struct twi_merge_plain *merge_plain = sync->store.merge_plain;
     if (merge_plain->repair_count == 0) return;
-    if (sync->out.size == 0) sync->out_moved_ms = now_ms;
+    twi_pipeline_begin(&connection->pipeline, now_ms);
     if (merge_plain->repairs.failed) /* they are asked for again with their next counts */
         twi_bytes_free(&merge_plain->repairs);
     else {
-        twi_bytes_add(&sync->out, merge_plain->repairs.data, merge_plain->repairs.size);
-        (void)twi_pipeline_await(sync, TWI_REPAIR, NULL, merge_plain->repair_count);
+        twi_bytes_add(&connection->pipeline.out, merge_plain->repairs.data, merge_plain->repairs.size);
+        (void)twi_pipeline_await(&connection->pipeline, TWI_REPAIR, NULL, merge_plain->repair_count);
     }
     merge_plain->repairs.size = merge_plain->repair_count = 0;
 }
 
 static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_store *store = &sync->store;
+    struct twi_merge_plain *merge_plain = store->merge_plain;
     batch->item_count = merge_plain->kept;
     batch->copies_open = 0;
     merge_plain->stage = STAGE_TIME;
@@ -350,16 +383,16 @@ static void finish_batch(struct twi_sync *sync, struct twi_batch *batch, int64_t
         return;
     }
     if (batch->item_count) { /* some had to leave the transaction: the others go at once */
-        sync->rewind = true;
+        store->rewind = true;
         return;
     }
     twi_batch_items_drop(batch);
     twi_port_count(sync->engine, batches_ok, 1);
-    twi_ledger_confirm(&sync->ledger, batch);
-    twi_ledger_trim(&sync->ledger, now_ms);
-    sync->ledger_ms = now_ms;
+    twi_ledger_confirm(&store->ledger, batch);
+    twi_ledger_trim(&store->ledger, now_ms);
+    store->belief.written_ms = now_ms;
     twi_settle_success(sync, now_ms);
-    twi_ticket_acknowledged(&sync->tickets, sync->ledger.acked);
+    twi_ticket_acknowledged(&sync->tickets, store->ledger.acked);
 }
 
 static enum stage after_queue(const struct twi_batch *batch, const struct twi_merge_plain *merge_plain) {
@@ -368,7 +401,8 @@ static enum stage after_queue(const struct twi_batch *batch, const struct twi_me
 
 void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                            size_t count, int64_t now_ms) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
+    struct twi_store *store = &sync->store;
+    struct twi_merge_plain *merge_plain = store->merge_plain;
     struct twi_batch *batch = pending->batch;
     if (pending->command == TWI_REPAIR) {
         if (nodes->type == TWI_NODE_ERROR)
@@ -379,7 +413,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pend
     case STAGE_TIME:
         if (nodes->type == TWI_NODE_ERROR) note_refusal(sync, nodes);
         twi_merge_plain_time(sync, pending, nodes, count, now_ms);
-        merge_plain->stage = sync->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
+        merge_plain->stage = store->merge == TW_MERGE_MULTI ? STAGE_MULTI : STAGE_RESULTS;
         break;
     case STAGE_MULTI: /* refused: the commands behind it are executed by themselves, or refused as well */
         merge_plain->in_multi = nodes->type != TWI_NODE_ERROR;
@@ -392,7 +426,7 @@ void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pend
         break;
     case STAGE_RESULTS:
         take_result(sync, batch, nodes, now_ms);
-        merge_plain->stage = sync->merge == TW_MERGE_MULTI ? after_queue(batch, merge_plain) : STAGE_RESULTS;
+        merge_plain->stage = store->merge == TW_MERGE_MULTI ? after_queue(batch, merge_plain) : STAGE_RESULTS;
         break;
     case STAGE_EXEC:
         if (merge_plain->in_multi && !take_exec(sync, batch, nodes, count, now_ms)) return;
@@ -404,18 +438,21 @@ void twi_merge_plain_reply(struct twi_sync *sync, const struct twi_pending *pend
 /* ---- the end of a connection, or of the engine ------------------------------------------------------------------- */
 
 void twi_merge_plain_dropped(struct twi_sync *sync) {
-    struct twi_merge_plain *merge_plain = &sync->merge_plain;
-    if (sync->pending_count == 0) return;
-    const struct twi_pending *pending = &sync->pending[sync->pending_first];
+    struct twi_store *store = &sync->store;
+    struct twi_connection *connection = &sync->connection;
+    struct twi_merge_plain *merge_plain = store->merge_plain;
+    if (connection->pipeline.count == 0) return;
+    const struct twi_pending *pending = &connection->pipeline.pending[connection->pipeline.first];
     struct twi_batch *batch = pending->batch;
     if (pending->command != TWI_MERGE_PLAIN) return;
-    bool whole = pending->out_end <= sync->out_sent, none = sync->out_sent <= merge_plain->out_begin;
+    bool whole = pending->out_end <= connection->pipeline.out_sent,
+         none = connection->pipeline.out_sent <= pending->out_begin;
     if (none || (merge_plain->in_multi && !whole)) batch->copies_open--; /* EXEC never went out: nothing was applied */
     if (merge_plain->in_multi)
         merge_plain->item = 0; /* EXEC was not answered: nothing but what left it is settled */
     else if (merge_plain->stage == STAGE_RESULTS && merge_plain->step > STEP_COUNT)
-        finish_item(sync, batch, sync->reply_ms); /* its count was answered */
-    keep_the_rest(sync, batch);
+        finish_item(sync, batch, connection->reply_ms); /* its count was answered */
+    keep_the_rest(store, batch);
     batch->item_count = merge_plain->kept;
     merge_plain->stage = STAGE_TIME;
     merge_plain->item = merge_plain->kept = merge_plain->repair_count = 0;

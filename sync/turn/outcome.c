@@ -36,13 +36,13 @@ static bool items_are_whole(const struct twi_batch *batch, const struct twi_node
     return at == count;
 }
 
-/* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one of
- * it. */
+/* It goes its own way from here, so a replay of its batch must not bring it to Redis, and no loss of the batch is one
+ * of it. */
 static void settle_refused_item(struct twi_sync *sync, struct twi_batch *batch, uint32_t index,
                                 const struct twi_item_answer *result, int64_t now_ms) {
     bool returns = result->kind == TWI_ITEM_FAILED;
     uint64_t units = returns ? twi_batch_set_aside(batch, index) : twi_batch_strike(batch, index);
-    twi_ledger_note_missing(&sync->ledger, batch->number, units);
+    twi_ledger_note_missing(&sync->store.ledger, batch->number, units);
     twi_settle_item(sync, &batch->items[index], batch->number, result, false, now_ms);
 }
 
@@ -70,7 +70,7 @@ struct replayed {
     uint64_t twice;   /* this store has them; another one refused them, so they went back to their counters */
 };
 
-static struct replayed replay_items(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes,
+static struct replayed replay_items(struct twi_store *store, struct twi_batch *batch, const struct twi_node *nodes,
                                     size_t count, size_t at) {
     struct replayed units = {0};
     for (uint32_t i = 0; i < batch->key_count; i++) {
@@ -82,7 +82,7 @@ static struct replayed replay_items(struct twi_sync *sync, struct twi_batch *bat
         else if (result.kind != TWI_ITEM_LATE)
             units.twice += twi_batch_take_aside(batch, i);
     }
-    twi_ledger_note_missing(&sync->ledger, batch->number, units.refused);
+    twi_ledger_note_missing(&store->ledger, batch->number, units.refused);
     return units;
 }
 
@@ -98,15 +98,16 @@ static void note_twice(struct twi_sync *sync, uint64_t units) {
 
 static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                           const struct twi_reply_head *head, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     int64_t units = (int64_t)(batch->plus + batch->minus - batch->struck);
     if (head->kind == TWI_REPLY_DUP && !head->done) { /* it was cut short */
         if (!batch->was_short) twi_port_count(sync->engine, uncertain, units);
         batch->was_short = true;
         return;
     }
-    bool went_back = head->kind == TWI_REPLY_OK && batch->number <= sync->ledger.looked;
-    if (went_back) twi_instance_went_back(sync, sync->ledger.looked - batch->before, 0, now_ms);
-    struct replayed of = replay_items(sync, batch, nodes, count, head->items_at);
+    bool went_back = head->kind == TWI_REPLY_OK && batch->number <= store->ledger.looked;
+    if (went_back) twi_instance_went_back(sync, store->ledger.looked - batch->before, 0, now_ms);
+    struct replayed of = replay_items(store, batch, nodes, count, head->items_at);
     if (!batch->was_short) twi_port_count(sync->engine, lost, (int64_t)of.refused);
     note_twice(sync, of.twice);
     if (head->kind == TWI_REPLY_OK) twi_port_count(sync->engine, replayed, units - (int64_t)of.refused);
@@ -114,14 +115,15 @@ static void settle_replay(struct twi_sync *sync, struct twi_batch *batch, const 
 
 static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const struct twi_node *nodes, size_t count,
                            const struct twi_reply_head *head, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
     if (!twi_instance_is_ours(sync, head)) return;
     /* Applied, and yet before its own number: such a reply says nothing, whoever it comes from. */
     if (head->last < batch->number || !items_are_whole(batch, nodes, count, head->items_at)) {
-        twi_sync_fail(sync, false, "a reply that is not understood");
+        twi_connection_fail(&sync->connection, false, "a reply that is not understood");
         return;
     }
-    if (batch->before != sync->ledger.confirmed) { /* out of turn */
-        sync->rewind = true;
+    if (batch->before != store->ledger.confirmed) { /* out of turn */
+        store->rewind = true;
         return;
     }
     if (head->kind == TWI_REPLY_OK)
@@ -132,23 +134,23 @@ static void settle_applied(struct twi_sync *sync, struct twi_batch *batch, const
         settle_items(sync, batch, nodes, count, head, now_ms);
     else
         settle_replay(sync, batch, nodes, count, head, now_ms);
-    twi_ledger_confirm(&sync->ledger, batch);
-    twi_instance_note(sync, head);
+    twi_ledger_confirm(&store->ledger, batch);
+    twi_instance_note(store, head);
     if (head->kind == TWI_REPLY_OK) { /* a DUP writes nothing */
-        twi_instance_entered(sync, head, now_ms);
-        sync->wrote_number = batch->number;
+        twi_instance_entered(store, head, now_ms);
+        store->wrote_number = batch->number;
     }
-    twi_ledger_trim(&sync->ledger, now_ms); /* perhaps `batch`, too */
+    twi_ledger_trim(&store->ledger, now_ms); /* perhaps `batch`, too */
     twi_settle_success(sync, now_ms);
-    if (!twi_ledger_is_replaying(&sync->ledger) && sync->restores) {
-        sync->restores = false;
+    if (!twi_ledger_is_replaying(&store->ledger) && store->belief.is_restoring) {
+        store->belief.is_restoring = false;
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_ROLLBACK,
                      "what could be restored in Redis has been restored");
     }
     if (head->unhealed)
         twi_port_log(sync->engine, TW_LOG_WARNING, TW_EVENT_REFUSED, "%" PRId64 " keys stay without an expiry in Redis",
                      head->unhealed);
-    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&sync->ledger));
+    twi_ticket_acknowledged(&sync->tickets, twi_ledger_safe(&store->ledger));
 }
 
 /* ---- Redis went back, or another engine has our ledger ----------------------------------------------------------- */
@@ -161,50 +163,54 @@ static void settle_gap(struct twi_sync *sync, const struct twi_reply_head *head,
 
 /* It went back, was told again, and is now where it had been before: another store was seen in between. */
 static void settle_past(struct twi_sync *sync, const struct twi_batch *batch, const struct twi_reply_head *head) {
+    struct twi_store *store = &sync->store;
     if (!twi_instance_is_ours(sync, head)) return;
-    sync->rewind = true;
-    if (batch->before != sync->ledger.confirmed) return; /* out of turn */
-    if (!twi_ledger_skip_to(&sync->ledger, head->last)) twi_instance_lose(sync, clash);
+    store->rewind = true;
+    if (batch->before != store->ledger.confirmed) return; /* out of turn */
+    if (!twi_ledger_skip_to(&store->ledger, head->last)) twi_instance_lose(sync, clash);
 }
 
 /* A step over what could not be replayed, where that stands after all. */
 static void settle_clash(struct twi_sync *sync, struct twi_batch *batch, const struct twi_reply_head *head) {
-    if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > sync->ledger.last) {
+    struct twi_store *store = &sync->store;
+    if (!batch->is_step || !head->has_last || head->last < batch->number || head->last > store->ledger.last) {
         twi_instance_lose(sync, clash);
         return;
     }
-    sync->rewind = true;
-    if (batch->before == sync->ledger.confirmed) twi_ledger_confirm(&sync->ledger, batch);
+    store->rewind = true;
+    if (batch->before == store->ledger.confirmed) twi_ledger_confirm(&store->ledger, batch);
 }
 
 /* ---- every answer ------------------------------------------------------------------------------------------------ */
 
 void twi_outcome_reply(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                        size_t count, int64_t now_ms) {
+    struct twi_store *store = &sync->store;
+    struct twi_connection *connection = &sync->connection;
     struct twi_reply_head head;
     struct twi_batch *batch = pending->batch;
     if (!twi_reply_read(nodes, count, &head)) {
-        twi_sync_fail(sync, false, "a reply that is not understood");
+        twi_connection_fail(connection, false, "a reply that is not understood");
         return;
     }
-    twi_settle_clock(sync, pending, head.redis_ms, now_ms);
-    /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until its
-     * batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
+    twi_settle_clock(connection, pending, head.redis_ms, now_ms);
+    /* A copy is done with once an answer says that it was not applied. One that was, or was perhaps, stays open until
+     * its batch is confirmed: should the ledger vanish before, the batch is uncertain, not "surely not applied". */
     bool applied = head.kind == TWI_REPLY_OK || head.kind == TWI_REPLY_DUP || head.kind == TWI_REPLY_UNKNOWN;
     if (!applied && batch->copies_open) batch->copies_open--;
     switch (head.kind) {
     case TWI_REPLY_OK:
     case TWI_REPLY_DUP:
         twi_instance_at_own_store(sync);
-        sync->ledger_ms = now_ms;
+        store->belief.written_ms = now_ms;
         settle_applied(sync, batch, nodes, count, &head, now_ms);
         break;
     case TWI_REPLY_GAP: settle_gap(sync, &head, now_ms); break;
     case TWI_REPLY_PAST: settle_past(sync, batch, &head); break;
     case TWI_REPLY_GONE: twi_instance_gone(sync, now_ms); break;
     case TWI_REPLY_CLASH: settle_clash(sync, batch, &head); break;
-    case TWI_REPLY_KEPT: twi_sync_fail(sync, false, "a reply that is not understood"); break;
-    case TWI_REPLY_NOSCRIPT: sync->rewind = sync->use_eval = true; break;
+    case TWI_REPLY_KEPT: twi_connection_fail(connection, false, "a reply that is not understood"); break;
+    case TWI_REPLY_NOSCRIPT: store->rewind = connection->use_eval = true; break;
     default: twi_settle_refused(sync, &head, now_ms);
     }
 }

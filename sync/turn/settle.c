@@ -1,5 +1,5 @@
-/* settle.c -- what Redis has said of counters and of itself: items are settled through the port, and the breaker, the clock and
- * the log are told how Redis does.   Step 8 of the flow.
+/* settle.c -- what Redis has said of counters and of itself: items are settled through the port, and the breaker, the
+ * clock and the log are told how Redis does.   Step 8 of the flow.
  * Always true: an item of a batch is settled once. */
 #include "sync/turn/settle.h"
 
@@ -15,9 +15,10 @@
 
 static void acknowledge(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
                         const struct twi_item_answer *result, bool take_total) {
+    struct twi_store *store = &sync->store;
     struct twi_reply answer = {.total = result->total, .has_total = take_total && result->kind == TWI_ITEM_TOTAL};
-    if (result->end_ms) answer.end_ms = result->end_ms - sync->offset_ms;
-    if (sync->poison.count && item->delta) twi_poison_remove(&sync->poison, item, number);
+    if (result->end_ms) answer.end_ms = result->end_ms - sync->connection.clock.offset_ms;
+    if (store->poison.count && item->delta) twi_poison_remove(&store->poison, item, number);
     twi_port_acknowledge(item, &answer);
 }
 
@@ -32,7 +33,8 @@ void twi_settle_give_up_item(struct twi_sync *sync, const struct twi_item *item,
 
 /* The window is dead by Redis's clock. Which of us was late: Redis could not be reached, or the clocks differ? */
 static void settle_late(struct twi_sync *sync, const struct twi_item *item, uint64_t number) {
-    bool was_poison = sync->poison.count && twi_poison_remove(&sync->poison, item, number);
+    struct twi_store *store = &sync->store;
+    bool was_poison = store->poison.count && twi_poison_remove(&store->poison, item, number);
     bool over_here = item->expiry_ms && twi_port_wall_ms(sync->engine) >= item->expiry_ms;
     struct twi_item fresh =
         *item; /* what a store of before has, and this one was only told again, is not lost with it */
@@ -53,7 +55,7 @@ static void settle_failed(struct twi_sync *sync, const struct twi_item *item, co
         return;
     }
     uint32_t wait_ms = twi_refusal_key(sync, item, error, now_ms);
-    twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync) % (wait_ms / 4 + 1)));
+    twi_port_return(item, wait_ms + (uint32_t)(twi_sync_random(sync->engine) % (wait_ms / 4 + 1)));
 }
 
 void twi_settle_item(struct twi_sync *sync, const struct twi_item *item, uint64_t number,
@@ -79,63 +81,70 @@ void twi_settle_give_up(struct twi_sync *sync, struct twi_batch *batch, int reas
     twi_batch_items_drop(batch);
 }
 
-/* ---- how Redis does ----------------------------------------------------------------------------------------------- */
+/* ---- how Redis does -----------------------------------------------------------------------------------------------
+ * */
 
 void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
-    bool was_away = sync->breaker.state != TWI_BREAKER_CLOSED;
-    twi_breaker_succeed(&sync->breaker);
-    twi_store_relaxed(&sync->acked_ms, now_ms ? now_ms : 1); /* a statistic */
+    struct twi_connection *connection = &sync->connection;
+    bool was_away = connection->breaker.state != TWI_BREAKER_CLOSED;
+    twi_breaker_succeed(&connection->breaker);
+    twi_store_relaxed(&sync->published.acked_ms, now_ms ? now_ms : 1); /* a statistic */
     if (!was_away) return;
-    sync->lost_logged = false;
-    memset(sync->refusals_logged, 0, sizeof sync->refusals_logged);
+    connection->outage.is_logged = false;
+    memset(connection->outage.refusals, 0, sizeof connection->outage.refusals);
     twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
-    int64_t since_ms = twi_load_relaxed(&sync->outage_since_ms); /* only turns write it */
+    int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms); /* only turns write it */
     /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
-    sync->collecting = false;
-    sync->collect_at_ms = now_ms + twi_pace_spread_ms(since_ms ? now_ms - since_ms : 0, twi_sync_random(sync));
+    sync->collecting.is_under_way = false;
+    sync->collecting.at_ms =
+        now_ms + twi_pace_spread_ms(since_ms ? now_ms - since_ms : 0, twi_sync_random(sync->engine));
     twi_pace_begin(&sync->pace, now_ms);
     twi_port_log(sync->engine, TW_LOG_INFO, TW_EVENT_CONNECTED,
-                 "Redis at %s answers (%" PRId64 " ms after its last word)", sync->name,
+                 "Redis at %s answers (%" PRId64 " ms after its last word)", connection->endpoint.name,
                  since_ms ? now_ms - since_ms : 0);
 }
 
 #define CLOCK_WAS_SET_MS 1000 /* beyond what round trips and the length of a turn explain */
 
-/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. Until one
- * says that a clock was set since. */
-void twi_settle_clock(struct twi_sync *sync, const struct twi_pending *pending, int64_t redis_ms, int64_t now_ms) {
+/* Redis's clock minus ours, by the quickest answer of the last minute: half its round trip is the error at most. Until
+ * one says that a clock was set since. */
+void twi_settle_clock(struct twi_connection *connection, const struct twi_pending *pending, int64_t redis_ms,
+                      int64_t now_ms) {
     int64_t rtt_ms = now_ms - pending->sent_ms;
     if (!redis_ms || !pending->sent_ms) return;
-    int64_t offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2), error_ms = (rtt_ms + sync->offset_rtt_ms) / 2;
-    bool was_set = llabs(offset_ms - sync->offset_ms) > error_ms + CLOCK_WAS_SET_MS;
-    bool is_slower = sync->offset_at_ms && rtt_ms > sync->offset_rtt_ms && now_ms - sync->offset_at_ms < 60000;
+    int64_t offset_ms = redis_ms - (pending->wall_ms + rtt_ms / 2), error_ms = (rtt_ms + connection->clock.rtt_ms) / 2;
+    bool was_set = llabs(offset_ms - connection->clock.offset_ms) > error_ms + CLOCK_WAS_SET_MS;
+    bool is_slower =
+        connection->clock.at_ms && rtt_ms > connection->clock.rtt_ms && now_ms - connection->clock.at_ms < 60000;
     if (is_slower && !was_set) return;
-    sync->offset_ms = offset_ms;
-    sync->offset_rtt_ms = rtt_ms;
-    sync->offset_at_ms = now_ms ? now_ms : 1;
-    twi_stat_set(sync->engine, offsetof(tw_stats, redis_clock_offset_ms), sync->offset_ms);
+    connection->clock.offset_ms = offset_ms;
+    connection->clock.rtt_ms = rtt_ms;
+    connection->clock.at_ms = now_ms ? now_ms : 1;
+    twi_stat_set(connection->engine, offsetof(tw_stats, redis_clock_offset_ms), connection->clock.offset_ms);
 }
 
 void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
+    struct twi_connection *connection = &sync->connection;
     twi_port_count(sync->engine, batches_error, 1);
     if (!slowly) {
         twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
-        sync->rewind = true;
-        if (sync->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
-            twi_breaker_fail(&sync->breaker, now_ms, twi_sync_random(sync));
+        sync->store.rewind = true;
+        if (connection->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
+            twi_breaker_fail(&connection->breaker, now_ms, twi_sync_random(sync->engine));
         return;
     }
-    sync->lost_logged = true;
-    twi_sync_fail(sync, true, NULL);
+    connection->outage.is_logged = true;
+    twi_connection_fail(connection, true, NULL);
 }
 
 void twi_settle_refused(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms) {
-    twi_refusal_report(sync, "a batch", head->error);
+    struct twi_connection *connection = &sync->connection;
+    twi_refusal_report(connection, "a batch", head->error);
     if (head->kind != TWI_REPLY_UNKNOWN) {
         twi_settle_refusal(sync, head->kind == TWI_REPLY_TURNED_AWAY, now_ms);
         return;
     }
     twi_port_count(sync->engine, batches_error, 1);
-    sync->lost_logged = true;
-    twi_sync_fail(sync, false, NULL);
+    connection->outage.is_logged = true;
+    twi_connection_fail(connection, false, NULL);
 }

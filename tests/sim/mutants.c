@@ -49,13 +49,13 @@ void mutant_thaw(struct twi_sync *sync, struct twi_batch *batch) {
 }
 
 void mutant_reuse(struct twi_sync *sync, struct twi_batch *batch) {
-    if (batch != sync->ledger.tail || !batch->items || sync->pending_count) return;
+    if (batch != sync->store.ledger.tail || !batch->items || sync->connection.pipeline.count) return;
     for (uint32_t i = 0; i < batch->item_count; i++) twi_port_return(&batch->items[i], 0);
     twi_batch_items_drop(batch);
-    sync->ledger.plus_sum -= batch->plus;
-    sync->ledger.minus_sum -= batch->minus;
-    sync->ledger.last = batch->before;
-    twi_ledger_remove(&sync->ledger, batch);
+    sync->store.ledger.plus_sum -= batch->plus;
+    sync->store.ledger.minus_sum -= batch->minus;
+    sync->store.ledger.last = batch->before;
+    twi_ledger_remove(&sync->store.ledger, batch);
     twi_batch_free(batch);
 }
 

@@ -175,13 +175,14 @@ static void node_make(int index) {
 /* What the oldest unsettled batch of a node is in. */
 static enum world_flight flight_of(int node) {
     const struct twi_sync *sync = sim.engines[node].sync;
-    if (sync->opening) return FLIGHT_OPENING;
-    if (twi_ledger_is_replaying(&sync->ledger)) return FLIGHT_REPLAY;
-    const struct twi_batch *batch = twi_ledger_unconfirmed(&sync->ledger);
+    if (sync->store.opening) return FLIGHT_OPENING;
+    if (twi_ledger_is_replaying(&sync->store.ledger)) return FLIGHT_REPLAY;
+    const struct twi_batch *batch = twi_ledger_unconfirmed(&sync->store.ledger);
     if (!batch) return FLIGHT_IDLE;
     if (!batch->copies_open) return FLIGHT_FROZEN;
-    bool applied = redis_model_number(&sim.world.redis, sync->ledger.name) >= batch->number;
-    if (sync->sent_number >= batch->number && sync->phase == TWI_UP) return applied ? FLIGHT_APPLIED : FLIGHT_SENT;
+    bool applied = redis_model_number(&sim.world.redis, sync->store.ledger.name) >= batch->number;
+    if (sync->store.sent_number >= batch->number && sync->connection.phase == TWI_UP)
+        return applied ? FLIGHT_APPLIED : FLIGHT_SENT;
     return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
 }
 
@@ -190,7 +191,7 @@ static enum world_flight flight_of(int node) {
 static bool all_at_home(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         const struct twi_sync *sync = sim.engines[n].sync;
-        if (!sync->is_open || sync->doubt_since_ms != 0) return false;
+        if (!sync->store.belief.is_open || sync->store.belief.doubt_since_ms != 0) return false;
     }
     return true;
 }
@@ -344,9 +345,9 @@ static void turn_node(int node) {
     twi_driver_find()->turn(sim.engines[node].sync);
     in_turn = false;
     sim.engines[node].turns++;
-    sim.engines[node].breaker_seen[sim.engines[node].sync->breaker.state]++;
+    sim.engines[node].breaker_seen[sim.engines[node].sync->connection.breaker.state]++;
     /* It walks the whole replay window. */
-    if (sim.engines[node].turns % 8 == 0) assert_true(twi_ledger_is_valid(&sim.engines[node].sync->ledger));
+    if (sim.engines[node].turns % 8 == 0) assert_true(twi_ledger_is_valid(&sim.engines[node].sync->store.ledger));
     check_node(node);
     check_flush(node);
 }
@@ -374,7 +375,8 @@ static void run(uint64_t steps) {
 
 static bool is_settled(int node) {
     tw_engine *engine = &sim.engines[node];
-    if (engine->outstanding || sim.flushes[node].ticket || twi_ledger_is_replaying(&engine->sync->ledger)) return false;
+    if (engine->outstanding || sim.flushes[node].ticket || twi_ledger_is_replaying(&engine->sync->store.ledger))
+        return false;
     for (size_t i = 0; i < FAKE_CELLS; i++)
         if (engine->cells[i].handed != engine->cells[i].local) return false;
     return true;

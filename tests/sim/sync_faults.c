@@ -2,6 +2,8 @@
  * together: exactly_once.c. */
 #include "tests/sim/play.h"
 
+#include "sync/message/presence.h"
+
 static void sim_make(uint64_t seed, const struct world_faults *faults, const char *policy, uint32_t timeout_ms) {
     sim_begin(seed, faults, policy);
     sim.timeout_ms = timeout_ms;
@@ -158,24 +160,24 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
-    for (int i = 0; i < STEPS && (sync->phase != TWI_UP || sync->pending_count != 0); i++) {
+    for (int i = 0; i < STEPS && (sync->connection.phase != TWI_UP || sync->connection.pipeline.count != 0); i++) {
         world_step(&sim.world);
         turn_node(0);
     }
-    assert_int_equal(sync->phase, TWI_UP);
+    assert_int_equal(sync->connection.phase, TWI_UP);
     struct twi_item gauge = {.family = &sim.engines[0].family};
-    assert_true(twi_presence_take(sync, &gauge, 1));
+    assert_true(twi_presence_take(&sync->store.presence, &gauge, 1));
     fake_add(&sim.engines[0], 1, 1);
-    sync->collect_at_ms = 0;
-    sync->presence.end = 0; /* not before a batch is on its way */
+    sync->collecting.at_ms = 0;
+    sync->store.presence.end = 0; /* not before a batch is on its way */
     turn_node(0);
-    assert_int_equal(sync->pending_count, 1);
-    sync->presence.end = 1;
-    sync->rewind = true;
+    assert_int_equal(sync->connection.pipeline.count, 1);
+    sync->store.presence.end = 1;
+    sync->store.rewind = true;
     turn_node(0);
-    assert_true(twi_presence_wait(&sync->presence) && sync->rewind && sync->pending_count == 1);
+    assert_true(twi_presence_wait(&sync->store.presence) && sync->store.rewind && sync->connection.pipeline.count == 1);
     assert_true(twi_driver_find()->wake_ms(sync) > sim.world.now_ms);
-    sync->presence.end = 0;
+    sync->store.presence.end = 0;
     live();
     check_books();
     sim_free();
@@ -188,28 +190,29 @@ static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void *
     static const struct world_faults none = {0};
     sim_make(test_seed(), &none, "noeviction", 1000);
     struct twi_sync *sync = sim.engines[0].sync;
-    for (int i = 0; i < STEPS && (sync->phase != TWI_UP || sync->pending_count != 0); i++) {
+    for (int i = 0; i < STEPS && (sync->connection.phase != TWI_UP || sync->connection.pipeline.count != 0); i++) {
         world_step(&sim.world);
         turn_node(0);
     }
     fake_add(&sim.engines[0], 1, 1);
-    sync->collect_at_ms = 0;
+    sync->collecting.at_ms = 0;
     turn_node(0);
-    assert_int_equal(sync->pending_count, 1);
-    uint64_t confirmed = sync->ledger.confirmed, sent = sync->out_sent;
+    assert_int_equal(sync->connection.pipeline.count, 1);
+    uint64_t confirmed = sync->store.ledger.confirmed, sent = sync->connection.pipeline.out_sent;
     for (int i = 0; i < 100; i++) world_step(&sim.world); /* its answer has come */
     fake_add(&sim.engines[0], 6, 1);
-    sync->collect_at_ms = 0;
-    twi_wire_begin(&sync->out, 1);
-    twi_wire_put_text(&sync->out, "PING");
-    twi_sync_fail(sync, false, "a test");
+    sync->collecting.at_ms = 0;
+    twi_wire_begin(&sync->connection.pipeline.out, 1);
+    twi_wire_put_text(&sync->connection.pipeline.out, "PING");
+    twi_connection_fail(&sync->connection, false, "a test");
     turn_node(0);
-    assert_int_equal(sync->phase, TWI_DOWN);
-    assert_int_equal(sync->pending_count, 0);
-    assert_true(sync->ledger.confirmed == confirmed && sync->out_sent == sent && !sync->failure.is_there);
+    assert_int_equal(sync->connection.phase, TWI_DOWN);
+    assert_int_equal(sync->connection.pipeline.count, 0);
+    assert_true(sync->store.ledger.confirmed == confirmed && sync->connection.pipeline.out_sent == sent &&
+                !sync->connection.failure.is_there);
     live();
     check_books();
-    assert_true(sync->ledger.confirmed > confirmed);
+    assert_true(sync->store.ledger.confirmed > confirmed);
     sim_free();
 }
 
@@ -222,8 +225,9 @@ static struct twi_load most_under_way(int steps) {
         world_step(&sim.world);
         for (size_t cell = 1; cell < FAKE_CELLS; cell += 5) fake_add(&sim.engines[0], cell, 1); /* without an end */
         turn_node(0);
-        for (uint32_t at = 0; at < sync->pending_count; at++) {
-            const struct twi_pending *pending = &sync->pending[(sync->pending_first + at) % TWI_PENDING_MAX];
+        for (uint32_t at = 0; at < sync->connection.pipeline.count; at++) {
+            const struct twi_pending *pending =
+                &sync->connection.pipeline.pending[(sync->connection.pipeline.first + at) % TWI_PENDING_MAX];
             if (pending->command != TWI_BATCH) continue;
             batches++;
             if (pending->batch->key_count > most.keys) most.keys = pending->batch->key_count;
@@ -242,16 +246,16 @@ static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     atomic_store(&twi_near_limit_keys, 1);
     struct twi_sync *sync = sim.engines[0].sync;
     sim.world.is_near = true;
-    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->depth) != 1; i++) (void)most_under_way(1);
-    assert_i64_equal(twi_depth_way_us(&sync->depth), 1);
+    for (int i = 0; i < STEPS && twi_depth_way_us(&sync->connection.depth) != 1; i++) (void)most_under_way(1);
+    assert_i64_equal(twi_depth_way_us(&sync->connection.depth), 1);
     struct twi_load near = most_under_way(200);
     assert_int_equal(near.batches, 1);
     assert_int_equal(near.keys, 1);
     sim.world.is_near = false;
     sim.world.faults = slow;
     (void)most_under_way(4 * STEPS); /* the short way is forgotten */
-    assert_true(twi_depth_way_us(&sync->depth) >= 20000);
-    assert_true(twi_sync_unsettled(sync) <= 2 * TWI_PIPELINE_MAX);
+    assert_true(twi_depth_way_us(&sync->connection.depth) >= 20000);
+    assert_true(twi_sync_unsettled(&sync->store) <= 2 * TWI_PIPELINE_MAX);
     struct twi_load far = most_under_way(STEPS);
     assert_true(far.batches > 1 && far.keys > 1);
     sim.world.faults = none;

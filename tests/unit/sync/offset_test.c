@@ -1,8 +1,8 @@
 /* offset_test.c -- twi_settle_clock(): what the engine takes for the difference between Redis's clock and its own. */
 #include "tests/support/support.h"
 
+#include "sync/message/connection.h"
 #include "sync/turn/settle.h"
-#include "sync/message/state.h"
 
 #define START_MS INT64_C(1700000000000)
 
@@ -19,21 +19,21 @@ static int close_engine(void **state) {
     return tw_close(engine, 0);
 }
 
-static int64_t hear(struct twi_sync *sync, int64_t sent_ms, int64_t rtt_ms, int64_t redis_minus_ours_ms) {
+static int64_t hear(struct twi_connection *connection, int64_t sent_ms, int64_t rtt_ms, int64_t redis_minus_ours_ms) {
     struct twi_pending pending = {.sent_ms = sent_ms, .wall_ms = START_MS + sent_ms};
-    twi_settle_clock(sync, &pending, pending.wall_ms + rtt_ms / 2 + redis_minus_ours_ms, sent_ms + rtt_ms);
-    assert_i64_equal(test_stat_of(engine, redis_clock_offset_ms), sync->offset_ms);
-    return sync->offset_ms;
+    twi_settle_clock(connection, &pending, pending.wall_ms + rtt_ms / 2 + redis_minus_ours_ms, sent_ms + rtt_ms);
+    assert_i64_equal(test_stat_of(engine, redis_clock_offset_ms), connection->clock.offset_ms);
+    return connection->clock.offset_ms;
 }
 
 static void the_quickest_answer_of_a_minute_counts(void **state) {
     (void)state;
-    struct twi_sync sync = {.engine = engine};
-    assert_i64_equal(hear(&sync, 1000, 20, 500), 500);
-    assert_i64_equal(hear(&sync, 2000, 200, 580), 500);
-    assert_i64_equal(hear(&sync, 3000, 4, 503), 503);
-    assert_i64_equal(hear(&sync, 50000, 200, 580), 503);
-    assert_i64_equal(hear(&sync, 64000, 200, 580), 580);
+    struct twi_connection connection = {.engine = engine};
+    assert_i64_equal(hear(&connection, 1000, 20, 500), 500);
+    assert_i64_equal(hear(&connection, 2000, 200, 580), 500);
+    assert_i64_equal(hear(&connection, 3000, 4, 503), 503);
+    assert_i64_equal(hear(&connection, 50000, 200, 580), 503);
+    assert_i64_equal(hear(&connection, 64000, 200, 580), 580);
 }
 
 /* Goal: ends of lives go by this difference; one that a clock's step has made wrong must not be believed for a minute. */
@@ -41,10 +41,10 @@ static void a_clock_that_was_set_is_believed_at_once(void **state) {
     (void)state;
     const int64_t steps_ms[] = {-TW_DAY, -TW_HOUR, -2000, 2000, TW_HOUR, TW_DAY};
     for (size_t i = 0; i < sizeof steps_ms / sizeof *steps_ms; i++) {
-        struct twi_sync sync = {.engine = engine};
-        assert_i64_equal(hear(&sync, 1000, 2, 500), 500);
-        assert_i64_equal(hear(&sync, 2000, 100, 500 + steps_ms[i]), 500 + steps_ms[i]);
-        assert_i64_equal(hear(&sync, 3000, 3000, 500 + steps_ms[i] + 1400), 500 + steps_ms[i]); /* only slow */
+        struct twi_connection connection = {.engine = engine};
+        assert_i64_equal(hear(&connection, 1000, 2, 500), 500);
+        assert_i64_equal(hear(&connection, 2000, 100, 500 + steps_ms[i]), 500 + steps_ms[i]);
+        assert_i64_equal(hear(&connection, 3000, 3000, 500 + steps_ms[i] + 1400), 500 + steps_ms[i]); /* only slow */
     }
 }
 
