@@ -1,9 +1,10 @@
-/* closing_keys.h -- keys of a window that only other engines counted, for the hook of the one that closes it (closing.h).
+/* closing_keys.h -- keys of a window that only other engines counted. The engine that closes the window passes them to
+ * the hook (closing.h).
  *
- * Each has a record of the window's generation, outside of its index: a look-up by one who counts does not find it, a look-up
- * from inside the hook does (lookup.c).
- * Always true: a set is on its family's list from its beginning to its end, which comes before its generation's. By the turn, and
- * by hooks inside of it. */
+ * Each key has a record in the memory of the window's generation, outside its index. A caller's lookup does not find
+ * such a record; a lookup from inside the hook does (lookup.c).
+ * Always true: a set is on its family's list from its beginning to its end, and it ends before its generation ends.
+ * Only the turn uses it, and hooks inside the turn. */
 #ifndef TWI_CORE_CLOSING_KEYS_H
 #define TWI_CORE_CLOSING_KEYS_H
 
@@ -14,18 +15,18 @@ struct twi_cell;
 struct twi_generation;
 
 struct twi_closing_keys {
-    struct twi_closing_keys *next; /* of the family */
+    struct twi_closing_keys *next; /* on the family's list */
     struct tw_family *family;
     struct twi_generation *generation;
-    uint32_t *lines; /* of records, by hash; 0: free */
+    uint32_t *lines; /* lines of records, by hash; 0: free */
     uint32_t count, room;
 };
 
 void twi_closing_keys_begin(struct twi_closing_keys *keys, struct twi_generation *generation);
 void twi_closing_keys_end(struct twi_closing_keys *keys);
-/* Adds the key, if it is not known. False: no memory. */
+/* Adds the key, if it is new. False: no memory. */
 bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_key key);
-/* The record of such a key of that window. In a hook, in the turn's thread. NULL: there is none. */
+/* The record of such a key of that window. Called in a hook, in the turn's thread. NULL: there is none. */
 struct twi_cell *twi_closing_keys_find(struct twi_generation *generation, tw_key key);
 
 #endif

@@ -1,14 +1,14 @@
 /* key_template.c -- see key_template.h.
  *
- * Why a fixed frame makes names one-to-one: head and tail have the same sizes in every window, so equal names mean
- * equal key sizes, hence equal keys and equal stamps; and equal stamps mean the same window, which the parser makes
- * sure of: the fields %Y, %m, ... that are present without a gap from the year on name a unit of time no longer than
- * a window, and two windows never start within one unit (starts lie at least the unit's greatest length apart).
- * Fields after a gap (%H without %d) are rendered but not counted on.
+ * Why a fixed frame makes names one-to-one: head and tail have the same sizes in every window. So equal names mean
+ * equal key sizes, hence equal keys and equal stamps. Equal stamps mean the same window, and the parser ensures this:
+ * the fields %Y, %m, ... that are present without a gap from the year on name a unit of time no longer than a window.
+ * Two windows never start within one unit, because starts lie at least the unit's greatest length apart. Fields after a
+ * gap (%H without %d) are rendered, but the parser does not rely on them.
  *
- * Why comparing the ends tells whether two templates can meet: a key may be any bytes, so a name common to both
- * exists exactly when some text can begin like both heads and end like both tails; the longer head's surplus is key
- * to the other one. */
+ * Why comparing the ends shows whether two templates can meet: a key may be any bytes. So a common name exists exactly
+ * if some text can begin like both heads and end like both tails. The surplus of the longer head is key in the other
+ * template. */
 #include "engine/core/key_template.h"
 
 #include "engine/base/check.h"
@@ -20,7 +20,7 @@
 #define RESERVED "tw:"
 #define RESERVED_SIZE 3
 
-static const char stamp_fields[] = "YmdHMS"; /* from the coarsest on */
+static const char stamp_fields[] = "YmdHMS"; /* from the coarsest to the finest */
 enum { STAMP_FIELDS = sizeof stamp_fields - 1 };
 
 static size_t stamp_width(char field) {
@@ -45,7 +45,7 @@ static size_t frame_size(const struct twi_key_template *pattern) {
     return (size_t)pattern->head_size + pattern->tail_size;
 }
 
-/* Appends to the head, or, once the key has been seen, to the tail. */
+/* Appends to the head, or, after the key, to the tail. */
 static tw_status append(struct parser *parser, const char *bytes, size_t size) {
     struct twi_key_template *pattern = parser->pattern;
     size_t used = frame_size(pattern);
@@ -112,7 +112,7 @@ static size_t fields_needed(const struct twi_window_rule *rule) {
     if (!twi_calendar_has_starts(rule)) return 0;
     if (rule->window == TW_WINDOW_MONTH) return 2;
     size_t needed = 1;
-    int64_t window_ms = twi_calendar_longest_ms(rule); /* days and weeks are all alike */
+    int64_t window_ms = twi_calendar_longest_ms(rule); /* all days, and all weeks, have the same length */
     while (needed < STAMP_FIELDS && longest_ms[needed - 1] > window_ms) needed++;
     return needed;
 }
@@ -141,7 +141,7 @@ static tw_status check_reserved(struct parser *parser) {
 
 bool twi_key_template_key_is_reserved(const struct twi_key_template *pattern, tw_key key) {
     if (!pattern->guard_reserved) return false;
-    size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* they are as in RESERVED already */
+    size_t size = (size_t)(pattern->head_size - pattern->prefix_size); /* the head matches the beginning of RESERVED */
     for (size_t index = 0; size < RESERVED_SIZE && index < key.size; index++, size++)
         if (((const char *)key.data)[index] != RESERVED[size]) return false;
     for (size_t index = 0; size < RESERVED_SIZE; index++, size++)
@@ -231,7 +231,7 @@ size_t twi_key_template_render(const struct twi_key_template *pattern, tw_key ke
 size_t twi_key_template_own(const struct twi_key_template *pattern, const char *what, const char *name, size_t size,
                             char *out) {
     size_t prefix = pattern->prefix_size;
-    char own[17]; /* callers have room for 16 more */
+    char own[17]; /* callers have room for 16 bytes more */
     size_t added = (size_t)snprintf(own, sizeof own, "tw:%s:", what);
     twi_check(added < sizeof own);
     memcpy(out, name, prefix);
@@ -253,7 +253,7 @@ size_t twi_key_template_render_overflow(const struct twi_key_template *pattern, 
 
 /* ---- two templates ----------------------------------------------------------------------------------------------- */
 
-/* Zero bytes stand for stamps (a literal cannot hold one): any digit may be there. */
+/* A zero byte stands for a stamp (a literal cannot hold one): any digit may be there. */
 static bool bytes_can_meet(char one, char other) {
     if (one != '\0' && other != '\0') return one == other;
     char literal = one != '\0' ? one : other;

@@ -1,5 +1,6 @@
-/* metric_labels.c -- see metric_labels.h. The grammar: name="value", and more of them behind commas, without spaces. A name is of letters, digits
- * and _, and begins with no digit; a value is UTF-8, in which \\, \" and \n stand for a backslash, a quote and a line's end. */
+/* metric_labels.c -- see metric_labels.h. The grammar: name="value", and more of them after commas, without spaces. A
+ * name has letters, digits and _, and begins with no digit. A value is UTF-8; \\, \" and \n stand for a backslash, a
+ * quote and a line's end. */
 #include "engine/core/metric_labels.h"
 
 #include <stdio.h>
@@ -31,7 +32,7 @@ static size_t name_size(const char *name) {
     return size;
 }
 
-/* How many bytes of UTF-8 a character takes here; 0: it is none (overlong forms and surrogates are none). */
+/* How many bytes the UTF-8 character has; 0: it is not valid (overlong forms and surrogates are not valid). */
 static size_t character_size(const unsigned char *at) {
     if (at[0] < 0x80) return 1;
     size_t size = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
@@ -65,7 +66,7 @@ static bool is_named_before(const struct reader *reader, const char *name, size_
         size_t other = name_size(before.at);
         if (other == size && memcmp(before.at, name, size) == 0) return true;
         before.at += other + 1;
-        (void)read_value(&before); /* it was read once */
+        (void)read_value(&before); /* its syntax was checked before */
     }
     return false;
 }

@@ -1,6 +1,7 @@
-/* metric_labels.h -- labels that a program puts on every metric (tw_options.metrics_labels): checked once, then copied as they stand.
- * Always true of what was accepted: it may stand between braces, behind other labels and a comma, in Prometheus's text and in
- * OpenMetrics; no name in it comes twice or is one of our own. Pure; any thread. */
+/* metric_labels.h -- labels that a program puts on every metric (tw_options.metrics_labels): checked once, then copied
+ * as they are.
+ * Always true of an accepted text: it may stand between braces, after other labels and a comma, in the Prometheus text
+ * format and in OpenMetrics. No name in it occurs twice or is one of the engine's own. Pure; any thread. */
 #ifndef TWI_CORE_METRIC_LABELS_H
 #define TWI_CORE_METRIC_LABELS_H
 

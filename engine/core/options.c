@@ -1,4 +1,4 @@
-/* options.c -- see options.h. One function per struct, one line per field; each refusal names its field first. */
+/* options.c -- see options.h. One function per struct, one line per field. Each refusal names its field first. */
 #include "engine/core/options.h"
 
 #include "engine/core/metric_labels.h"
@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A struct of a later header may be longer, by some fields. More than this is no size but an uninitialised word, and
- * looking through that many bytes would read what is not ours. */
+/* A struct of a later header may be longer by some fields. A size above this is an uninitialised word, and reading that
+ * many bytes would read memory that is not part of the struct. */
 #define STRUCT_BYTES_MAX 4096
 
-/* The sizes of the first version: smaller ones never existed. */
+/* The sizes of the first version: no struct was ever smaller. */
 #define OPTIONS_BYTES_FIRST (offsetof(tw_options, lost_ctx) + sizeof(void *))
 #define FAMILY_OPTIONS_BYTES_FIRST (offsetof(tw_family_options, closed_ctx) + sizeof(void *))
 
@@ -48,7 +48,7 @@ tw_status twi_options_refuse(char *error, size_t error_size, const char *format,
 
 #define refuse(options, ...) twi_options_refuse((options)->error_text, (options)->error_size, __VA_ARGS__)
 
-/* The first fields of both structs are the same: size, error_text, error_size. */
+/* Both structs begin with these fields: size, error_text, error_size. */
 struct head {
     size_t size;
     char *error_text;
@@ -63,8 +63,8 @@ static bool is_zero(const unsigned char *bytes, size_t size) {
     return true;
 }
 
-/* A struct of size 0 is taken for one that was zeroed and not initialised, so its head can be read: it says where the
- * refusal goes. A smaller one than a head has no error_text. */
+/* A struct of size 0 was probably zeroed and not initialised, so its head can be read: it says where the refusal goes.
+ * A struct smaller than a head has no error_text. */
 static tw_status check_size(const void *options, size_t first, size_t known) {
     size_t size;
     memcpy(&size, options, sizeof size);
@@ -111,7 +111,7 @@ static tw_status check_prefix(const tw_options *in) {
     return refuse(in, "redis_prefix: longer than %d bytes", TWI_PREFIX_BYTES_MAX);
 }
 
-/* Not more than 5 s: leases of hard limits count on engines being back by then (script/leases.lua). */
+/* At most 5 s: leases of hard limits rely on engines being back by then (script/leases.lua). */
 static tw_status check_retry(const tw_options *in) {
     if (in->retry_max_ms == 0 || (in->retry_max_ms >= 10 && in->retry_max_ms <= 5000)) return TW_OK;
     return refuse(in, "retry_max_ms: %u is not in 10..5000", in->retry_max_ms);
@@ -160,7 +160,7 @@ tw_status twi_options_check(const tw_options *in, tw_options *out) {
     if (status == TW_OK) status = check_replay(&options, options.memory_bytes_max);
     if (status != TW_OK) return status;
     if (options.replay_ms == 0) options.replay_ms = REPLAY_MS_DEFAULT;
-    if (options.replay_bytes_max == 0) { /* trap E42: a share of what there is */
+    if (options.replay_bytes_max == 0) { /* trap E42: a share of the memory */
         options.replay_bytes_max = options.memory_bytes_max / 8;
         if (options.replay_bytes_max > REPLAY_BYTES_DEFAULT) options.replay_bytes_max = REPLAY_BYTES_DEFAULT;
     }
@@ -222,7 +222,7 @@ static tw_status check_civil(const tw_family_options *in) {
     return TW_OK;
 }
 
-/* A duration that belongs to windows with starts, may be unbounded, and may have one more special value. */
+/* Checks a duration for windows with starts. It may be unbounded, and may have one more special value. */
 static tw_status check_duration(const tw_family_options *in, const char *field, int64_t value_ms, int64_t special) {
     if (value_ms == 0) return TW_OK;
     if (!has_starts(in)) return refuse(in, "%s: belongs to aligned and calendar windows", field);
@@ -243,7 +243,7 @@ static tw_status check_retention(const tw_family_options *in) {
                   (long long)window_ms);
 }
 
-#define KEY_BYTES 64u /* the least that a key takes, its place in the index left out; with Redis half as much again */
+#define KEY_BYTES 64u /* the least that a key takes, without its place in the index; with Redis half as much again */
 
 static tw_status check_memory_policy(const tw_family_options *in, const struct twi_options_context *context) {
     uint64_t most = in->memory_share != 0 ? in->memory_share : context->memory_bytes_max;
@@ -263,7 +263,7 @@ static tw_status check_memory_policy(const tw_family_options *in, const struct t
     return TW_OK;
 }
 
-/* Nothing but Redis holds the count of a key that went (trap E26). */
+/* Only Redis keeps the count of a key that was evicted (trap E26). */
 static tw_status check_ageing(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->on_full != TW_ON_FULL_EVICT_IDLE) {
         if (in->idle_ms == 0) return TW_OK;
@@ -292,7 +292,7 @@ static tw_status check_hook(const tw_family_options *in, const struct twi_option
     return TW_OK;
 }
 
-/* What is asked of limits, before anything is said of what goes together. */
+/* Checks each limit field alone; combinations are checked later. */
 static tw_status check_limit_values(const tw_family_options *in) {
     if (in->kind > TW_KIND_GAUGE) return refuse(in, "kind: %u is neither TW_KIND_COUNTER nor TW_KIND_GAUGE", in->kind);
     if (in->limit_mode > TW_LIMIT_STRICT) return refuse(in, "limit_mode: %u is not a TW_LIMIT_ value", in->limit_mode);
@@ -304,11 +304,11 @@ static tw_status check_limit_values(const tw_family_options *in) {
     return TW_OK;
 }
 
-/* What TW_LIMIT_HARD goes with. */
+/* Checks what TW_LIMIT_HARD can be combined with. */
 static tw_status check_hard(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_HARD) return TW_OK;
     if (in->limit_shape != TW_SHAPE_FIXED) return refuse(in, "limit_shape: TW_LIMIT_HARD allows only TW_SHAPE_FIXED");
-    /* Trap L8: both would sell beside what is leased. */
+    /* Trap L8: both would sell units beside the leased ones. */
     if (in->on_outage != TW_OUTAGE_LOCAL && in->on_outage != TW_OUTAGE_FAIL_CLOSED)
         return refuse(in, "on_outage: TW_LIMIT_HARD allows only TW_OUTAGE_LOCAL and TW_OUTAGE_FAIL_CLOSED");
     if (!context->has_redis) return TW_OK;
@@ -322,7 +322,7 @@ static tw_status check_hard(const tw_family_options *in, const struct twi_option
     return TW_OK;
 }
 
-/* What is present has no window, is never evicted, and is no stock. */
+/* A gauge has no window, is never evicted, and is no stock of units. */
 static tw_status check_gauge(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->kind != TW_KIND_GAUGE) return TW_OK;
     if (in->window != TW_WINDOW_FOREVER) return refuse(in, "kind: TW_KIND_GAUGE needs window = TW_WINDOW_FOREVER");
@@ -335,7 +335,7 @@ static tw_status check_gauge(const tw_family_options *in, const struct twi_optio
     return TW_OK;
 }
 
-/* What TW_LIMIT_STRICT goes with. */
+/* Checks what TW_LIMIT_STRICT can be combined with. */
 static tw_status check_strict(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_mode != TW_LIMIT_STRICT || !context->has_redis) return TW_OK;
     if (context->merge != TW_MERGE_SCRIPT)
@@ -345,7 +345,7 @@ static tw_status check_strict(const tw_family_options *in, const struct twi_opti
     return TW_OK;
 }
 
-/* Both read what the window before has left, so it must still be there. */
+/* Both shapes read the state of the previous window, so it must still be there. */
 static tw_status check_shape(const tw_family_options *in, const struct twi_options_context *context) {
     if (in->limit_shape == TW_SHAPE_FIXED) return TW_OK;
     const char *shape = in->limit_shape == TW_SHAPE_GCRA ? "TW_SHAPE_GCRA" : "TW_SHAPE_SLIDING";
@@ -364,7 +364,7 @@ static tw_status check_shape(const tw_family_options *in, const struct twi_optio
     return TW_OK;
 }
 
-/* What this version does not do yet. */
+/* Refuses what this version does not implement yet. */
 static tw_status check_limit_built(const tw_family_options *in) {
     bool is_strict = in->limit_mode == TW_LIMIT_STRICT, is_gcra = in->limit_shape == TW_SHAPE_GCRA;
     if (is_gcra && in->on_outage == TW_OUTAGE_SHARE)

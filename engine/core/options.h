@@ -1,11 +1,10 @@
-/* options.h -- what callers ask for, checked once on entry and made complete.
+/* options.h -- the options of callers: checked once on entry and completed with defaults.
  *
- * Always true of a checked struct: its size is this library's, every field is in its range, no field that has a
- * default is left at 0. Refusals change nothing but error_text, which gets "<field>: what is wrong", terminated,
- * never with a password; on success it becomes empty. Strings are not copied: the checked struct points to the
- * caller's. Any thread.
- * Elsewhere: the URL (sync/), the redis_key template (key_template.h), whether a name is taken
- * (family.c). */
+ * Always true of a checked struct: its size is this library's, every field is in its range, and no field that has a
+ * default is 0. A refusal changes nothing but error_text, which gets "<field>: what is wrong", terminated, never with a
+ * password. On success error_text becomes empty. Strings are not copied: the checked struct points to the caller's. Any
+ * thread.
+ * Elsewhere: the URL (sync/), the redis_key template (key_template.h), whether a name is taken (family_open.c). */
 #ifndef TWI_CORE_OPTIONS_H
 #define TWI_CORE_OPTIONS_H
 
@@ -30,16 +29,16 @@ struct twi_options_context {
     uint32_t merge;            /* TW_MERGE_* of the engine */
 };
 
-/* In `out`: earliness_ms may be TW_UNBOUNDED, lateness_ms and history_ms too; history_ms is 0 where none is kept
- * (TW_NONE). In endless and from-first families lateness, earliness, history and retention are 0; in endless ones
- * window_ms is 0; in calendar families window_ms is 0 (twi_calendar_longest_ms() says how long they get). */
+/* In `out`: earliness_ms, lateness_ms and history_ms may be TW_UNBOUNDED. history_ms is 0 if none is kept (TW_NONE). In
+ * endless and from-first families lateness, earliness, history and retention are 0. In endless families window_ms is 0.
+ * In calendar families window_ms is 0 (twi_calendar_longest_ms() gives their greatest length). */
 tw_status twi_family_options_check(const tw_family_options *in, tw_family_options *out,
                                    const struct twi_options_context *context);
 
-/* The rule that checked options stand for. */
+/* The window rule of checked options. */
 struct twi_window_rule twi_options_rule(const tw_family_options *checked);
 
-/* Writes "<field>: <what is wrong>" where error_text says, and answers TW_ERR_OPTIONS. `error` may be NULL. */
+/* Writes "<field>: <what is wrong>" into `error`, and answers TW_ERR_OPTIONS. `error` may be NULL. */
 tw_status twi_options_refuse(char *error, size_t error_size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

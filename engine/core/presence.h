@@ -1,5 +1,5 @@
-/* presence.h -- how often what is present here (gauges, holds) is said again to Redis, which lets it go with its life
- * (twi_presence_life_ms, port.h). */
+/* presence.h -- how often presence statements (gauges, holds) are re-sent to Redis. Redis drops a statement at the end
+ * of its life (twi_presence_life_ms, port/). */
 #ifndef TWI_CORE_PRESENCE_H
 #define TWI_CORE_PRESENCE_H
 

@@ -1,4 +1,4 @@
-/* redis_name.c -- what the counter of an item is called in Redis (port.h), by its family's template (key_template.h). */
+/* redis_name.c -- the name of an item's counter in Redis (port/), by its family's template (key_template.h). */
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 

@@ -1,12 +1,13 @@
-/* report.h -- what an engine says of itself: statistics, log lines, the last error of its connections. What adds to them:
- * services.h.
- * Always true: a statistic is one word that any thread adds to; log lines are the turn's, at most one a second for each event. */
+/* report.h -- what an engine reports about itself: statistics, log lines, the last error of its connections. services.h
+ * adds to them.
+ * Always true: a statistic is one word that any thread adds to. Only the turn writes log lines, at most one per second
+ * and event. */
 #ifndef TWI_CORE_REPORT_H
 #define TWI_CORE_REPORT_H
 
 #include "engine/core/state.h"
 
-/* Before it is shared; and in a forked child, whose figures begin at 0. */
+/* Called before the report is shared, and in a forked child, whose statistics begin at 0. */
 void twi_report_begin(struct twi_report *report);
 void twi_report_end(struct twi_report *report);
 

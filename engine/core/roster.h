@@ -1,10 +1,10 @@
 /* roster.h -- which families an engine has: by name, in a list, and in the account of its memory.
  *
- * A family is found by its name until it is closed, and stays in the list until the turn has drained and freed it.
- * The first TWI_FAMILIES_FREE families cost the engine nothing that it accounts for, as its own struct does not; for more,
- * blocks are taken out of the arena and left untouched, 128 KiB for each as much that families take elsewhere.
- * Always true: all of it is under the engine's lock; the list of families is read by the turn without it, and only the turn
- * unlinks; what families and counters take together is within memory_bytes_max (P6). */
+ * A family is found by its name until it is closed. It stays in the list until the turn has drained and freed it.
+ * The first TWI_FAMILIES_FREE families are not accounted for, as the engine's own struct is not. For each 128 KiB that
+ * further families take elsewhere, one block of 128 KiB is taken out of the arena and left untouched.
+ * Always true: everything here is under the engine's lock, except that the turn reads the list of families without it.
+ * Only the turn unlinks. Families and counters together take at most memory_bytes_max (P6). */
 #ifndef TWI_CORE_ROSTER_H
 #define TWI_CORE_ROSTER_H
 
@@ -16,11 +16,11 @@
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name);
 /* False: no memory, and nothing has changed. */
 bool twi_roster_add(tw_engine *engine, struct tw_family *family);
-/* It is being closed: its name is free. */
+/* The family is being closed: its name becomes free. */
 void twi_roster_forget(tw_engine *engine, struct tw_family *family);
-/* It is about to be freed. By the turn. */
+/* The family is about to be freed. Called by the turn. */
 void twi_roster_remove(tw_engine *engine, struct tw_family *family);
-/* In a forked child, whose arena is a new one. */
+/* In a forked child, which has a new arena. */
 void twi_roster_renew(tw_engine *engine);
 void twi_roster_free(tw_engine *engine);
 

@@ -4,13 +4,13 @@
 
 #include "engine/core/family.h"
 
-/* A map that was replaced, for the turn to give back once nobody can see it. */
+/* Passes a replaced map to the turn, which gives it back once nobody can see it. */
 void twi_window_map_retire(tw_engine *engine, uint32_t line);
 
-/* The generation of a window, or NULL: not held. Inside a section. */
+/* The generation of a window. NULL: not held. Inside a section. */
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms);
-/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`: event times of many
- * threads would pass its line between them. */
+/* The generation that holds a moment, if it is held. Only the clock's moment becomes `current`. With the event times of
+ * many threads, `current` would change all the time, and its line would move between processors. */
 TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_t unix_ms, bool is_now) {
     struct twi_generation *generation = twi_load_acquire(&family->current); /* W1, pairs with W2 */
     if (twi_likely(generation != NULL && twi_generation_holds(generation, unix_ms))) return generation;
@@ -19,25 +19,26 @@ TWI_INLINE struct twi_generation *twi_window_at(struct tw_family *family, int64_
     return generation;
 }
 
-/* The same as twi_window_find(), made if it is not held. NULL: no memory. Lock-free. Inside a section. */
+/* As twi_window_find(), but makes the generation if it is not held. NULL: no memory. Lock-free. Inside a section. */
 struct twi_generation *twi_window_open(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
-/* Publishes a prepared generation. False: the window was opened by somebody else. */
+/* Publishes a prepared generation. False: another thread has opened the window. */
 bool twi_window_publish(struct tw_family *family, struct twi_generation *generation);
-/* Makes unreachable every generation whose phase is DROPPED. By the turn. Takes no memory: it is what gives it back. */
+/* Makes every generation whose phase is DROPPED unreachable. Called by the turn. It takes no memory: it gives memory
+ * back. */
 void twi_window_unlink_dropped(struct tw_family *family);
-/* Gives the map of a family back that holds no generation and that nobody can find any more. */
+/* Gives the map of a family back. The family holds no generation, and nobody can find it any more. */
 void twi_window_map_give(struct tw_family *family);
 
-/* Shows the windows that the map holds and that are not dropped. By the turn. */
+/* Visits the windows that the map holds and that are not dropped. Called by the turn. */
 void twi_window_visit(struct tw_family *family, void (*visit)(void *ctx, struct twi_generation *generation), void *ctx);
 
-/* Adds the family's windows and keys. Inside a section. */
+/* Adds the family's windows and keys to the sums. Inside a section. */
 void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys);
 
 /* For the turn: the next of a retired map, and its size in lines. */
 uint32_t twi_window_map_next(tw_engine *engine, uint32_t line);
 uint32_t twi_window_map_lines(tw_engine *engine, uint32_t line);
-/* A generation of that span that nobody can reach yet. */
+/* Makes a generation of that span, which nobody can reach yet. */
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected);
 
 #endif
