@@ -1,7 +1,7 @@
 /* api.c -- counting and reading: the calls of tallywheel.h. Step 1 of the flow in docs/ARCHITECTURE.md.
- * Every call: check the arguments, enter a section, read the clock, find the cell, act, leave. Where a cell turns out
- * to be frozen (its window was sealed meanwhile), the call decides again from the clock on; it never waits.
- * Always true: a call that answers an error has changed nothing. */
+ * Every call checks its arguments, enters a section, reads the clock, finds the cell, acts, and leaves. If the cell
+ * turns out to be frozen (its window was sealed meanwhile), the call reads the clock and decides again. It never waits.
+ * Always true: a call that returns an error has changed nothing. */
 #include "engine/count/api.h"
 
 #include "engine/core/agenda.h"
@@ -35,7 +35,7 @@ static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_
     return TW_OVERFLOWED;
 }
 
-/* One attempt: TWI_AGAIN means that the window changed under it. */
+/* One attempt. TWI_AGAIN: the window changed meanwhile. */
 static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
     struct twi_place place;
     if (twi_unlikely(!twi_place_find(call, &place))) {
@@ -54,7 +54,7 @@ static tw_status refuse_late(void) {
                       "unix_ms: its window has ended, and lateness_ms is over, too, or tw_close_until() has passed it");
 }
 
-/* Whether the window of call->unix_ms takes counts at call->now_ms. */
+/* Checks that the window of call->unix_ms takes counts at call->now_ms. */
 static tw_status check_event_time(const struct twi_call *call) {
     struct tw_family *family = call->family;
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
@@ -65,7 +65,7 @@ static tw_status check_event_time(const struct twi_call *call) {
     return TW_OK;
 }
 
-/* Counted; and who has set no lateness, and no watermark, is told of it by a log line. */
+/* Counts a late call. If the family has no lateness and no watermark, the turn also logs it once. */
 static void note_late(const struct twi_call *call) {
     struct tw_family *family = call->family;
     twi_port_count(call->engine, late_increments, 1);
@@ -78,7 +78,7 @@ static void note_late(const struct twi_call *call) {
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
-    if (twi_unlikely(call->family->is_gcra)) return twi_gcra_refuse(); /* its words are times */
+    if (twi_unlikely(call->family->is_gcra)) return twi_gcra_refuse(); /* the words of GCRA are times */
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -89,8 +89,8 @@ tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
         }
         if (status == TW_ERR_LATE) note_late(call);
         if (status != TWI_AGAIN) return status;
-        /* Sealed: by the clock it is over, which the next round sees; a window of event time is late from now on, even
-         * if the clock we read is a little behind the turn's. */
+        /* Sealed. By the clock the window is over, which the next round sees. A call with an event time is late from
+         * now on, even if the clock that it read is a little behind the turn's. */
         if (call->at) {
             struct twi_generation *generation = twi_window_at(call->family, call->unix_ms, false);
             if (generation != NULL && twi_load_acquire(&generation->phase) >= TWI_SEALING) {
@@ -179,7 +179,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
-            if (!call.family->evicts_idle || place.previous == NULL) break; /* unknown: 0 already */
+            if (!call.family->evicts_idle || place.previous == NULL) break; /* unknown key: its count is 0 already */
             status = twi_place_make(&call, &place);
             if (status == TWI_AGAIN) continue;
             if (status != TW_OK) break;
@@ -197,7 +197,7 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
 
 /* ---- reading ---- */
 
-/* Below this use of memory and keys, asking for an unknown key may make a counter for it (trap E41). */
+/* True: enough memory and keys are left for reading an unknown key to make a counter (trap E41). */
 static bool may_take_interest(const struct twi_call *call) {
     struct twi_arena *arena = &call->engine->arena;
     uint64_t most = twi_load_relaxed(&call->family->quota.keys_max);
@@ -212,7 +212,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     if (!call->family->synced) return found;
     if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {
         if (!call->family->evicts_idle || place->previous == NULL) return false;
-        place->cell = place->previous; /* it takes nothing more, and shows all that there is */
+        place->cell = place->previous; /* the frozen cell takes no adds, but shows the whole count */
         place->generation = place->previous_in;
         place->meta = twi_load_relaxed(&place->cell->meta);
         return true;
@@ -235,7 +235,7 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     return status;
 }
 
-/* A window that is not held: over for good, or merely empty? */
+/* The window is not held. TW_OK: it may be empty; TW_ERR_LATE: it is over for good. */
 static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
     struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
     int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
@@ -268,7 +268,7 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen;
-    memset(&seen, 0, sizeof seen); /* what lies between fields, too: it is copied as bytes */
+    memset(&seen, 0, sizeof seen); /* clears the padding, too: the struct is copied as bytes */
     seen.known = !family->synced;
     seen.age_ms = TW_UNBOUNDED;
     seen.error_bound = family->synced ? TW_UNBOUNDED : 0;
@@ -281,7 +281,7 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t total_state = twi_load_relaxed(&cold->total_state);
             seen.view = twi_saturated_sum(seen.local, base);
-            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta); /* 0 in other families */
+            int64_t rest = twi_idle_unsent(place.generation, place.cell, place.meta); /* 0 without idle eviction */
             seen.unsent = seen.local - acked + rest;
             seen.known = total_state != 0;
             seen.total = seen.known ? twi_saturated_sum(base, acked - rest) : 0;
@@ -297,17 +297,18 @@ tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size
 
 #define EACH_BYTES 8192
 
-/* Counts are copied into a buffer inside a section, and shown to the visitor outside of it: a visitor that takes its
- * time holds up nothing but this one generation. */
+/* Counts are copied into a buffer inside a section, and shown to the visitor outside of it. A slow visitor holds up
+ * nothing but this one generation. */
 struct each {
     struct twi_generation *generation;
-    uint32_t packed;          /* its packed form; 0: its table is walked */
-    struct twi_cursor cursor; /* of the one or of the other */
+    uint32_t packed;          /* its packed form; 0: walk the table */
+    struct twi_cursor cursor; /* used for the table; the next one for the packed form */
     struct twi_packed_cursor packed_cursor;
     int64_t now_ms;
     bool lives_only;
-    /* Families that age: the other of the two generations. A key that is in both is shown with the older one, by the newer
-     * one's cell: an heir may come after its generation was walked, but its frozen cell was there before. */
+    /* Idle eviction: the other of the two generations. A key that is in both is shown with the older generation, by the
+     * newer one's cell. The successor may come after its generation was walked, but the frozen cell was there
+     * before. */
     struct twi_generation *newer, *older;
     size_t used;
     alignas(8) unsigned char buffer[EACH_BYTES];
@@ -350,7 +351,7 @@ static bool copy_count(void *ctx, struct twi_cell *cell, uint64_t meta) {
                                  .size = meta & TWI_META_SIZE};
     if (each->lives_only && record.end_ms <= each->now_ms) return true;
     if (copy_record(each, &record, cell->key)) return true;
-    each->cursor.index--; /* again with an empty buffer */
+    each->cursor.index--; /* visit it again with an empty buffer */
     return false;
 }
 
@@ -360,7 +361,8 @@ static bool copy_final(void *ctx, tw_key key, struct twi_final final) {
     return copy_record(ctx, &record, key.data);
 }
 
-/* False: no more, as the visitor says; or it has forked and called us in the child, where the window is gone. */
+/* False: stop. Either the visitor wants no more, or it has forked and this is the child, where the window does not
+ * exist. */
 static bool show_buffer(const struct twi_thread *self, const struct each *each,
                         bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     for (size_t at = 0; at < each->used;) {
@@ -377,7 +379,7 @@ static bool show_buffer(const struct twi_thread *self, const struct each *each,
     return true;
 }
 
-/* The generation stays because of `readers`, also between two sections, and the table because of `table_readers`. */
+/* `readers` keeps the generation, also between two sections, and `table_readers` keeps the table. */
 static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *each,
                     bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     bool more = true;
@@ -395,7 +397,7 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
     int64_t others = twi_load_relaxed(&each->generation->wants_totals) ? twi_load_relaxed(&spill->base) : 0;
-    int64_t local = twi_cell_local(spill, meta); /* once: adds go on meanwhile */
+    int64_t local = twi_cell_local(spill, meta); /* read once: adds go on meanwhile */
     if (local != 0 || others != 0) {
         tw_count count = {.view = twi_saturated_sum(local, others),
                           .local = local,
@@ -406,8 +408,8 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     return more;
 }
 
-/* Who finds no packed form is in a section that began before its publishing: the turn gives the table back after that, and
- * sees our mark. */
+/* If there is no packed form yet, this section began before its publication. The turn gives the table back after the
+ * section, and by then sees table_readers. */
 static void begin_each(struct each *each) {
     (void)twi_add_acqrel(&each->generation->readers, 1);
     each->packed = twi_load_acquire(&each->generation->packed); /* K2, pairs with K1 */
@@ -442,7 +444,7 @@ static struct twi_generation *hold(struct tw_family *family, int64_t eviction_ep
     return generation;
 }
 
-/* Families that age: the previous generation, and then what is in the current one alone. */
+/* Idle eviction: walks the previous generation, then the keys that only the current one has. */
 static tw_status each_previous(struct twi_thread *self, tw_family *family,
                                bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     twi_section_enter(self);
@@ -459,9 +461,7 @@ static tw_status each_previous(struct twi_thread *self, tw_family *family,
         (void)each_of(self, family->engine, &each, visit, ctx);
     }
     if (twi_thread_self != self)
-        return twi_refuse(
-            TW_ERR_FORKED,
-            "visit: it has forked; what was visited is the parent's"); /* the visitor has forked: these are the parent's */
+        return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
     if (older != NULL) (void)twi_sub_acqrel(&older->readers, 1);
     if (newer != NULL) (void)twi_sub_acqrel(&newer->readers, 1);
     return TW_OK;

@@ -1,4 +1,4 @@
-/* api.h -- the long way of a count: what the hot paths (add_fast.h) leave to api.c. */
+/* api.h -- the slower paths of a count: what the fast paths (add_fast.h) leave to api.c. */
 #ifndef TWI_COUNT_API_H
 #define TWI_COUNT_API_H
 
@@ -7,15 +7,15 @@
 struct twi_call;
 struct twi_generation;
 
-/* One add of a call that has begun: into the window of the clock, or of its event time (api.c). Inside a section. */
+/* One add of a call that has begun: into the window of the clock, or of its event time. Inside a section. */
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view);
 
 tw_status twi_add_slow(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-/* For the hot path: an add of a key that was looked for in this window, in this section, and is not there. False: nothing was
- * counted, the call begins again. */
+/* For the fast path: adds to a key that was looked up in this window, in this section, and is not there. False: nothing
+ * was counted, and the call begins again. */
 bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key key, uint64_t hash, int64_t delta,
                  int64_t *view);
-/* twi_add_slow() of a key whose hash is known; 0: it is not. */
+/* twi_add_slow() of a key whose hash is known; hash 0: not known. */
 tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *view, uint64_t hash);
 
 #endif

@@ -1,7 +1,7 @@
 /* call.c -- see call.h. */
 #include "engine/count/call.h"
 
-/* Within each call that counts: so in line there. */
+/* Inlined into every call that counts. */
 TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
     if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
     if (twi_unlikely(family->template.guard_reserved) && family->synced &&

@@ -1,17 +1,18 @@
-/* contention.c -- see contention.h: who asks for stripes, and making them. */
+/* contention.c -- see contention.h: detecting contention, and making stripes. */
 #include "engine/count/contention.h"
 
 #include "engine/core/family.h"
 #include "engine/table/record.h"
 
-/* ---- who asks ---- */
+/* ---- who requests stripes --------------------------------------------------------------------------------------- */
 
-/* 64 adds of one thread to one cell within some ticks of the clock, before half of which others had been there: more than
- * 10,000 a second of each. One that nobody else has touched for 8 adds is left alone at once. */
+/* Contended: 64 adds of one thread to one cell within some ticks of the clock, before half of which other threads
+ * added. That is more than 10,000 adds per second of each. If nobody else adds during the first 8 adds, sampling
+ * stops. */
 #define DETECT_ADDS 64u
 #define DETECT_ADDS_ALONE 8u
 #define DETECT_MS 5
-/* Compare-and-swaps lost to others in that time. */
+/* Compare-and-swaps lost to other threads in that time. */
 #define DETECT_LOSSES 16u
 
 enum { REQUEST_NONE = 0, REQUEST_BEING_WRITTEN = 1 };
@@ -21,7 +22,7 @@ void twi_contention_request(tw_engine *engine, struct twi_generation *generation
     uint64_t nothing = REQUEST_NONE;
     if (twi_load_relaxed(&engine->stripes_requested) != REQUEST_NONE ||
         !twi_cas_acqrel(&engine->stripes_requested, &nothing, REQUEST_BEING_WRITTEN))
-        return; /* the turn has not yet seen the last one: a cell that is still hot then asks again */
+        return; /* the turn has not yet seen the last request: a cell that is still contended requests again */
     twi_store_relaxed(&engine->stripes_requested_limit, limit);
     uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
     twi_store_release(&engine->stripes_requested, word); /* S5, pairs with S6 */
@@ -70,7 +71,7 @@ void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, in
     twi_store_relaxed(&stripes->shown, limit - (room > 0 ? room : 0));
 }
 
-/* Freezes `local`; for slices, what is left of the limit at that very moment becomes their ceilings. */
+/* Freezes `local`. For slices, the units left of the limit at that very moment become the ceilings. */
 static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripes *stripes, int64_t limit) {
     _Atomic int64_t *final = twi_cell_final(cell, meta);
     int64_t base = (meta & TWI_META_COLD) != 0 ? twi_load_relaxed(&cell->base) : 0;
@@ -84,7 +85,7 @@ static void freeze_local(struct twi_cell *cell, uint64_t meta, struct twi_stripe
     } while (!twi_cas_weak_acqrel(&cell->local, &word, word | TWI_FROZEN)); /* C1 */
 }
 
-/* Whether stripes would pay, and may be had. */
+/* True: stripes would pay, and there is memory for them. */
 static bool may_stripe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta,
                        int64_t limit) {
     uint64_t word = twi_load_relaxed(&cell->local);
@@ -95,16 +96,16 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     if (limit != TWI_NO_LIMIT &&
         twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes_log2))
         return false;
-    /* Above that, memory is for keys. */
+    /* The last eighth of the memory is for keys. */
     return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
 }
 
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit) {
     struct twi_arena *arena = &engine->arena;
-    /* First: where it is sealed, its records may have been given back already. */
+    /* First: the records of a sealed generation may have been given back already. */
     if (generation->family->from_first || generation->family->evicts_idle) return false;
-    if (generation->family->is_hard && generation->synced) return false; /* the word leads to its lease */
+    if (generation->family->is_hard && generation->synced) return false; /* the word leads to the lease of the cell */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;
@@ -122,7 +123,8 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
     meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
     TWI_RACE_POINT(striped_local_open);
     freeze_local(cell, meta, stripes, limit);
-    /* An adder that has counted in `local` and then finds it frozen marks nothing: it leaves that to us (dirty.c). */
+    /* An adder that counted in `local` and then finds it frozen marks nothing. It leaves the mark to the turn
+     * (dirty.c). */
     if (generation->synced) twi_dirty_owe(engine, generation, cell, meta);
     twi_port_count(engine, striped, 1);
     return true;

@@ -1,6 +1,6 @@
-/* contention.h -- which counters get stripes (stripe.h): those that several threads add to at once. Callers notice it and ask; the
- * turn makes them.
- * Always true: making is the turn's alone; callers call no allocator. */
+/* contention.h -- which counters get stripes (stripe.h): those to which several threads add at once. Calls detect
+ * contention and request stripes; the turn makes them.
+ * Always true: only the turn makes stripes, and callers call no allocator. */
 #ifndef TWI_COUNT_CONTENTION_H
 #define TWI_COUNT_CONTENTION_H
 
@@ -8,29 +8,29 @@
 #include "engine/core/state.h"
 #include "engine/table/stripe.h"
 
-/* Below this there is nothing to gain from slices. */
+/* With less room than this, slices gain nothing. */
 TWI_INLINE int64_t twi_slices_room_min(uint32_t stripes) {
     return 16 * (int64_t)stripes;
 }
 
-/* Marks what twi_stripes_add() left unmarked. */
+/* Marks and lists the cell, as far as twi_stripes_add() has not. */
 TWI_INLINE void twi_contention_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                     uint64_t meta, const struct twi_counted *counted) {
     if (counted->unmarked) twi_dirty_mark(engine, generation, cell, meta);
     if (counted->unlisted) twi_dirty_list(engine, generation, cell, meta);
 }
 
-/* Cuts `room` units into the stripes' ceilings: slices (slice.c). */
+/* Cuts `room` units into the ceilings of the stripes: slices (slice.c). */
 void twi_slices_cut(struct twi_stripes *stripes, int64_t limit, int64_t base, int64_t room);
-/* By the turn: stripes for the cell, if it has none, they would pay, and there is room. */
+/* By the turn: makes stripes for the cell if it has none, if they pay, and if there is room. */
 bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                  int64_t limit);
 
-/* ---- who asks for stripes ---- */
+/* ---- who requests stripes --------------------------------------------------------------------------------------- */
 
-#define TWI_CONTENTION_EVERY 1024 /* of a thread's adds one is watched; a power of two */
-/* After an add without a view, inside its section: is somebody else adding to this cell? `count` is the thread's number of
- * increments. */
+#define TWI_CONTENTION_EVERY 1024 /* one add in so many of a thread starts sampling; a power of two */
+/* After an add without a view, inside its section: samples whether other threads add to this cell. `count` is the
+ * thread's number of increments. */
 TWI_COLD void twi_contention_detect_add(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                         int64_t before, int64_t delta, struct twi_thread *self);
 TWI_INLINE void twi_contention_detect(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
@@ -41,12 +41,13 @@ TWI_INLINE void twi_contention_detect(tw_engine *engine, struct twi_generation *
 /* After a lost compare-and-swap of tw_acquire(), inside its section. */
 TWI_COLD void twi_contention_detect_acquire(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t limit, struct twi_thread *self);
-/* Asks the turn for stripes, or for slices of `limit`. Kept until its next round, if nobody else has asked before. */
+/* Requests stripes, or slices of `limit`, from the turn. The engine keeps one request until the next turn: the first
+ * one. */
 void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, int64_t limit);
 
-/* Makes the stripes that were asked for. */
+/* Makes the requested stripes. */
 void twi_contention_turn(tw_engine *engine);
-/* Nobody can reach this generation any more: what was asked for it is void. */
+/* No thread can reach this generation any more: drops a request for it. */
 void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation);
 
 #endif

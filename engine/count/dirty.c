@@ -2,16 +2,18 @@
  *
  *   counter word: DIRTY ─▶ its chunk: one bit ─▶ its generation's list of chunks ─▶ the engine's list of generations
  *
- * An adder whose add returned a word without DIRTY sets it and then the rest, in that order (D1). The collector
- * (collect.c) goes the other way: it takes the lists, the bit, and last clears DIRTY and reads the word in one operation
- * (D2). So:
- * A striped counter (stripe.h) has a DIRTY in each of its words and one bit for all of them: the collector reads them all.
- * Always true: a counter with DIRTY is marked all the way, or some thread is between its DIRTY and its last mark,
- * inside a section, or Redis has refused it and it waits (delayed.c) until the turn owes it anew: tw_flush() waits one
- * grace period before it collects, and then sees every add that had returned before it (trap E10). A list's member is told by its `listed` word, which is cleared before its content is read: who
- * adds to the content later lists it again.
- * The turn marks on lists of its own (twi_dirty_owe): an adder that stalls between `listed` and its push would keep from
- * it what sealing has found to be owed, and the window would pass for drained (P2). */
+ * If an add returns a word without DIRTY, the adder sets DIRTY and then the rest, in that order (D1). The collector
+ * (collect.c) goes the other way: it takes the lists, then the bit, and last clears DIRTY and reads the word in one
+ * operation (D2).
+ * A striped counter (stripe.h) has one DIRTY per word, and one bit for all words: the collector reads them all.
+ * Always true: a counter with DIRTY is marked all the way, with two exceptions. Some thread may be between its DIRTY
+ * and its last mark, inside a section. Or Redis has refused the counter, and it waits (delayed.c) until the turn owes
+ * it again. tw_flush() waits one grace period before it collects, so it sees every add that returned before it (trap
+ * E10).
+ * A member of a list has a `listed` word. The collector clears it before it reads the member's content: a later change
+ * of the content lists the member again.
+ * The turn marks on its own lists (twi_dirty_owe). An adder that stalls between `listed` and its push would hide from
+ * the turn what sealing has found to be owed, and the window would pass for drained (P2). */
 #include "engine/count/dirty.h"
 
 #include "engine/core/state.h"
@@ -22,14 +24,14 @@ static void list_generation(tw_engine *engine, struct twi_generation *generation
     TWI_RACE_POINT(window_listed_not_pushed);
     uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
     do {
-        /* ours alone until it is pushed; the collector takes the whole list at once: no ABA */
+        /* only ours until it is pushed; the collector takes the whole list at once: no ABA */
         generation->next_marked = head;
     } while (!twi_cas_weak_acqrel(&engine->marked, &head, line)); /* D7, pairs with D8 */
 }
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
     uint32_t index = twi_cell_index(meta);
-    /* D5, pairs with D6: who takes the bit comes to the word after our DIRTY */
+    /* D5, pairs with D6: the thread that takes the bit reads the word after our DIRTY */
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
 }
 
@@ -53,7 +55,7 @@ void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct
 
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     uint64_t word = twi_or_acqrel(&cell->local, TWI_DIRTY); /* D1, pairs with D2 */
-    /* marked by another; or sealing looks at every counter itself */
+    /* marked by another thread; or sealing looks at every counter itself */
     if ((word & (TWI_DIRTY | TWI_FROZEN)) != 0) return;
     TWI_RACE_POINT(dirty_not_marked);
     twi_dirty_list(engine, generation, cell, meta);
@@ -87,7 +89,7 @@ void twi_dirty_take_marked(tw_engine *engine) {
     while (line != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, line);
         uint32_t next = generation->next_marked;
-        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: marks made from here on list it again */
+        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: a mark made from here on lists it again */
         twi_dirty_pend(engine, generation);
         line = next;
     }
@@ -105,15 +107,16 @@ void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation) {
     generation->pending = false;
 }
 
-/* ---- how many there are ---- */
+/* ---- how many keys are unsent ---- */
 
-/* A look at a chunk is a miss of the cache, some 100 ns: 1 ms at most for one sample, and a thousandth of the time for all. */
+/* A look at a chunk is a cache miss, about 100 ns. So a sample takes 1 ms at most, and all samples a thousandth of the
+ * time. */
 #define SAMPLE_LOOKS 8192u
 #define LOOKS_PER_MS 8u
 
 struct sample {
     tw_engine *engine;
-    uint32_t looks; /* still allowed */
+    uint32_t looks; /* looks still allowed */
     int64_t keys;
 };
 
@@ -123,7 +126,8 @@ static void sample_chunk(struct sample *sample, struct twi_chunk *chunk) {
     sample->looks--;
 }
 
-/* A list of chunks that adders have marked: it grows at its head alone. Those that the turn has marked, too, were counted. */
+/* Samples a list of chunks that adders have marked: it grows only at its head. Chunks that the turn has marked as well
+ * were counted before. */
 static void sample_marked(struct sample *sample, uint32_t line) {
     while (line != 0 && sample->looks != 0) {
         struct twi_chunk *chunk = twi_arena_at(&sample->engine->arena, line);

@@ -9,15 +9,16 @@ struct twi_cell;
 
 /* Marks a counter for the collector: its last add returned a word without DIRTY. */
 void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The rest of it, for a word whose DIRTY was set together with its count (stripe.c). */
+/* The rest of the mark, for a word whose DIRTY was set together with its count (stripe.c). */
 void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* The same by the turn: what sealing found to be owed, what was taken or came back and is to be collected again. */
+/* The mark of the turn: for counters that sealing found to owe, or whose items were taken or came back, and that must
+ * be collected again. */
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta);
-/* Puts a generation on the turn's list of those being collected. */
+/* Puts a generation on the turn's list of generations to collect. */
 void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation);
-/* The generations that adders have listed join those. By the turn. */
+/* Moves the generations that adders have listed to that list. By the turn. */
 void twi_dirty_take_marked(tw_engine *engine);
-/* Takes a generation that owes nothing and that nobody can reach off the lists of marked ones. By the turn. */
+/* Removes a generation from both lists. It owes nothing, and no thread can reach it. By the turn. */
 void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation);
 /* Samples unsent_keys. By the turn. */
 void twi_dirty_sample(tw_engine *engine);

@@ -9,7 +9,7 @@ struct twi_generation *twi_idle_before(struct tw_family *family, int64_t evictio
 
 /* ---- finding ---- */
 
-/* The cell in the previous generation: in use, or a frozen one that only shows. */
+/* The key's cell is in the previous generation. True: it takes adds. False: it is frozen and only shows the count. */
 static bool use_before(struct twi_place *place, struct twi_generation *before, struct twi_cell *cell) {
     uint64_t meta = twi_cell_publish(cell);
     if (twi_cell_is_frozen(cell)) {
@@ -71,7 +71,7 @@ enum twi_found twi_idle_insert(struct twi_generation *generation, struct twi_thr
     return found;
 }
 
-/* Before the key begins in this era: it must not be able to begin in the one before any more (G1). */
+/* Before the key begins in this epoch, makes sure that it can no longer begin in the epoch before (G1). */
 static bool still_counts_before(const struct twi_call *call, struct twi_place *place) {
     place->previous = NULL;
     twi_fence_seqcst(); /* N1, pairs with N2 */
@@ -97,7 +97,7 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
     }
 }
 
-/* ---- what the one before still owes ---- */
+/* ---- what the previous generation still owes ---- */
 
 struct twi_lookup_key twi_idle_lookup_key(tw_engine *engine, struct twi_cell *cell) {
     tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
@@ -108,7 +108,7 @@ int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell
     if ((meta & TWI_META_SUCCESSOR) == 0) return 0;
     tw_engine *engine = generation->family->engine;
     struct twi_generation *before = twi_idle_before(generation->family, generation->start_ms);
-    if (before == NULL) return 0; /* dropped: it owed nothing */
+    if (before == NULL) return 0; /* dropped, so it owed nothing */
     struct twi_lookup_key lookup = twi_idle_lookup_key(engine, cell);
     struct twi_cell *frozen = twi_table_find(&engine->arena, before, &lookup);
     if (frozen == NULL || !twi_cell_is_frozen(frozen)) return 0;

@@ -1,4 +1,4 @@
-/* lookup.c -- see lookup.h: lives, and first inserts. */
+/* lookup.c -- see lookup.h: incarnations, and first inserts. */
 #include "engine/count/lookup.h"
 
 #include "engine/core/closing_keys.h"
@@ -9,7 +9,7 @@
 
 #include "tallywheel.h"
 
-/* ---- lives (families from first) ---- */
+/* ---- incarnations (TW_WINDOW_FROM_FIRST families) --------------------------------------------------------------- */
 
 static bool lives_on(const struct twi_call *call, struct twi_cell *cell, struct twi_place *place,
                      struct twi_generation *generation) {
@@ -41,10 +41,10 @@ bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *p
     return false;
 }
 
-/* Before a key begins a life in this generation: it must not be able to begin one in the generation before any more
- * (trap E22). */
+/* Before a key begins an incarnation in this generation, makes sure that it can no longer begin one in the generation
+ * before (trap E22). */
 static bool still_lives_before(const struct twi_call *call, struct twi_place *place) {
-    twi_fence_seqcst(); /* N1, pairs with N2: no window of before is opened unseen by who still counts there */
+    twi_fence_seqcst(); /* N1, pairs with N2: a call that still counts in the window before cannot open it unseen */
     struct twi_generation *before = generation_before(call);
     if (before == NULL) return false;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
@@ -59,14 +59,16 @@ struct currency {
     struct twi_generation *generation;
 };
 
-/* Does the clock, read anew, still let this call count in this window? Asked by an insert that met a closed slot, and
- * after a window was opened. Engine time never goes back, so who sees what a later moment has done sees that moment. */
+/* Reads the clock again. True: this call may still count in this window. Called by an insert that met a closed slot,
+ * and after a window was opened. Engine time never goes back, so a thread that sees the effects of a later moment also
+ * reads that moment. */
 static bool still_current(void *ctx) {
     struct currency *currency = ctx;
     struct tw_family *family = currency->call->family;
     int64_t now_ms = twi_clock_now_ms(&currency->call->engine->clock);
     if (currency->call->at) return now_ms < twi_family_open_until(family, currency->generation->end_ms);
-    if (family->rule.window == TW_WINDOW_FOREVER) return true; /* before 1970, too, where it begins by its name */
+    /* the name of an endless window begins at 1970, but it also holds earlier moments */
+    if (family->rule.window == TW_WINDOW_FOREVER) return true;
     return twi_generation_holds(currency->generation, now_ms);
 }
 
@@ -91,8 +93,9 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     if (family->evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
-    /* A window that was found in this section: if it has been sealed since, or dropped, its leaves are closed. But it may be
-     * one that a late-comer opened anew after the drop, and left empty (see below): so the clock is read once more. */
+    /* A window that was found in this section: if it has been sealed or dropped since, its leaves are closed. But a
+     * late caller may have opened it again after the drop and left it empty (see below). So the clock is read once
+     * more. */
     if (place->generation != NULL && !family->from_first) {
         struct currency found = {call, place->generation};
         TWI_RACE_POINT(window_found_not_inserted);
@@ -103,18 +106,20 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
-    if (twi_generation_is_packed(place->generation)) return TWI_AGAIN; /* over for good, whatever lateness says now */
-    /* Since we read the clock the window may have ended, been told of and dropped: it must not come back to life, not even
-     * in one that another late-comer has just opened; and a key may have begun its life in the next window, whose inserter
-     * found none here (trap E22). */
+    /* over for good, even if lateness has become longer */
+    if (twi_generation_is_packed(place->generation)) return TWI_AGAIN;
+    /* Since the clock was read, the window may have ended, been reported and been dropped. It must not come back to
+     * life, not even if another late caller has just opened it again. Or a key may have begun its incarnation in the
+     * next window, whose inserter found no window here (trap E22). */
     struct currency currency = {call, place->generation};
-    twi_fence_seqcst(); /* N2, pairs with N1: who inserts after a later moment sees the window that we opened */
+    twi_fence_seqcst(); /* N2, pairs with N1: an insert at a later moment sees the window that we opened */
     if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->lookup);
     if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
     status = insert(call, place, &next_key);
-    /* A third life in one window is not to be had unless Redis ends lives sooner than their length: no room for it. */
+    /* A third incarnation in one window happens only if Redis ends them sooner than their length: there is no room for
+     * it. */
     if (status == TW_OK && twi_load_relaxed(&place->cell->end_ms) <= call->now_ms) return TW_ERR_FULL;
     return status;
 }
@@ -153,7 +158,7 @@ void twi_place_request_total(const struct twi_call *call, const struct twi_place
             twi_dirty_mark(call->engine, place->generation, cell, place->meta);
         }
     }
-    /* It may have become striped before it was marked: then the mark was left out (dirty.c). */
+    /* The cell may have become striped before it was marked: then the mark was left out (dirty.c). */
     uint64_t meta = twi_load_acquire(&cell->meta); /* S2 */
     if ((meta & TWI_META_STRIPED) != 0 && twi_stripes_mark_requested(cell))
         twi_dirty_list(call->engine, place->generation, cell, meta);

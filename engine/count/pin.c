@@ -1,10 +1,11 @@
-/* pin.c -- adding to one counter without looking for it each time.
+/* pin.c -- adding to one counter without looking it up each time.
  *
- * A pin remembers the cell, and the span of engine time in which that memory is sure to be its window's: the window itself. A
- * generation is closed, and later dropped, only when engine time has reached its end; so who reads an earlier time inside a
- * section has entered that section before the generation was unlinked, and reclamation waits for it (trap E32). Outside of
- * the span, and when the cell turns out to be frozen or at an edge of its range, the pin looks its key up again.
- * Always true: `cell` is used only inside a section, in the span, and in the process that found it. */
+ * A pin remembers the cell, and the span of engine time in which that memory surely belongs to its window: the window
+ * itself. A generation is closed, and later dropped, only when engine time has reached its end. So a thread that reads
+ * an earlier time inside a section entered that section before the generation was unlinked, and reclamation waits for
+ * it (trap E32). Outside the span, and if the cell is frozen or at an edge of its range, the pin looks its key up
+ * again.
+ * Always true: `cell` is used only inside a section, within the span, and in the process that found it. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
 #include "engine/table/stripe.h"
@@ -16,10 +17,10 @@
 struct tw_pin {
     tw_family *family;
     struct twi_generation *generation;
-    struct twi_cell *cell; /* NULL: to be looked up */
+    struct twi_cell *cell; /* NULL: look it up */
     int64_t start_ms, end_ms;
-    uint32_t process; /* a fork leaves the cell to the parent */
-    bool is_plain;    /* no Redis, and sections may be short */
+    uint32_t process; /* the process that found the cell: after a fork it belongs to the parent */
+    bool is_plain;    /* no Redis, and short sections are allowed */
     uint32_t key_size;
     unsigned char key[];
 };
@@ -43,12 +44,12 @@ void tw_pin_close(tw_pin *pin) {
     free(pin);
 }
 
-/* Remembers where the key is counted now. Inside a section. */
+/* Remembers where the key counts now. Inside a section. */
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
     if (pin->family->from_first || pin->family->evicts_idle || !twi_place_find(call, &place))
-        return; /* lives end one by one, and so do the stays of keys in families that age: looked up each time */
+        return; /* cells end one by one, by their windows or by idle eviction: look the key up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms;
     pin->end_ms = place.generation->end_ms;
@@ -70,7 +71,7 @@ static tw_status add_anew(tw_pin *pin, int64_t delta, int64_t *view) {
     return status;
 }
 
-/* The counter is striped, owes a mark, is watched or at an edge: all that is not plain. */
+/* Adds to a counter that is not plain: striped, without DIRTY, sampled, or at an edge. */
 static __attribute__((noinline)) tw_status add_to(tw_pin *pin, int64_t delta, int64_t *view) {
     tw_family *family = pin->family;
     tw_engine *engine = family->engine;
@@ -96,12 +97,12 @@ anew:
     return add_anew(pin, delta, view);
 }
 
-/* A counter of a family without Redis, its total wanted, is added to here; nothing is called on that way. */
+/* The plain case, which calls nothing: a family without Redis, and the caller wants the view. */
 tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     twi_check(pin != NULL);
     tw_engine *engine = pin->family->engine;
     struct twi_thread *self = twi_thread_self;
-    /* In a forked child the record is wiped, and the cell the parent's. */
+    /* In a forked child the record is wiped, and the cell is the parent's. */
     if (twi_unlikely(self == NULL) || twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
         twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->gate)))
         return add_anew(pin, delta, view);

@@ -1,6 +1,6 @@
-/* watermark.c -- tw_close_until(): how far event time has come, as the one who counts knows it.
- * Always true: a watermark only rises; a window that it has passed, and that has ended by the clock, takes no more counts, whatever its
- * family's lateness is. What it does to windows is the wheel's (rollover.c, by twi_family_over_by()). */
+/* watermark.c -- tw_close_until(): how far event time has come, as the application knows it.
+ * Always true: a watermark only rises. A window that the watermark has passed and that has ended by the clock takes no
+ * more counts, whatever the family's lateness. The roll-over acts on it (rollover.c, by twi_family_over_by()). */
 #include "engine/core/agenda.h"
 #include "engine/core/family.h"
 #include "engine/base/why.h"
