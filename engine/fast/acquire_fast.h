@@ -1,9 +1,9 @@
-/* acquire_fast.h -- tw_acquire() of a key that is there, in a window that is open: the whole way in one function, as add_fast.h does
- * it for tw_add(), and part of the same template (add_fast.h is included before it).
- * Whatever is not the plain case goes to twi_acquire_slow(), which begins again and knows every case; a striped counter to its
- * slices (slice.c).
- * Always true: this path does nothing that twi_acquire_slow() does not; a count rises by one compare-and-swap from a value that
- * leaves room, and a denied call has only loaded (trap E36). */
+/* acquire_fast.h -- tw_acquire() of an existing key in an open window: the whole path in one function, as add_fast.h
+ * does it for tw_add(). Part of the same template: add_fast.h is included before it.
+ * Everything but the plain case goes to twi_acquire_slow(), which begins again and handles every case. A striped
+ * counter goes to its slices (slice.c).
+ * Always true: this path does nothing that twi_acquire_slow() does not do. A count rises by one compare-and-swap from a
+ * value that leaves room, and a denied call has only loaded (trap E36). */
 #include "engine/count/dirty.h"
 #include "engine/limit/limit_stats.h"
 #include "engine/limit/acquire.h"
@@ -18,7 +18,7 @@
 #ifndef TWI_HOT_ACQUIRE_ONCE
 #define TWI_HOT_ACQUIRE_ONCE
 
-/* A cell that is not where its tag is looked for first. */
+/* Finds a cell that the first look at its primary group has not found. */
 __attribute__((noinline)) static struct twi_cell *
 hot_find_slow(const tw_engine *engine, struct twi_generation *generation, uint64_t hash, bool synced, tw_key key) {
     struct twi_cell *cell = NULL;
@@ -46,7 +46,8 @@ TWI_INLINE struct twi_cell *hot_find(const tw_engine *engine, struct twi_generat
     return hot_find_slow(engine, generation, hash, synced, key);
 }
 
-/* From the stripes of a cell whose local was seen frozen; TWI_AGAIN: it has none, its window was sealed. */
+/* Takes from the stripes of a cell whose local was seen frozen. TWI_AGAIN: it has no stripes, so its window was
+ * sealed. */
 __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, struct twi_generation *generation,
                                                             struct twi_cell *cell, int64_t n, int64_t limit,
                                                             struct twi_thread *self, struct twi_decision *decision) {
@@ -59,7 +60,7 @@ __attribute__((noinline)) static tw_status hot_take_striped(tw_engine *engine, s
     return status;
 }
 
-/* A soft limit over Redis whose call may have brought more than its count (share.h). */
+/* A soft limit with Redis whose call may have brought more than its count (share.h). */
 __attribute__((noinline)) static void hot_share_decided(tw_family *family, struct twi_generation *generation,
                                                         struct twi_cell *cell, int64_t n, int64_t limit,
                                                         tw_status status, struct twi_decision *decision) {
@@ -71,7 +72,8 @@ __attribute__((noinline)) static void hot_share_decided(tw_family *family, struc
 
 #endif
 
-/* From the cell; as hot_take_striped() where it is striped. TW_ERR_RANGE also for what the slow way must look at. */
+/* Takes from the cell; from its stripes, as hot_take_striped(), if it is striped. TW_ERR_RANGE also for cases that the
+ * slow path must handle. */
 TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                                        int64_t n, int64_t limit, struct twi_thread *self,
                                        struct twi_decision *decision) {
@@ -80,7 +82,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
     for (;;) {
         int64_t value = twi_word_value(word);
         if (twi_unlikely((word & TWI_FROZEN) != 0)) {
-            struct twi_decision decided = {0}; /* its own: a decision whose address goes nowhere stays in registers */
+            /* a copy: a decision whose address is passed nowhere stays in registers */
+            struct twi_decision decided = {0};
             tw_status status = hot_take_striped(engine, generation, cell, n, limit, self, &decided);
             decision->view = decided.view;
             decision->bound = decided.bound;
@@ -89,7 +92,8 @@ TWI_INLINE tw_status TWI_HOT_OWN(take)(tw_engine *engine, struct twi_generation 
         decision->view = TWI_HOT_SYNCED ? twi_saturated_sum(value, base) : value;
         if (twi_saturated_sum(decision->view, n) > limit) return TW_DENIED;
         if (twi_unlikely(n == 0)) return TW_OK;
-        if (TWI_HOT_SYNCED && twi_unlikely(value > TW_DELTA_MAX)) return TW_ERR_RANGE; /* room by what Redis told */
+        /* only Redis's total leaves room */
+        if (TWI_HOT_SYNCED && twi_unlikely(value > TW_DELTA_MAX)) return TW_ERR_RANGE;
         after = (uint64_t)(value + n) << TWI_COUNT_SHIFT | (word & TWI_DIRTY);
         if (twi_likely(twi_cas_weak_acqrel(&cell->local, &word, after))) break;
         twi_contention_detect_acquire(engine, generation, cell, limit, self);
@@ -121,7 +125,7 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) goto slow;
     if (shares && (twi_unlikely(status != TW_OK) || twi_unlikely(decision.view >= share.no_check_below))) {
-        struct twi_decision decided = decision; /* its own, as in take */
+        struct twi_decision decided = decision; /* a copy, as in take */
         hot_share_decided(family, generation, cell, n, limit, status, &decided);
         decision = decided;
     } else if (shares) {

@@ -1,12 +1,15 @@
-/* add_fast.h -- tw_add of a key that is there, in a window that is open: the whole way in one function, nothing kept in memory
- * that a register can hold; and the same for a group of keys at once (add_many.c). A template: fast_aes.c and fast_portable.c include it
- * for families with Redis and without, with the hash they bring.
+/* add_fast.h -- tw_add of an existing key in an open window: the whole path in one function, with all state in
+ * registers; and the same for a group of keys at once (add_many.c). A template: fast_aes.c and fast_portable.c include
+ * it for families with Redis and without, with their hash.
  *
- * Three steps down. The hot function knows keys of 4 to 32 bytes that are found at home (tag_groups.h) at the first look, and calls
- * nothing on that way. hot_add_from_afar() knows keys next door, by the index, and new ones. Whatever else there is (a closed
- * leaf, a frozen cell, an edge of the range, a family from first, a stopped engine, a forked child) goes to
- * twi_add_slow(), which begins again and knows every case. A striped counter goes to stripe.c, which is as short.
- * Always true: this path does nothing that twi_add_slow() does not, in the same order and under the same labels. */
+ * There are three levels:
+ *   - The fast function handles keys of 4 to 32 bytes that the first look at their primary group finds (tag_groups.h).
+ *     It calls nothing on that path.
+ *   - slow_lookup handles keys in adjacent groups, keys in the index, and new keys.
+ *   - twi_add_slow() begins again and handles everything else: a closed leaf, a frozen cell, an edge of the range, a
+ *     TW_WINDOW_FROM_FIRST family, a stopped engine, a forked child.
+ * A striped counter goes to stripe.c, which is as short.
+ * Always true: this path does nothing that twi_add_slow() does not do, in the same order and under the same labels. */
 #include "engine/count/api.h"
 #include "engine/count/contention.h"
 #include "engine/count/lookup.h"
@@ -20,12 +23,12 @@
 #ifndef TWI_HOT_ONCE
 #define TWI_HOT_ONCE
 
-/* Keys that are compared without a call: what the compiler must keep over a call would cost all others. */
+/* Keys that are compared without a call: registers saved around a call would make all other keys slower. */
 TWI_INLINE bool hot_key_is_short(tw_key key) {
     return key.size - 4 <= TWI_KEY_INLINE - 4;
 }
 
-/* A published cell of that key which no rare case concerns; it may be striped or must not, as `rare` says. */
+/* True: a published cell of that key, in no rare state. `rare` decides whether it may be striped. */
 #define HOT_NOT_STRIPED TWI_META_STRIPED
 #define HOT_MAYBE_STRIPED UINT64_C(0)
 TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint64_t rare) {
@@ -35,7 +38,7 @@ TWI_INLINE bool hot_is_it(struct twi_cell *cell, tw_key key, bool is_short, uint
     return is_short ? twi_key_equal_short(cell->key, key.data, key.size) : twi_key_equal(cell->key, key.data, key.size);
 }
 
-/* The plain cell among the records that `match` names; NULL: none. */
+/* The plain cell of the key among the records in `match`; NULL: none. */
 TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, uint32_t match, bool synced,
                                              tw_key key) {
     for (; match != 0; match &= match - 1) {
@@ -45,7 +48,7 @@ TWI_INLINE struct twi_cell *hot_find_matched(const struct twi_tag_group *group, 
     return NULL;
 }
 
-/* The same among its group and the neighbours. */
+/* The same, among the primary and the adjacent groups. */
 TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint32_t tag, bool synced, tw_key key) {
     struct twi_tag_group group = twi_tag_group_adjacent(primary);
     for (uint32_t left = TWI_TAG_GROUPS_PER_LINE; left != 0; left--, group = twi_tag_group_next(group)) {
@@ -56,7 +59,7 @@ TWI_INLINE struct twi_cell *hot_find_adjacent(struct twi_tag_group primary, uint
     return NULL;
 }
 
-/* The plain cell of the key by the index, found without meeting a closed leaf's end; else NULL. */
+/* The plain cell of the key by the index, found without meeting the end of a closed leaf; else NULL. */
 TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, struct twi_generation *generation,
                                               uint32_t tag, tw_key key, bool may_insert) {
     _Atomic uint64_t *where;
@@ -65,7 +68,7 @@ TWI_INLINE struct twi_cell *hot_find_by_index(const struct twi_arena *arena, str
     if (twi_unlikely(TWI_ENTRY_KIND(entry) != TWI_ENTRY_LEAF)) return NULL;
     struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
     uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), i = twi_leaf_start(tag, slots);
-    if (may_insert) __builtin_prefetch(leaf, 1); /* an insert looks at the head, too: the two waits overlap */
+    if (may_insert) __builtin_prefetch(leaf, 1); /* an insert also reads the head: the two waits overlap */
     for (uint32_t left = slots; left != 0; left--) {
         uint64_t slot = twi_load_acquire(&leaf->slots[i]); /* T5 */
         if (twi_likely((uint32_t)(slot >> 32) == tag) && twi_likely(slot > TWI_SLOT_CLOSED)) {
@@ -83,13 +86,13 @@ TWI_INLINE bool hot_is_striped(struct twi_cell *cell) {
     return twi_unlikely((twi_load_relaxed(&cell->meta) & TWI_META_STRIPED) != 0);
 }
 
-/* Whether an add without a view is to be watched for others in between (stripe.h). */
+/* True: an add without a view must be sampled for contention (contention.h). */
 TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread *self, const struct twi_cell *cell) {
     return twi_unlikely(cell == self->sampled) ||
            twi_unlikely((twi_load_relaxed(&engine->shards[self->shard].increments) & (TWI_CONTENTION_EVERY - 1)) == 0);
 }
 
-/* Registered, and not a forked child's; the engine goes on. */
+/* True: the thread is registered in this process, and the engine goes on. */
 TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
     return twi_likely(self != NULL) && twi_likely(self->mark == TWI_THREAD_MARK) &&
            twi_likely(!twi_load_relaxed(&engine->gate));
@@ -102,7 +105,7 @@ TWI_INLINE int64_t TWI_HOT_OWN(view)(struct twi_cell *cell, int64_t delta, uint6
     return TWI_HOT_SYNCED ? twi_saturated_sum(value, twi_load_relaxed(&cell->base)) : value;
 }
 
-/* The first add since the collector came by. Inside the caller's section, which it leaves. */
+/* The first add since the last collection: marks the counter. Inside the caller's section, which it leaves. */
 static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
                                             int64_t seen, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
@@ -113,7 +116,8 @@ static TWI_COLD tw_status TWI_HOT_OWN(mark)(tw_family *family, struct twi_genera
     return TW_OK;
 }
 
-/* An add without a view has counted: have others been there since the last? Inside the caller's section, which it leaves. */
+/* An add without a view has counted: samples whether other threads have added since. Inside the caller's section, which
+ * it leaves. */
 static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_family *family, struct twi_generation *generation,
                                               struct twi_cell *cell, int64_t delta, uint64_t before) {
     struct twi_thread *self = twi_thread_self;
@@ -125,7 +129,7 @@ static TWI_COLD tw_status TWI_HOT_OWN(sample)(tw_family *family, struct twi_gene
     return TW_OK;
 }
 
-/* To a striped cell. Inside the caller's section, which it leaves. */
+/* Adds to a striped cell. Inside the caller's section, which it leaves. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *family, tw_key key, int64_t delta,
                                                                 int64_t *view, uint64_t hash,
                                                                 struct twi_generation *generation,
@@ -144,7 +148,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(striped)(tw_family *famil
     return TW_OK;
 }
 
-/* Where the key is not found at the first look. Begins anew, with the hash. */
+/* For a key that the first look does not find. Begins again, with the hash. */
 __attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *family, tw_key key, int64_t delta,
                                                                     int64_t *view, uint64_t hash) {
     tw_engine *engine = family->engine;
@@ -160,7 +164,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *f
         if (generation->tag_groups.directory != 0 && hot_key_is_short(key)) {
             struct twi_tag_group group = twi_tag_group_of(&engine->arena, generation->tag_groups, (uint32_t)hash);
             uint32_t free = twi_tag_group_match(group.tags, 0);
-            if (free != 0) /* it may be new: then this record is waited for while the index is */
+            if (free != 0) /* the key may be new: then the waits for this record and for the index overlap */
                 __builtin_prefetch(twi_tag_group_cell(group.chunk,
                                                       group.first + twi_tag_group_choose(free, twi_tag_group_tag(tag)),
                                                       TWI_HOT_SYNCED),
@@ -189,7 +193,7 @@ __attribute__((noinline)) static tw_status TWI_HOT_OWN(slow_lookup)(tw_family *f
     return TW_OK;
 }
 
-/* Keys that are not handy. */
+/* For keys that are not short. */
 TWI_HOT_CODE __attribute__((noinline)) static tw_status TWI_HOT_OWN(add_long_key)(tw_family *family, tw_key key,
                                                                                   int64_t delta, int64_t *view) {
     if (!hot_may_begin(twi_thread_self, family->engine) || key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL ||
@@ -217,7 +221,8 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     struct twi_cell *cell =
         twi_tag_group_cell(group.chunk, group.first + (uint32_t)__builtin_ctz(match), TWI_HOT_SYNCED);
     if (twi_unlikely(!hot_is_it(cell, key, true, HOT_NOT_STRIPED))) {
-        /* Else it is of another key with that tag. Whoever is called leaves the section by the long way. */
+        /* Another key with that tag, or a striped cell. The callee leaves by twi_section_leave(), so the depth must
+         * count. */
         if (!hot_is_it(cell, key, true, HOT_MAYBE_STRIPED)) goto slow;
         self->depth++;
         return TWI_HOT_OWN(striped)(family, key, delta, view, hash, generation, cell);
@@ -225,7 +230,7 @@ TWI_HOT_CODE tw_status TWI_HOT_NAME(tw_family *family, tw_key key, int64_t delta
     if (twi_unlikely(!twi_cell_count(cell, delta, &before))) goto slow;
     int64_t seen = TWI_HOT_OWN(view)(cell, delta, before);
     if (view == NULL && hot_is_sampled(engine, self, cell)) {
-        self->depth++; /* it leaves by the long way */
+        self->depth++; /* the callee leaves by twi_section_leave() */
         return TWI_HOT_OWN(sample)(family, generation, cell, delta, before);
     }
     if (TWI_HOT_SYNCED && twi_unlikely((before & TWI_DIRTY) == 0)) {
@@ -247,7 +252,7 @@ slow:
 #define TWI_HOT_STAGED
 
 struct hot_staged {
-    struct twi_tag_group group; /* no tags: by the index */
+    struct twi_tag_group group; /* no tags: use the index */
     uint64_t hash;
     uint32_t match;
     _Atomic uint64_t *slot; /* by the index: where the walk begins */
@@ -264,7 +269,7 @@ TWI_INLINE void hot_stage_slot(const struct twi_arena *arena, struct twi_generat
     __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
 }
 
-/* The candidates by their tags, asked for; where there is none in the line of tags, the slot. */
+/* Prefetches the candidates by their tags. If no tag in the line matches, prefetches the slot. */
 TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *generation, bool synced,
                                 struct hot_staged *staged) {
     if (staged->group.tags == NULL) return;
@@ -289,7 +294,7 @@ TWI_INLINE void hot_stage_group(const tw_engine *engine, struct twi_generation *
     }
 }
 
-/* By the index: the cell, if it is the first of the walk with this tag within the slot's line. */
+/* By the index: prefetches the cell, if the walk finds its tag first within the slot's line. */
 TWI_INLINE void hot_stage_cell(const tw_engine *engine, const struct hot_staged *staged) {
     _Atomic uint64_t *slot = staged->slot;
     if (slot == NULL) return;
@@ -316,7 +321,7 @@ TWI_INLINE struct twi_cell *hot_find_staged(const tw_engine *engine, struct twi_
 
 #endif
 
-/* The hash; and the tags asked for, or the slot. */
+/* Computes the hash, and prefetches the tags or the slot. */
 TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct twi_generation *generation, tw_key key,
                                                 struct hot_staged *staged) {
     staged->hash = TWI_HOT_HASH(engine, key);
@@ -330,9 +335,9 @@ TWI_HOT_CODE TWI_INLINE void TWI_HOT_OWN(stage)(const tw_engine *engine, struct 
     }
 }
 
-/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, the group is not plain (add_many.c adds
- * one by one); else status[], and views[] unless NULL, are filled. The stages only read and prefetch: what they saw decides
- * nothing. */
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys, in order. False: nothing was done, because the group is not
+ * plain; then add_many.c adds one by one. True: status[] is filled, and views[] unless NULL. The stages only read and
+ * prefetch: what they see decides nothing. */
 TWI_HOT_CODE bool TWI_HOT_GROUP(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count,
                                 int64_t *views, tw_status *status) {
     tw_engine *engine = family->engine;

@@ -1,22 +1,22 @@
 /* add_many.c -- tw_add_many and tw_add_many_at: many adds for the price of few cache misses.
  *
- * Out of cache an add waits for memory twice: for its slot and for its cell. In a group of keys these waits overlap: first every
- * key is hashed and its slot asked for, then every slot is read and its cell asked for, then every add is done, in order,
- * exactly as tw_add() would do it (twi_add_call()).
- * Always true: the first two stages only read and prefetch; what they saw decides nothing. Below GROUP_MIN keys they cost more than
- * they save, and are left out. */
+ * An add of a key out of cache waits for memory twice: for its slot and for its cell. In a group of keys these waits
+ * overlap. First every key is hashed and its slot prefetched. Then every slot is read and its cell prefetched. Then
+ * every add is done, in order, exactly as tw_add() does it (twi_add_call()).
+ * Always true: the first two stages only read and prefetch; what they see decides nothing. Below GROUP_MIN keys they
+ * cost more than they save, and are left out. */
 #include "engine/count/api.h"
 #include "engine/count/lookup.h"
 
-/* 32 keys: measured between 16 and 64 in the first trials; each stage's lines fit the first-level cache many times over. */
+/* 32 keys: chosen among 16 to 64 by measurement. The lines of each stage fit the first-level cache many times over. */
 #define GROUP TWI_HOT_GROUP_MAX
 #define GROUP_MIN 8u
 
 struct staged {
     struct twi_lookup_key lookup;
-    struct twi_tag_group group; /* its tags; NULL: none */
+    struct twi_tag_group group; /* tags NULL: no tag groups */
     _Atomic uint64_t *slot;     /* where the walk begins; NULL: nothing to look at */
-    tw_status status;           /* not TW_OK: refused before anything was looked up */
+    tw_status status;           /* not TW_OK: refused before any lookup */
 };
 
 /* What all items of a call share. */
@@ -28,7 +28,7 @@ struct many {
     int64_t *views;
     tw_status *each;
     tw_status worst;
-    struct twi_why why; /* of the worst, where it is an error */
+    struct twi_why why; /* reason for the worst, if it is an error */
 };
 
 /* The lowest negative status, else the highest positive one, else TW_OK. */
@@ -46,7 +46,7 @@ static void settle(struct many *many, size_t i, tw_status status, int64_t view) 
 
 static void add_one(struct many *many, size_t i) {
     int64_t delta = many->deltas != NULL ? many->deltas[i] : 1, view = 0;
-    int64_t *lookup = many->views != NULL ? &view : NULL; /* a striped counter need not be added up for nobody */
+    int64_t *lookup = many->views != NULL ? &view : NULL; /* without a view, a striped counter need not be added up */
     tw_status status = many->unix_ms != NULL ? tw_add_at(many->family, many->keys[i], delta, many->unix_ms[i], lookup)
                                              : tw_add(many->family, many->keys[i], delta, lookup);
     settle(many, i, status, view);
@@ -59,7 +59,7 @@ static tw_status check_item(const struct many *many, size_t i) {
     return twi_call_check_key(many->family, many->keys[i]);
 }
 
-/* Stage 1: the hash, and where the walk along the slots begins. `last` saves looking up the same window again. */
+/* Stage 1: the hash, and where the walk along the slots begins. `last` avoids another lookup of the same window. */
 static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct twi_generation **last,
                        struct staged *staged) {
     staged->slot = NULL;
@@ -86,7 +86,7 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     __builtin_prefetch((void *)(uintptr_t)staged->slot, 0);
 }
 
-/* Stage 2: the cell, if it is the first of the walk with this tag within the slot's line. */
+/* Stage 2: prefetches the cell, if the walk finds its tag first within the slot's line. */
 static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->status == TW_OK && staged->group.tags != NULL) {
         uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
@@ -119,7 +119,7 @@ static void add_staged(struct many *many, struct twi_thread *self, size_t i, con
     settle(many, i, status, view);
 }
 
-/* Adds of now, all of them plain: the hot path in stages. False: nothing was done. */
+/* Adds by the clock, all of them plain: the fast path in stages. False: nothing was done. */
 static bool add_hot_group(struct many *many, size_t first, size_t count) {
     int64_t views[GROUP];
     tw_status status[GROUP];
@@ -135,7 +135,7 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
 static void add_group(struct many *many, struct twi_thread *self, size_t first, size_t count) {
     struct staged staged[GROUP];
     struct twi_generation *last = NULL;
-    twi_section_enter(self); /* one for the group: generations stay while their slots are asked for */
+    twi_section_enter(self); /* one section for the group: generations stay while their slots are prefetched */
     int64_t now_ms = many->unix_ms != NULL ? 0 : twi_clock_now_ms(&many->engine->clock);
     for (size_t i = 0; i < count; i++) stage_slot(many, first + i, now_ms, &last, &staged[i]);
     for (size_t i = 0; i < count; i++) stage_cell(many, &staged[i]);

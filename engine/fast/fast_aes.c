@@ -1,5 +1,6 @@
-/* fast_aes.c -- the hot path for processors with AES rounds: see add_fast.h. Chosen by family.c where the engine's hash is the AES hash.
- * Always true: empty where the processor family has none. */
+/* fast_aes.c -- the fast paths for processors with AES rounds: see add_fast.h. Families use them if the engine's hash
+ * is the AES hash.
+ * Always true: empty if the processor family has no AES rounds. */
 #include "engine/base/hash_aes.h"
 
 #if TWI_WITH_AES

@@ -1,5 +1,5 @@
-/* fast_portable.c -- the hot path for every processor: see add_fast.h. The hash is the engine's, by its pointer.
- * Always true: it answers as fast_aes.c does. */
+/* fast_portable.c -- the fast paths for every processor: see add_fast.h. They call the engine's hash by its pointer.
+ * Always true: results are the same as those of fast_aes.c. */
 #define TWI_HOT_CODE
 #define TWI_HOT_HASH(engine, key) (engine)->hash(&(engine)->secret, (key).data, (key).size)
 
