@@ -1,5 +1,5 @@
-/* calendar_test.c -- windows and civil dates against the C library's, and against their own definition.
- * The twins: gmtime_r and timegm. */
+/* calendar_test.c -- windows and civil dates, compared with the C library (gmtime_r, timegm) and with their own
+ * definition. */
 #include "tests/support/support.h"
 
 #include "engine/base/calendar.h"
@@ -123,7 +123,8 @@ static void random_windows_are_those_of_the_twin(void **state) {
     }
 }
 
-/* Goal: windows tile time: each begins where one ends, and is the window of its first and last moment. */
+/* Goal: windows tile time. Each window begins where the one before ends, and is the window of its first and of its last
+ * moment. */
 static void windows_follow_each_other_without_a_gap(void **state) {
     (void)state;
     struct test_prng prng;

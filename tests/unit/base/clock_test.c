@@ -1,5 +1,5 @@
-/* clock_test.c -- engine time: never back, no belief in leaps that do not stand, no waiting.
- * The rules are tried on a fake clock, one step at a time; the cached word and the system's clocks in real time. */
+/* clock_test.c -- engine time never goes back, follows no leap that does not last, and never waits.
+ * Method: a fake clock tries the rules one step at a time; the cached word and the system's clocks run in real time. */
 #include "tests/support/support.h"
 
 #include "engine/base/clock.h"
@@ -57,7 +57,8 @@ static void a_forward_step_of_up_to_5_s_is_followed_at_once(void **state) {
     assert_i64_equal(since_start(&setting), 9000);
 }
 
-/* Goal: E30. Method: for each size of leap, watch engine time just before and just after it has stood for 5 s. */
+/* Goal: E30.
+ * Method: for each size of leap, read engine time just before and just after the leap has lasted for 5 s. */
 static void a_forward_leap_is_believed_when_it_has_stood_for_5_s(void **state) {
     (void)state;
     const int64_t leaps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 365 * TW_DAY, 10000 * TW_DAY};
@@ -141,7 +142,7 @@ static void a_step_back_of_up_to_5_s_is_waited_out(void **state) {
     }
 }
 
-/* Goal: what was set back by an hour stands still for no moment, and is not followed. */
+/* Goal: a wall clock that is set back by an hour neither stops engine time nor is followed. */
 static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
     (void)state;
     const int64_t steps_ms[] = {5021, TW_MINUTE, TW_HOUR, TW_DAY, 400 * TW_DAY};
@@ -162,7 +163,7 @@ static void a_greater_step_back_is_no_step_for_engine_time(void **state) {
 
 static void a_wall_set_right_again_is_followed_again(void **state) {
     (void)state;
-    const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and is on the wall's at once */
+    const int64_t back_ms[] = {4000, 60000}; /* engine time never left the line, and reaches the wall at once */
     for (size_t index = 0; index < 2; index++) {
         struct setting setting;
         clock_begin(&setting);
@@ -180,7 +181,8 @@ static void a_wall_set_right_again_is_followed_again(void **state) {
     }
 }
 
-/* Goal: a wall that is set back, then too far forward, leads nobody astray: only what is ahead of engine time is a leap. */
+/* Goal: a wall clock that is set back, and then too far forward, does not mislead engine time: only what is ahead of
+ * engine time is a leap. */
 static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(void **state) {
     (void)state;
     struct setting setting;
@@ -197,7 +199,7 @@ static void a_wall_set_forward_from_behind_is_a_leap_only_beyond_engine_time(voi
     assert_i64_equal(since_start(&setting), 25200 + TW_HOUR);
 }
 
-/* Goal: a watch that a step back ended does not go on when the same leap comes again. */
+/* Goal: when a step back ends an observation, the same leap later starts a new one. */
 static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
     (void)state;
     struct setting setting;
@@ -213,7 +215,7 @@ static void a_leap_after_a_step_back_stands_for_5_s_of_its_own(void **state) {
     assert_i64_equal(since_start(&setting), 26200 + TW_HOUR);
 }
 
-/* Goal: small steps back that add up do not hold for longer than they are, nor for long once they are many. */
+/* Goal: small steps back that add up stop engine time for no longer than their sum, and many of them not for long. */
 static void steps_back_that_add_up_are_waited_out_one_at_a_time(void **state) {
     (void)state;
     struct setting setting;
@@ -392,7 +394,7 @@ struct watchers {
     _Atomic int64_t reads;
 };
 
-/* What was read by anyone before this read began must not be greater than this read. */
+/* No thread has read a greater time before this read began. */
 static void *watch_time(void *ctx) {
     struct watchers *watchers = ctx;
     while (!atomic_load(&watchers->stop)) {
@@ -439,7 +441,7 @@ static void no_thread_sees_time_go_back_while_the_wall_leaps(void **state) {
     assert_true(atomic_load(&watchers.last_ms) >= START_MS);
 }
 
-/* Goal: switching between cached and direct reading takes nobody back. */
+/* Goal: switching between cached and direct reading takes no thread back in time. */
 static void no_thread_sees_time_go_back_while_the_cache_is_switched(void **state) {
     (void)state;
     struct watchers watchers;

@@ -1,6 +1,7 @@
-/* hash_test.c -- the keyed hashes: right answers, no byte outside the key, and the quality the table relies on.
- * The AES hash is checked against a plain twin made of tables and loops; SipHash against its published answers; both
- * against what chance would do with structured keys. */
+/* hash_test.c -- the keyed hashes: right results, no byte read outside the key, and the quality that the table relies
+ * on.
+ * Method: the AES hash is compared with a simple twin made of tables and loops, SipHash with its published results, and
+ * both with what chance gives for structured keys. */
 #include "tests/support/support.h"
 
 #include "engine/base/hash_aes.h"
@@ -26,7 +27,7 @@ static void bytes_draw(unsigned char *bytes, size_t size, struct test_prng *prng
 
 /* ---- right answers ----------------------------------------------------------------------------------------------- */
 
-/* The answers of SipHash's authors for the key 00 01 .. 0f and messages "", 00, 00 01 .. 0e. */
+/* The results that SipHash's authors publish for the key 00 01 .. 0f and the messages "", 00, 00 01 .. 0e. */
 static void siphash_gives_its_published_answers(void **state) {
     (void)state;
     unsigned char bytes[32];
@@ -257,8 +258,9 @@ static size_t structured_key(int kind, uint32_t number, char *out) {
     }
 }
 
-/* Goal: structured keys collide no more often than chance has it, in the upper and in the lower 32 bits and in sums
- * of both. Method: 2^17 keys make (2^17)^2 / 2 / 2^32 = 2 colliding pairs; more than 14 happen once in 10^8 runs. */
+/* Goal: structured keys collide no more often than by chance, in the upper and in the lower 32 bits and in sums of
+ * both.
+ * Method: 2^17 keys make (2^17)^2 / 2 / 2^32 = 2 colliding pairs; more than 14 happen once in 10^8 runs. */
 static void structured_keys_collide_no_more_than_chance_has_it(void **state) {
     (void)state;
     struct test_prng prng;
@@ -312,9 +314,10 @@ static void sparse_keys_fill_buckets_evenly(void **state) {
     }
 }
 
-/* Goal: no pair of keys collides whatever the secret is: the attack of who knows the code but not the secret.
+/* Goal: no pair of keys collides under every secret: an attacker may know the code, but not the secret.
  * Method: pairs with the differences that pass AES rounds most easily (one byte; one byte in two blocks of one lane, of
- * both lanes; trades; paddings), each under many secrets: not one collision in 64 bits, none in 32 beyond chance. */
+ * both lanes; trades; paddings), each under many secrets: no collision in 64 bits, and in 32 bits none beyond
+ * chance. */
 static void no_pair_collides_under_many_secrets(void **state) {
     (void)state;
     struct test_prng prng;

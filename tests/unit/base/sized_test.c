@@ -1,5 +1,6 @@
-/* sized_test.c -- results that a program hands in by its header's size: one that was built with an older header has a shorter
- * struct than the library, one built with a newer header a longer one. Both are played here by the sizes they would pass. */
+/* sized_test.c -- results in a struct of the caller's size. A program built with an older header has a shorter struct
+ * than the library, one built with a newer header a longer one.
+ * Method: the test passes the sizes that both would pass. */
 #include "tests/unit/rig.h"
 
 #include "engine/base/sized.h"
@@ -19,14 +20,15 @@ static int end(void **state) {
     return rig_close(&rig), 0;
 }
 
-/* The library's own struct, whole, and what a program with `size` bytes of it was given. */
+/* The library's own struct, whole, and the result for a program that has `size` bytes of it. */
 struct given {
     const void *whole;
     size_t whole_bytes;
     const unsigned char *bytes;
 };
 
-/* What both know is there, what only the program knows is 0, and nothing behind its struct was touched. */
+/* Fields that both know are there, fields that only the program knows are 0, and nothing behind its struct was
+ * touched. */
 static void check_given(struct given given, size_t size) {
     size_t known = size < given.whole_bytes ? size : given.whole_bytes;
     assert_memory_equal(given.bytes, given.whole, known);

@@ -1,6 +1,6 @@
-/* why_test.c -- tw_error_text(): each refusal names its field or rule, in the thread that was refused and in no other.
- * Method: a table of calls that are refused, each with the status and the words its reason begins with; engines without Redis,
- * with one that is away (a socket that nobody listens on), with a thread and without. */
+/* why_test.c -- tw_error_text(): each refusal names its field or rule, only in the thread whose call was refused.
+ * Method: a table of refused calls, each with its status and the first words of its reason. Engines: without Redis,
+ * with a Redis that is away (nobody listens on its socket), with a thread and without. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>

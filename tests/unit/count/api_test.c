@@ -1,4 +1,4 @@
-/* api_test.c -- counting and reading as tallywheel.h promises it, wrong input included. */
+/* api_test.c -- counting and reading as tallywheel.h promises, wrong input included. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"
@@ -12,7 +12,7 @@ static bool count_visits(void *ctx, const tw_count *count) {
     return ++*(int *)ctx < 1000000;
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 /* Goal: every size class holds its keys whole: two keys that differ in one byte, anywhere, are two counters. */
 static void keys_of_every_size_are_kept_whole(void **state) {
@@ -83,7 +83,7 @@ static void keys_that_are_none_are_refused_by_every_call(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), 0);
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------------------------- */
+/* ---- ranges ------------------------------------------------------------------------------------------------------ */
 
 static void deltas_reach_two_to_the_53_and_no_further(void **state) {
     (void)state;
@@ -100,7 +100,8 @@ static void deltas_reach_two_to_the_53_and_no_further(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, entries), 2);
 }
 
-/* Goal: E3, E4. Sums reach +-(2^61 - 1) exactly and are refused before they pass it; small adds at the edge as well as large ones.
+/* Goal: E3, E4. Sums reach +-(2^61 - 1) exactly and are refused before they pass it; small adds at the edge as well as
+ * large ones.
  * Method: 256 of the largest deltas, then what is left, unit by unit. */
 static void trap_e4_sums_reach_the_end_of_the_range_exactly(void **state) {
     (void)state;
@@ -138,7 +139,7 @@ static void trap_e3_negative_counts_are_counts(void **state) {
     assert_i64_equal(rig_add(family, "a", 1), 0);
 }
 
-/* ---- windows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
 
 static void counts_belong_to_the_window_of_the_clock(void **state) {
     (void)state;
@@ -241,7 +242,7 @@ static void an_endless_family_forgets_nothing(void **state) {
     assert_i64_equal(seen.counters, 1);
 }
 
-/* ---- many ------------------------------------------------------------------------------------------------------------------- */
+/* ---- many -------------------------------------------------------------------------------------------------------- */
 
 static void many_adds_are_answered_each_by_itself(void **state) {
     (void)state;
@@ -314,7 +315,7 @@ static void a_batch_by_event_time_answers_views_too(void **state) {
     }
 }
 
-/* ---- out-parameters ------------------------------------------------------------------------------------------------------------ */
+/* ---- out-parameters ---------------------------------------------------------------------------------------------- */
 
 static void every_out_parameter_may_be_missing(void **state) {
     (void)state;
@@ -334,7 +335,7 @@ static void every_out_parameter_may_be_missing(void **state) {
     assert_i64_equal(rig_get(family, "a"), 0);
 }
 
-/* ---- reset, read --------------------------------------------------------------------------------------------------------------- */
+/* ---- reset, read ------------------------------------------------------------------------------------------------- */
 
 static void reset_takes_away_what_it_answers(void **state) {
     (void)state;
@@ -367,7 +368,7 @@ static void a_reading_without_redis_is_exact_and_known(void **state) {
     for (size_t i = 0; i < 8; i++) assert_i64_equal(reading.reserved[i], 0);
 }
 
-/* ---- walking -------------------------------------------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 struct adding_visit {
     tw_family *family;
@@ -487,7 +488,7 @@ static void a_window_that_is_over_is_late_for_readers(void **state) {
     assert_i64_equal(visits, 0);
 }
 
-/* ---- full ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- full -------------------------------------------------------------------------------------------------------- */
 
 static _Atomic bool walks_are_over;
 static void *overflow_until_told(void *ctx) {
@@ -611,7 +612,7 @@ static void a_family_keeps_to_its_share_of_memory(void **state) {
     }
 }
 
-/* ---- stopped ------------------------------------------------------------------------------------------------------------------- */
+/* ---- stopped ----------------------------------------------------------------------------------------------------- */
 
 static void a_stopped_engine_refuses_every_call(void **state) {
     (void)state;
@@ -663,7 +664,7 @@ static void waiting_calls_without_redis_say_so(void **state) {
     assert_status(tw_turn(rig.engine), TW_ERR_MODE);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct adder {
     pthread_t thread;

@@ -1,4 +1,4 @@
-/* pin_test.c -- pins: the way to one counter, kept from one add to the next, from one window to the next. */
+/* pin_test.c -- pins: adding to one counter without a lookup, from one add and one window to the next. */
 #include "tests/unit/rig.h"
 
 #include <pthread.h>
@@ -62,9 +62,9 @@ static void a_pin_checks_its_key_and_knows_a_stopped_engine(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: a pin follows its key into the next window and never touches memory that is no longer its window's (trap E32).
- * Method: hundreds of windows end, are dropped and their memory is used again, with strangers counting in it; after each
- * boundary the pin adds, sometimes several windows later. */
+/* Goal: a pin follows its key into the next window, and never touches memory that its window no longer owns (trap E32).
+ * Method: hundreds of windows end, are dropped and their memory is used again, with other keys counting in it; after
+ * each boundary the pin adds, sometimes several windows later. */
 static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **state) {
     (void)state;
     struct rig rig;
@@ -97,7 +97,7 @@ static void trap_e32_a_pin_follows_its_key_and_counts_for_no_stranger(void **sta
     rig_close(&rig);
 }
 
-/* Goal: in families from first a pin's key begins a new life when the old one has ended. */
+/* Goal: in TW_WINDOW_FROM_FIRST families, a pin begins a new window for its key when the old one has ended. */
 static void a_pin_from_first_begins_a_new_life(void **state) {
     (void)state;
     struct rig rig;
@@ -143,8 +143,8 @@ static void a_pin_in_a_forked_child_counts_from_zero(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: pins of many threads on one key lose nothing while windows roll. Method: four threads with a pin each, the clock
- * moved by the test, the closing hook adds up. */
+/* Goal: pins of many threads on one key lose nothing while windows roll.
+ * Method: four threads with a pin each, the clock moved by the test, the closing hook adds up. */
 struct pinner {
     tw_family *family;
     int64_t added;

@@ -1,5 +1,5 @@
-/* traps_test.c -- the schedules that break obvious engines, each walked one step at a time: the test plays every thread but one
- * by calling the steps that the thread would do. */
+/* traps_test.c -- the schedules that break obvious engines, one step at a time. The test plays every thread but one, by
+ * calling the steps that this thread would do. */
 #include "tests/unit/rig.h"
 
 #include "engine/table/index.h"
@@ -19,9 +19,9 @@ static void begin_and_stall(struct twi_call *call, tw_family *family, const char
     assert_status(twi_call_now(call), TW_OK);
 }
 
-/* ---- E22: one key, one life ---------------------------------------------------------------------------------------- */
+/* ---- E22: one key, one incarnation ------------------------------------------------------------------------------ */
 
-/* Goal: a key is not born in a window after somebody in the next one made sure that it is not there.
+/* Goal: a key cannot begin in a window after an inserter in the next window made sure that it is absent.
  * Method: close the probe as the next window's inserter does, then insert with a clock that has moved. */
 static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void **state) {
     (void)state;
@@ -43,8 +43,9 @@ static void trap_e22_who_inserts_next_closes_the_probe_in_the_window_before(void
     rig_close(&rig);
 }
 
-/* Goal: the closed probe survives the growth of its leaf. A third thread with another key, that read the clock before the boundary
- * and finds the leaf filled, copies it after the probe was closed: the copy must not have room for the key.
+/* Goal: the closed probe survives the growth of its leaf. A third thread with another key, that read the clock before
+ * the boundary and finds the leaf filled, copies it after the probe was closed: the copy must not have room for the
+ * key.
  * Method: close the probe, grow the leaf, insert with an old clock. */
 static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void **state) {
     (void)state;
@@ -69,8 +70,8 @@ static void trap_e22_a_leaf_that_grows_afterwards_has_no_room_for_the_key(void *
 }
 
 /* Goal: the same where the window before did not even exist when the next one's inserter looked.
- * Method: one tw_once reads the clock at the end of a window and stalls; another begins the key's life in the next window;
- * the first goes on. */
+ * Method: one tw_once reads the clock at the end of a window and stalls; another begins the key's life in the next
+ * window; the first goes on. */
 static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
     (void)state;
     struct rig rig;
@@ -92,7 +93,7 @@ static void trap_e22_a_window_opened_too_late_takes_no_key(void **state) {
     rig_close(&rig);
 }
 
-/* ---- P7: a window never reopens -------------------------------------------------------------------------------------- */
+/* ---- P7: a window never reopens ---------------------------------------------------------------------------------- */
 
 struct hook_log {
     int calls;
@@ -106,8 +107,9 @@ static bool log_hook(void *ctx, tw_family *family, int64_t start_ms, int64_t end
     return true;
 }
 
-/* Goal: a first insert that stalled over the whole end of its window does not open that window again (the hook would come twice).
- * Method: read the clock, let the window end and go, then insert. */
+/* Goal: a first insert that stalled until its window had ended does not open that window again (the hook would come
+ * twice).
+ * Method: read the clock, let the window end and be dropped, then insert. */
 static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     (void)state;
     struct rig rig;
@@ -136,7 +138,7 @@ static void trap_p7_a_stalled_insert_does_not_reopen_a_window(void **state) {
     rig_close(&rig);
 }
 
-/* ---- R6: what a hook may call ------------------------------------------------------------------------------------------ */
+/* ---- R6: what a hook may call ------------------------------------------------------------------------------------ */
 
 struct adding_hook {
     tw_family *other;
@@ -173,7 +175,7 @@ static void trap_r6_a_hook_that_adds_at_close_is_refused_and_does_not_hang(void 
     assert_true(hook.into_other == TW_OK || hook.into_other == TW_ERR_CLOSED);
 }
 
-/* ---- P6: memory comes back ------------------------------------------------------------------------------------------- */
+/* ---- P6: memory comes back --------------------------------------------------------------------------------------- */
 
 /* Goal: dropped windows give their memory back also when there is not a byte left for a new map of windows.
  * Method: fill the arena to the last line, let the windows end, count again. */
@@ -224,7 +226,7 @@ static void trap_p6_a_closed_family_gives_all_of_its_memory_back(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: a shorter lateness and history are obeyed when they are set, not when the old ones would have been over. */
+/* Goal: a shorter lateness or history takes effect when it is set, not when the old one would have been over. */
 static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
     (void)state;
     struct rig rig;
@@ -249,9 +251,9 @@ static void a_family_that_is_set_to_shorter_times_obeys_at_once(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: P7. What is over stays over when a longer lateness is set, however far it has come: sealed and in history, dropped, or
- * never opened; what still takes counts takes them for longer, and is told of once. Method: four minutes, each in one of these
- * states; lateness is then a day. */
+/* Goal: P7. A window that is over stays over when a longer lateness is set: sealed and in history, dropped, or never
+ * opened. A window that still takes counts takes them for longer, and its hook is called once.
+ * Method: four minutes, each in one of these states; lateness is then a day. */
 static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
     (void)state;
     struct rig rig;
@@ -291,7 +293,7 @@ static void a_longer_lateness_opens_nothing_that_is_over(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: the same, before the turn has seen that a shorter one had ended a window. */
+/* Goal: the same, before the turn has seen that a shorter lateness had ended a window. */
 static void a_window_that_a_shorter_lateness_ended_stays_over(void **state) {
     (void)state;
     struct rig rig;
@@ -312,7 +314,7 @@ static void a_window_that_a_shorter_lateness_ended_stays_over(void **state) {
     rig_close(&rig);
 }
 
-/* ---- sections that last ------------------------------------------------------------------------------------------------ */
+/* ---- sections that last ------------------------------------------------------------------------------------------ */
 
 struct sleeper {
     pthread_t thread;
@@ -339,8 +341,8 @@ static void sleeper_end(struct sleeper *sleeper) {
     pthread_join(sleeper->thread, NULL);
 }
 
-/* Goal: a thread that stalls inside a section delays the reuse of memory and nothing else: windows close, hooks come, and the
- * host is not told to turn without pause (traps E18, E19).
+/* Goal: a thread that stalls inside a section delays the reuse of memory and nothing else. Windows close, hooks come,
+ * and the host is not asked for turns without pause (traps E18, E19).
  * Method: a sleeping section while windows roll over; then it ends. */
 static void trap_e18_a_sleeping_section_delays_only_the_reuse_of_memory(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* watermark_test.c -- tw_close_until(), and the order in which hooks are told. */
+/* watermark_test.c -- tw_close_until(), and the order in which hooks are called. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/closing.h"
@@ -70,7 +70,8 @@ static tw_status close_until(tw_family *family, int64_t minute) {
     return tw_close_until(family, RIG_START_MS + minute * TW_MINUTE);
 }
 
-/* Goal: windows that end at or before it take no more and are told, those after it are as they were; the past can be read. */
+/* Goal: a window that ends at or before the watermark takes no more counts and its hook is called. Later windows are
+ * unchanged, and the past can be read. */
 static void a_watermark_closes_what_ends_before_it(void **state) {
     (void)state;
     tw_family *family = open_family(false, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
@@ -108,7 +109,7 @@ static void a_watermark_closes_what_ends_before_it(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: one that is ahead of the clock takes no count from a window that has not ended, and holds from its end on. */
+/* Goal: a watermark ahead of the clock takes no count from a window that has not ended, and holds from its end on. */
 static void a_watermark_ahead_of_the_clock_waits_for_it(void **state) {
     (void)state;
     tw_family *family = open_family(false, TW_HOUR, TW_CLOSED_BY_EACH);
@@ -177,7 +178,7 @@ static void a_watermark_closes_days(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: with Redis a window is told when Redis has it, and the ones after it not before. */
+/* Goal: with Redis, a window's hook is called when Redis has the window, and hooks of later windows not before. */
 static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
     (void)state;
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
@@ -204,7 +205,7 @@ static void with_redis_it_waits_for_redis_and_keeps_the_order(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: where one closes for all, the watermark is what this engine says that it is through with. */
+/* Goal: with TW_CLOSED_BY_ONE, the watermark is what this engine reports as finished. */
 static void by_one_it_is_what_an_engine_is_through_with(void **state) {
     (void)state;
     tw_family *family = open_family(true, TW_UNBOUNDED, TW_CLOSED_BY_ONE);
@@ -221,7 +222,7 @@ static void by_one_it_is_what_an_engine_is_through_with(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a window whose hook answers false holds up those after it, and no other family. */
+/* Goal: a window whose hook returns false holds up the windows after it, and no other family. */
 static void a_refused_window_holds_up_those_after_it(void **state) {
     (void)state;
     tw_family *family = open_family(false, 0, TW_CLOSED_BY_EACH);
@@ -240,7 +241,7 @@ static void a_refused_window_holds_up_those_after_it(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: thousands of windows, opened in no order, are told in theirs. */
+/* Goal: hooks of thousands of windows, opened in any order, are called in the windows' order. */
 static void many_windows_are_told_in_order(void **state) {
     (void)state;
     tw_family *family = open_family(false, TW_UNBOUNDED, TW_CLOSED_BY_EACH);
@@ -276,7 +277,8 @@ static void a_hook_may_raise_the_watermark(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: who counts by event time without a lateness is told, once, that counts came too late; who has said how late, is not. */
+/* Goal: a family without lateness that counts by event time gets one log line that counts came too late; a family with
+ * a lateness gets none. */
 static void late_counts_without_a_lateness_are_logged_once(void **state) {
     (void)state;
     for (int lateness = 0; lateness < 2; lateness++) {

@@ -1,11 +1,12 @@
-/* arena_cut_test.c -- an arena that is full of one size of piece can go on with another. */
+/* arena_cut_test.c -- an arena that one size of piece has filled can go on with another size. */
 #include "engine/memory/arena.h"
 #include "tests/support/support.h"
 
 #include <cmocka.h>
 
 /* Goal: memory given back in large pieces serves small ones when nothing fresh is left, zeroed and without overlap.
- * Method: take everything as segments, give one back, take it again line by line, each written whole; count them. */
+ * Method: take everything as segments, give one back, take it again line by line and write each line in full; count the
+ * lines. */
 static void what_was_given_back_in_large_pieces_serves_small_ones(void **state) {
     (void)state;
     static struct twi_arena arena;

@@ -1,4 +1,4 @@
-/* arena_test.c -- memory is handed out zeroed, apart, within its bound, and used again. */
+/* arena_test.c -- pieces are zeroed, do not overlap, stay within the bound, and are used again. */
 #include "tests/support/support.h"
 
 #include "engine/memory/arena.h"
@@ -34,8 +34,9 @@ static void check_filled(const struct twi_arena *arena, uint32_t line, uint32_t 
         if (at[i] != value) fail_msg("byte %zu of piece %u is %u", i, line, at[i]);
 }
 
-/* Goal: no two pieces overlap, each comes zeroed, the account is exact.
- * Method: random takes and gives; every piece is filled with its own value and looked at when it goes. */
+/* Goal: no two pieces overlap, each is zeroed when it comes, the account is exact.
+ * Method: random takes and gives. Every piece is filled with its own value, which is checked before it is given
+ * back. */
 static void pieces_are_apart_zeroed_and_accounted_for(void **state) {
     (void)state;
     struct twi_arena arena;
@@ -107,7 +108,7 @@ static void a_full_arena_says_so_and_goes_on_when_something_comes_back(void **st
     }
 }
 
-/* Goal: an arena that was full of large pieces, which have come back, serves small ones, to the last of them.
+/* Goal: an arena that was full of large pieces, all given back, serves small ones, to the last line.
  * Method: fill with one size, give all back, fill with a smaller one: most of the memory must be found. */
 static void what_was_one_size_serves_smaller_ones(void **state) {
     (void)state;
@@ -158,7 +159,7 @@ struct taker {
     uint64_t seed, steps;
     int64_t held;
 };
-/* Each piece carries its holder's mark in every line; a piece that two hold at once shows it. */
+/* Each piece carries its holder's mark in every line; two holders of one piece would show. */
 static void *take_and_give(void *ctx) {
     struct taker *taker = ctx;
     struct test_prng prng;

@@ -1,4 +1,5 @@
-/* epoch_test.c -- sections and epochs: what a section could hold is not reached before it ends; nobody waits; records come back. */
+/* epoch_test.c -- sections and epochs: memory that a section could hold is not reused before it ends; nobody waits;
+ * records are used again. */
 #include "tests/support/support.h"
 
 #include "engine/core/family.h"
@@ -54,7 +55,7 @@ static void without_sections_every_stamp_is_reached_at_once(void **state) {
     assert_true(twi_epoch_oldest() == UINT64_MAX);
 }
 
-/* From here on membarrier(2) answers ENOMEM in this thread. */
+/* From here on membarrier(2) fails with ENOMEM in this thread. */
 static bool refuse_barriers(void) {
     struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
@@ -110,7 +111,8 @@ static void *live_without_barriers(void *ctx) {
     return NULL;
 }
 
-/* Goal: a barrier that the kernel refuses reaches nothing, so no memory is used again under a reader; one line says so. */
+/* Goal: if the kernel refuses the barrier, no stamp is reached, so no memory is reused under a reader; one log line
+ * says so. */
 static void a_barrier_that_is_refused_reaches_nothing(void **state) {
     (void)state;
     struct refused refused = {0};
@@ -221,7 +223,7 @@ static void records_of_living_threads_are_their_own(void **state) {
     for (int i = 0; i < 20; i++) player_end(&players[i]);
 }
 
-/* ---- the promise itself ------------------------------------------------------------------------------------------------------ */
+/* ---- the promise itself ------------------------------------------------------------------------------------------ */
 
 struct shared {
     _Atomic(_Atomic uint64_t *) published;
@@ -241,8 +243,8 @@ static void *read_published(void *ctx) {
     return NULL;
 }
 
-/* Goal: memory unlinked and reused after its stamp was reached is seen by no section that found it.
- * Method: readers look at what is published; the writer replaces it and spoils the old one as soon as it may. */
+/* Goal: no section that found a piece sees it reused, because it is reused only after its stamp is reached.
+ * Method: readers look at the published piece; the writer replaces it, and spoils the old one as soon as it may. */
 static void no_section_sees_memory_that_was_reused(void **state) {
     (void)state;
     static _Atomic uint64_t words[2];

@@ -1,4 +1,5 @@
-/* free_map_test.c -- what has been given back serves any size: whatever it was, in whatever order, by whichever thread. */
+/* free_map_test.c -- memory that is given back serves any size, whatever its former size, in any order, by any
+ * thread. */
 #include "tests/support/support.h"
 
 #include "engine/memory/arena.h"
@@ -23,9 +24,9 @@ static const uint32_t all_sizes[] = {1,  2,   3,   4,   6,   8,   12,  16,   24,
                                      96, 128, 192, 256, 341, 512, 768, 1024, 2048, 3072, 16384};
 #define SIZES (sizeof all_sizes / sizeof *all_sizes)
 
-/* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third one as a
- * fresh arena: nothing is lost to remainders, and nothing stays with the size that had it.
- * Method: all pairs of sizes before; after each, single lines, 64 lines, 1024, and one piece that is all of it. */
+/* Goal: an arena that was filled with one size, emptied, filled with another and emptied has as much room for any third
+ * size as a fresh arena. Nothing is lost to remainders, and nothing stays with its former size.
+ * Method: all pairs of sizes before; after each pair, single lines, 64 lines, 1024, and one piece that is all of it. */
 static void no_history_of_sizes_takes_anything_away(void **state) {
     (void)state;
     struct twi_arena arena;
@@ -51,8 +52,8 @@ static void no_history_of_sizes_takes_anything_away(void **state) {
     twi_arena_unmake(&arena);
 }
 
-/* Goal: while pieces are out, every line that is free can be had: there is no remainder that nobody finds.
- * Method: random takes and gives of all sizes; now and then all that is left is taken line by line and counted. */
+/* Goal: while pieces are out, every free line can be taken: no remainder is lost.
+ * Method: random takes and gives of all sizes; now and then the rest is taken line by line and counted. */
 static void every_free_line_can_be_had_while_others_are_out(void **state) {
     (void)state;
     enum { PIECES = 400 };
@@ -86,7 +87,7 @@ static void every_free_line_can_be_had_while_others_are_out(void **state) {
     twi_arena_unmake(&arena);
 }
 
-/* Goal: a piece of many segments is found where free and untouched ones lie side by side. */
+/* Goal: a piece of many segments is found where free and untouched segments lie side by side. */
 static void a_large_piece_is_free_segments_and_untouched_ones_together(void **state) {
     (void)state;
     struct twi_arena arena;
@@ -100,7 +101,8 @@ static void a_large_piece_is_free_segments_and_untouched_ones_together(void **st
     twi_arena_unmake(&arena);
 }
 
-/* Goal: S3. Line numbers have 32 bits: in the largest arena no piece begins at line 0, which stands for none, or beyond. */
+/* Goal: S3. Line numbers have 32 bits: in the largest arena no piece begins at line 0, which stands for none, or
+ * beyond. */
 static void the_largest_arena_ends_where_line_numbers_end(void **state) {
     (void)state;
     struct twi_arena arena;
@@ -145,8 +147,8 @@ static void *take_as_much_as_there_is(void *ctx) {
     return NULL;
 }
 
-/* Goal: nobody is refused what is free because others are at work, and no line or hint gets lost between threads.
- * Method: four threads hold together all but a segment for each; afterwards one piece is as large as the arena. */
+/* Goal: no request fails because other threads are at work, and no line or hint gets lost between threads.
+ * Method: four threads together hold all but a segment for each; afterwards one piece is as large as the arena. */
 static void nobody_is_refused_while_others_work_and_all_is_whole_afterwards(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1024, 64, 48, 24};

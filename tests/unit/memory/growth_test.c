@@ -1,7 +1,7 @@
-/* growth_test.c -- new keys, windows that follow each other, and a thread that adds without ever touching a fresh page (P9).
- * Method: the kernel's own count of the adding thread's page faults (getrusage), while the test makes the engine's turns between
- * the adds, as a background thread would. Huge pages are off, so that each fresh page of 4 KiB would be seen.
- * Always true: what the turns themselves fault in is not counted. Needs MADV_POPULATE_WRITE (Linux 5.14). */
+/* growth_test.c -- new keys and new windows never make an adding thread touch a fresh page (P9).
+ * Method: the kernel's own count of the adding thread's page faults (getrusage). Between the adds the test makes the
+ * engine's turns, as a background thread would. Huge pages are off, so that each fresh page of 4 KiB is seen.
+ * Always true: page faults of the turns themselves are not counted. Needs MADV_POPULATE_WRITE (Linux 5.14). */
 #include "tests/unit/hand_driver.h"
 
 #include <sys/mman.h>
@@ -61,8 +61,8 @@ static void pass_turns(struct rig *rig, int turns) {
     }
 }
 
-/* Goal: 200,000 new keys a second find their memory faulted in, from the first key on, also where the turn comes late.
- * Method: turns every 5 ms; once the engine has seen 200 ms of it, every fortieth turn is 60 ms late. */
+/* Goal: 200,000 new keys a second find their memory faulted in, from the first key on, also when a turn is late.
+ * Method: turns every 5 ms; after the engine has seen 200 ms of it, every fortieth turn is 60 ms late. */
 static void new_keys_at_a_steady_pace_touch_no_fresh_page(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
@@ -82,9 +82,10 @@ static void new_keys_at_a_steady_pace_touch_no_fresh_page(void **state) {
     }
 }
 
-/* Goal: the boundary under load is no event: the next window's index, records and tags are faulted in before it.
- * Method: two families of 60,000 keys each, windows of a minute passed in 600 turns; one family has the same keys in each window,
- * the other new ones; from the second window on (the first has no forecast) every fault is an error. */
+/* Goal: a window boundary under load costs no page fault: the next window's index, records and tags are faulted in
+ * before it.
+ * Method: two families of 60,000 keys each, windows of a minute passed in 600 turns. One family has the same keys in
+ * each window, the other new ones. From the second window on (the first has no forecast) every fault is an error. */
 static void crossing_a_boundary_touches_no_fresh_page(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
@@ -107,7 +108,7 @@ static void crossing_a_boundary_touches_no_fresh_page(void **state) {
     }
 }
 
-/* Goal: who counts right after tw_open() finds memory ready; the engine's own thread may not have run yet. */
+/* Goal: an add right after tw_open() finds memory ready, although the engine's own thread may not have run yet. */
 static void an_engine_that_was_just_opened_is_ready(void **state) {
     (void)state;
     tw_options options;
@@ -135,8 +136,8 @@ static uint64_t resident(const struct twi_arena *arena) {
 /* The pages that say which lines are free: a bit for each line, a byte for each segment. */
 #define TABLE_BYTES (64 * UINT64_C(1024))
 
-/* Goal: the reserve follows what is taken: a small engine stays within 2 MiB, and one that grew keeps no more than 2 MiB and an
- * eighth; once nobody takes anything, nothing is added. */
+/* Goal: the reserve follows what is taken: a small engine stays within 2 MiB, and one that grew keeps no more than 2
+ * MiB and an eighth; once nobody takes anything, nothing is added. */
 static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void **state) {
     (void)state;
     struct rig rig;
@@ -161,9 +162,9 @@ static void the_reserve_is_bounded_and_nothing_is_added_for_an_idle_engine(void 
     close_rig(&rig);
 }
 
-/* Goal: a burst that outruns the reserve leaves no untouched page behind that somebody would meet long after.
- * Method: one piece of each small class is taken; then more than the reserve; then a turn; then every class's next piece is
- * written to. */
+/* Goal: a burst that outruns the reserve leaves no untouched page behind for a much later add.
+ * Method: one piece of each small class is taken; then more than the reserve; then a turn; then every class's next
+ * piece is written to. */
 static void a_burst_leaves_no_fresh_page_behind(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 3, 8, 12, 64, 128, 256};
@@ -187,7 +188,7 @@ static void a_burst_leaves_no_fresh_page_behind(void **state) {
     twi_arena_unmake(&arena);
 }
 
-/* The library's and libc's own pages, this program's stack: not what is looked for. */
+/* Page faults of the library's and libc's own pages and of this program's stack, which the tests do not look for. */
 static int touch_all_else(void **state) {
     (void)state;
     struct rig rig;

@@ -1,5 +1,5 @@
-/* memory_test.c -- after any history what is free can be used: by limiters after floods, by windows whose keys change, by whoever comes
- * after families, windows and reservations of all kinds. Fake clock, turns by hand. */
+/* memory_test.c -- whatever happened before, free memory can be used: by limiters after floods, by windows whose keys
+ * change, and after families, windows and reservations of all kinds. Fake clock, turns by hand. */
 #include "tests/unit/rig.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -47,7 +47,8 @@ static void turns(int count) {
     while (count-- != 0) rig_turn(&rig);
 }
 
-/* Goal: a limiter of 10 a minute under floods of names of various lengths: one window after, everybody is held to 10 again.
+/* Goal: a limiter of 10 a minute is flooded with names of various lengths. One window later, every user is held to 10
+ * again.
  * Method: windows that are filled with names of one length until there is no room; after some of them, 2,000 users. */
 static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(void **state) {
     (void)state;
@@ -80,7 +81,8 @@ static void within_a_window_after_a_flood_everybody_is_held_to_the_limit_again(v
 }
 
 /* Goal: windows that use at most 60 % of the memory never overflow, whatever lengths their keys have had.
- * Method: a day after the other, each filled to 60 % with keys of lengths that drift from window to window, some of them mixed. */
+ * Method: a day after the other, each filled to 60 % with keys of lengths that drift from window to window, some of
+ * them mixed. */
 static void windows_of_drifting_key_lengths_do_not_overflow(void **state) {
     (void)state;
     start(MIB);
@@ -130,9 +132,9 @@ static void live(struct life *life) {
     turns(2);
 }
 
-/* Goal: at any moment of any such life at least 85 % of what is free can be had, or all but 64 KiB, by keys of any length.
- * Method: now and then a family is opened and filled until a key is refused; what it took is compared with what was free, which is
- * what an allocator that never fragments would give. */
+/* Goal: at any moment of any such life, keys of any length can use at least 85 % of the free memory, or all but 64 KiB.
+ * Method: now and then a family is opened and filled until a key is refused. The memory that it took is compared with
+ * the memory that was free: an allocator that never fragments would give all of it. */
 static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state) {
     (void)state;
     static const size_t sizes[] = {8, 60, 200, 1000};
@@ -157,9 +159,10 @@ static void of_what_is_free_85_in_100_can_be_had_after_any_history(void **state)
     }
 }
 
-/* Goal: E2. The forecast of the next window takes nothing that counters of this one still need, and keeps nothing unfinished.
- * Method: windows filled to various degrees, turns in the middle, then late keys, at most as many as there were: as many find room
- * as without those turns, but for what chance does to an index that is nearly full. */
+/* Goal: E2. The forecast of the next window takes nothing that counters of this one still need, and keeps nothing
+ * unfinished.
+ * Method: windows filled to various degrees, turns in the middle, then late keys, at most as many as there were: as
+ * many find room as without those turns, but for what chance does to an index that is nearly full. */
 static void a_forecast_takes_no_memory_from_living_counters(void **state) {
     (void)state;
     for (int64_t tenths = 3; tenths <= 9; tenths++) {
@@ -183,8 +186,10 @@ static void a_forecast_takes_no_memory_from_living_counters(void **state) {
     }
 }
 
-/* Goal: E2. What a family has that was opened in the second half of its window says nothing of the next: no memory is taken on it.
- * Method: some keys and turns at the end of an hour; then the same in the first half of the next and after its middle. */
+/* Goal: E2. If a family was opened in the second half of its window, its number of keys does not forecast the next
+ * window, and no memory is taken for it.
+ * Method: some keys and turns at the end of an hour; then the same in the first half of the next hour and after its
+ * middle. */
 static void a_window_that_began_late_is_no_forecast(void **state) {
     (void)state;
     start(4 * MIB);
@@ -202,7 +207,8 @@ static void a_window_that_began_late_is_no_forecast(void **state) {
     }
 }
 
-/* Goal: E3. More keys than there could ever be memory for are refused by name; as many as find none now take none. */
+/* Goal: E3. A forecast of more keys than there could ever be memory for is refused by name. A forecast of as many as
+ * find none now takes none. */
 static void keys_expected_that_cannot_be_held_are_refused_or_not_taken(void **state) {
     (void)state;
     start(4 * MIB);
@@ -235,8 +241,8 @@ static void note_event(void *ctx, int level, int event, const char *text) {
     told[event]++;
 }
 
-/* Goal: memory that is free and of no use is seen, by figures and in the log, however little is in use.
- * Method: every line of the arena is taken, and every second one given back; then a key comes that needs two. */
+/* Goal: free memory that is of no use shows in statistics and in the log, however little is in use.
+ * Method: every line of the arena is taken, and every second one given back; then a key comes that needs two lines. */
 static void crumbs_are_seen_and_told(void **state) {
     (void)state;
     static uint32_t lines[65536];

@@ -1,4 +1,5 @@
-/* cell_test.c -- the counter word: counts in any sign up to its range, flags that no sum can touch, and freezing. */
+/* cell_test.c -- the counter word: counts of either sign up to the range, flags that no sum can change, and
+ * freezing. */
 #include "tests/support/support.h"
 
 #include "engine/table/cell.h"
@@ -38,8 +39,9 @@ static void trap_e3_no_sum_touches_the_flags(void **state) {
     }
 }
 
-/* Goal: E4. Adds of any size that creep up to the end of the range are refused before they pass it; the mark of the edge comes in
- * time. Method: the largest plain deltas from just below the edge. */
+/* Goal: E4. Adds of any size that creep up to the end of the range are refused before they pass it; the mark of the
+ * edge comes in time.
+ * Method: the largest plain deltas from just below the edge. */
 static void trap_e4_plain_adds_notice_the_edge_in_time(void **state) {
     (void)state;
     for (int64_t sign = -1; sign <= 1; sign += 2) {
@@ -151,7 +153,7 @@ static void *add_until_frozen(void *ctx) {
     return NULL;
 }
 
-/* Goal: E1. The value at the freeze is exactly what the adders were told they had added. */
+/* Goal: E1. The value at the freeze is exactly the sum of the adds that returned success. */
 static void trap_e1_a_freeze_amid_adds_loses_nothing_and_takes_nothing_twice(void **state) {
     (void)state;
     for (uint64_t round = 0; round < test_scale(200); round++) {

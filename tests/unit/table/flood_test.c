@@ -1,8 +1,9 @@
-/* flood_test.c -- keys made to collide cost a table no more than random ones, and no pair of keys collides whatever the secret.
- * What a flood costs is counted, never timed: slots looked at, depth, memory. TW_SCALE=1000 makes it a million keys. The
- * attacker knows all but the engine's secret: the code, and the secrets of other engines. Where the AES hash runs, who
- * knows a secret can walk its rounds backwards and write down as many 16-byte keys as he likes of one and the same 64-bit
- * hash: that is the worst flood there is, and it is tried. */
+/* flood_test.c -- keys that are made to collide cost a table no more than random ones, and no pair of keys collides
+ * under every secret.
+ * Method: the cost of a flood is counted, never timed: slots looked at, depth, memory. TW_SCALE=1000 makes it a million
+ * keys. The attacker knows everything but the engine's secret: the code, and the secrets of other engines. An attacker
+ * who knows a secret can walk the rounds of the AES hash backwards, and write down any number of 16-byte keys with one
+ * and the same 64-bit hash. That is the worst possible flood, and it is tried. */
 #include "tests/support/support.h"
 
 #include "engine/table/index.h"
@@ -20,7 +21,7 @@ static struct twi_hash_secret secret_draw(void) {
     return secret;
 }
 
-/* ---- walking the AES hash backwards ------------------------------------------------------------------------------------ */
+/* ---- walking the AES hash backwards ------------------------------------------------------------------------------ */
 
 static unsigned char sbox[256], sbox_back[256], times[16][256]; /* by 2, 3, 9, 11, 13, 14 */
 
@@ -94,10 +95,10 @@ static struct block key_hashing_to(const struct twi_hash_secret *secret, uint64_
     return xor_of(round_back(round_back(round_back(joined, odd), a), b), a);
 }
 
-/* ---- what a set of keys costs ---------------------------------------------------------------------------------------------- */
+/* ---- what a set of keys costs ------------------------------------------------------------------------------------ */
 
 struct cost {
-    uint64_t looked_at, looked_at_max; /* slots, over all leaves of the way, until the key is found */
+    uint64_t looked_at, looked_at_max; /* slots looked at, over all leaves on the way, until the key is found */
     uint32_t depth_max;
     int64_t bytes;
 };
@@ -187,10 +188,10 @@ static void check_cost(const struct keys *keys, twi_hash_fn *hash) {
     keys_free(&random);
 }
 
-/* ---- floods ------------------------------------------------------------------------------------------------------------------ */
+/* ---- floods ------------------------------------------------------------------------------------------------------ */
 
-/* Goal: who knows another engine's secret, or takes the hash for unkeyed, gains nothing.
- * Method: 16-byte keys that all have one 64-bit hash under a secret of zeros, and under one that is known. */
+/* Goal: an attacker who knows another engine's secret, or takes the hash for unkeyed, gains nothing.
+ * Method: 16-byte keys that all have one 64-bit hash under a secret of zeros, and under a known one. */
 static void keys_of_one_hash_under_a_known_secret_cost_another_nothing(void **state) {
     (void)state;
     twi_hash_fn *aes = twi_hash_aes();
@@ -237,7 +238,7 @@ static void keys_that_share_bits_unkeyed_cost_no_more(void **state) {
     keys_free(&keys);
 }
 
-/* ---- collisions under every secret --------------------------------------------------------------------------------------------- */
+/* ---- collisions under every secret ------------------------------------------------------------------------------- */
 
 enum { RELATED_MAX = 8192 };
 struct related {
@@ -253,7 +254,7 @@ static void related_add(struct related *set, const void *bytes, size_t size) {
     set->sizes[set->count++] = size;
 }
 
-/* Keys whose blocks are the same but for what their sizes differ in, wherever the size might be mixed in as it stands. */
+/* Keys whose blocks differ only by what their sizes differ in, wherever the size might be mixed in unchanged. */
 static void add_sizes_undone(struct related *set) {
     unsigned char key[160];
     for (size_t size = 17; size <= 32; size++) { /* 16 bytes, and the same with a block that undoes the other size */
@@ -315,8 +316,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Goal: no two keys collide under every secret (what who knows the code alone could use).
- * Method: sets of keys related as differential attacks want them, under many secrets: no two 64-bit hashes alike. */
+/* Goal: no two keys collide under every secret, so knowing the code alone does not help.
+ * Method: sets of keys related as differential attacks want them, under many secrets: no two equal 64-bit hashes. */
 static void no_related_keys_collide_whatever_the_secret(void **state) {
     (void)state;
     void (*const adders[])(struct related *) = {add_sizes_undone, add_overlaps, add_plain};

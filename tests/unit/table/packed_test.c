@@ -1,12 +1,12 @@
-/* packed_test.c -- history: what a window held is found in its packed form, key by key; the table's memory comes back; readers
- * of before, meanwhile and after see the same. */
+/* packed_test.c -- history: the packed form holds every key of its window; the table's memory is given back; readers
+ * before, during and after packing see the same. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/table/packed.h"
 #include "engine/turn/turn.h"
 #include "engine/core/window_map.h"
 
-/* ---- the structure by itself ---------------------------------------------------------------------------------------------- */
+/* ---- the structure by itself ------------------------------------------------------------------------------------- */
 
 struct pack {
     struct twi_arena arena;
@@ -18,7 +18,7 @@ struct pack {
     uint32_t line;
 };
 
-static uint64_t hashed; /* how many keys the hash was asked for: the work that a step really does */
+static uint64_t hashed; /* how many keys were hashed: the work that a step really does */
 static uint64_t counting_hash(const struct twi_hash_secret *secret, const void *data, size_t size) {
     hashed++;
     return twi_hash_sip(secret, data, size);
@@ -55,7 +55,7 @@ static bool always(void *ctx) {
     return true;
 }
 
-/* A key of `size` bytes that says which it is; several sizes share their beginnings. */
+/* A key of `size` bytes that contains its number; keys of several sizes begin alike. */
 static tw_key key_of(unsigned char *bytes, uint32_t number, size_t size) {
     memset(bytes, 'k', size);
     memcpy(bytes + size - (size < sizeof number ? size : sizeof number), &number,
@@ -90,7 +90,7 @@ static void seal(struct pack *pack) {
     assert_true(twi_table_seal(&pack->arena, pack->generation, &work, nothing, NULL));
 }
 
-/* Packs in steps of `work_most`; each does no more than that. */
+/* Packs in steps of `work_most`; no step does more. */
 static enum twi_packing build(struct pack *pack, uint32_t work_most) {
     pack->line = twi_packed_begin(&pack->packer);
     if (pack->line == 0) return TWI_PACK_REFUSED;
@@ -130,8 +130,9 @@ static bool add_entry(void *ctx, tw_key key, struct twi_final final) {
     return true;
 }
 
-/* Goal: every key is found with the value it had, and no other; also after the table is gone. Method: 200,000 keys, local and
- * synced, steps of a turn's work and of the least that goes on; a walk that is interrupted all the time sees each once. */
+/* Goal: every key is found with the value it had, and no other; also after the table is gone.
+ * Method: 200,000 keys, local and synced, steps of a turn's work and of the least that goes on; a walk that is
+ * interrupted all the time sees each once. */
 static void every_key_is_found_with_its_value_and_no_other(void **state) {
     (void)state;
     for (int synced = 0; synced < 2; synced++) {
@@ -321,7 +322,7 @@ static void giving_back_is_done_in_bounded_steps(void **state) {
     pack_end(&pack);
 }
 
-/* ---- in an engine ------------------------------------------------------------------------------------------------------------ */
+/* ---- in an engine ------------------------------------------------------------------------------------------------ */
 
 static void add_keys(tw_family *family, int count, int64_t delta) {
     char key[32];
@@ -351,7 +352,8 @@ static struct twi_generation *generation_of(tw_family *family, int64_t start_ms)
     return generation;
 }
 
-/* Goal: a window in history reads as it read before, costs less than two thirds, and goes at its time; overflow counts too. */
+/* Goal: a window in history reads as it read before, costs less than two thirds, and goes at its time; overflow counts
+ * too. */
 static void a_window_in_history_is_packed_and_reads_as_before(void **state) {
     (void)state;
     struct rig rig;
@@ -379,7 +381,8 @@ static void a_window_in_history_is_packed_and_reads_as_before(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: window after window, memory stays where it was: open, one of history and what is on its way stay below 2.3 of one. */
+/* Goal: memory stays the same, window after window: the open one, one in history and what is being packed stay below
+ * 2.3 windows. */
 static void memory_stays_bounded_window_after_window(void **state) {
     (void)state;
     struct rig rig;
@@ -404,7 +407,8 @@ static void memory_stays_bounded_window_after_window(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: packing does its units a turn and no more. Method: one turn at a time, while time stands still; a reader looks after each. */
+/* Goal: packing does its units per turn and no more.
+ * Method: one turn at a time, while time stands still; a reader looks after each turn. */
 static void packing_takes_many_turns_and_readers_see_no_difference(void **state) {
     (void)state;
     struct rig rig;
@@ -435,8 +439,8 @@ static void packing_takes_many_turns_and_readers_see_no_difference(void **state)
     rig_close(&rig);
 }
 
-/* Goal: a window that was prepared for nothing goes in bounded turns, too. Method: somebody opens the next window by event time
- * while it is being prepared. */
+/* Goal: a window that was prepared in vain is also given back in bounded turns.
+ * Method: an event time opens the next window while it is being prepared. */
 static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
     (void)state;
     struct rig rig;
@@ -557,7 +561,8 @@ static void a_walk_keeps_a_packed_window_that_is_dropped(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: E32. A pin that still points at a cell of a packed window counts in the window of now, and touches nothing else. */
+/* Goal: E32. A pin that still points at a cell of a packed window counts in the window of now, and touches nothing
+ * else. */
 static void trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory(void **state) {
     (void)state;
     struct rig rig;
@@ -585,7 +590,7 @@ static void trap_e32_a_pin_of_a_packed_window_touches_no_reused_memory(void **st
     rig_close(&rig);
 }
 
-/* Goal: P7. A window that was packed takes nothing more, even when its family's lateness is made longer afterwards. */
+/* Goal: P7. A packed window takes no more counts, even if its family's lateness becomes longer afterwards. */
 static void a_packed_window_takes_nothing_whatever_lateness_says_later(void **state) {
     (void)state;
     struct rig rig;
@@ -685,7 +690,7 @@ static bool see_view(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Goal: with Redis: packed only when nothing is owed, with the totals that Redis told last. */
+/* Goal: with Redis, a window is packed only when it owes nothing, with the last totals from Redis. */
 static void a_synced_window_is_packed_when_it_owes_nothing_with_its_view(void **state) {
     (void)state;
     struct rig rig;
@@ -717,7 +722,7 @@ static void a_synced_window_is_packed_when_it_owes_nothing_with_its_view(void **
     hand_close(&rig);
 }
 
-/* What twi_dirty_mark() does after its DIRTY, when it wakes up. */
+/* What twi_dirty_mark() does after setting DIRTY, when its thread wakes up. */
 static void list_late(tw_engine *engine, const struct twi_place *place) {
     struct twi_generation *generation = place->generation;
     struct twi_chunk *chunk = twi_cell_chunk(place->cell, place->meta);
@@ -733,9 +738,9 @@ static void list_late(tw_engine *engine, const struct twi_place *place) {
     }
 }
 
-/* Goal: an adder that sleeps between its DIRTY and its marks, while its window is sealed, drained and packed, then lists a table
- * that waits for it: it is given back all the same, and no list names it any more.
- * Method: the adder's steps by hand, the turn beside it; collections between, and none. */
+/* Goal: an adder sleeps between its DIRTY and its marks, while its window is sealed, drained and packed. Then it lists
+ * a table that is waiting to be given back. The table is given back all the same, and no list names it any more.
+ * Method: the adder's steps by hand, with turns beside it; with collections between the steps, and without. */
 static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) {
     (void)state;
     for (int collect = 0; collect < 2; collect++) {
@@ -803,8 +808,8 @@ static void forget_all(struct rig *rig) {
     for (int i = 0; twi_port_restore_some(rig->engine); i++) assert_true(i < 1000);
 }
 
-/* Goal: P2. A Redis that lost everything is told again of a window that was packed, or is just being packed: every counter, once;
- * also when it loses everything once more half-way; and then the window is packed again.
+/* Goal: P2. A Redis that lost everything receives every counter of a packed window again, once, also if the window is
+ * just being packed, or if Redis loses everything once more half-way. Then the window is packed again.
  * Method: so many turns after the window's end, one more each time. */
 static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
     (void)state;
@@ -858,7 +863,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
     assert_true(packed_before >= 3 && building_before >= 1);
 }
 
-/* Goal: where there is no memory for it, what cannot be told again is reported to the unit. */
+/* Goal: if memory is too short to send units again, their number is reported to the unit. */
 static void what_cannot_be_told_again_is_reported_to_the_unit(void **state) {
     (void)state;
     struct rig rig;

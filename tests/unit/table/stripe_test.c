@@ -1,5 +1,6 @@
-/* stripe_test.c -- counters that threads contend for: where their adds go, that every read finds all of them, and who asks for
- * stripes. Contention itself is in tests/stress/hotkeys.c; here stripes are asked for by hand, and the next turn makes them. */
+/* stripe_test.c -- counters that threads contend for: where their adds go, that every read finds all of them, and who
+ * requests stripes. Contention itself is in tests/stress/hotkeys.c. Here the test requests stripes by hand, and the
+ * next turn makes them. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/count/contention.h"
@@ -49,7 +50,8 @@ static struct tw_family *hourly(const char *name) {
     return rig_family(&rig, name, TW_WINDOW_ALIGNED, TW_HOUR);
 }
 
-/* Goal: where it counts is nobody's concern. Method: adds of every kind before and after, read in every way. */
+/* Goal: callers cannot tell where a counter counts.
+ * Method: adds of every kind before and after, read in every way. */
 static void a_striped_counter_is_one_counter(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -83,7 +85,8 @@ static void a_striped_counter_is_one_counter(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, increments), 30);
 }
 
-/* Goal: adds without a view leave the shared lines alone; those with one add up. Method: the words themselves. */
+/* Goal: adds without a view leave the shared lines alone; adds with a view return the whole sum.
+ * Method: the words themselves. */
 static void blind_adds_go_to_the_threads_own_stripe(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -161,8 +164,8 @@ static void a_striped_counter_is_reset(void **state) {
     assert_count(family, "key", 0);
 }
 
-/* Goal: E4 with stripes. What would leave the range is refused whole, what would not is counted, to the unit, in both
- * directions and through stripes and trunk alike. */
+/* Goal: E4 with stripes. An add that would leave the range is refused whole, and any other add is counted, to the unit:
+ * in both directions, through stripes and the shared stripe alike. */
 static void trap_e4_the_range_is_kept_over_all_stripes(void **state) {
     (void)state;
     for (int64_t sign = -1; sign <= 1; sign += 2) {
@@ -192,8 +195,8 @@ static void trap_e4_the_range_is_kept_over_all_stripes(void **state) {
     }
 }
 
-/* Goal: E34. A stripe that is frozen takes no more adds, and its adders go on elsewhere; whoever sums up then is right.
- * Method: folded by hand, as a limit or the edge of the range does. */
+/* Goal: E34. A frozen stripe takes no more adds, and its adders go on elsewhere; a sum taken then is right.
+ * Method: collapsed by hand, as a limit or the edge of the range does. */
 static void trap_e34_folded_stripes_are_read_and_left_alone(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -224,7 +227,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     return tw_each(family, start_ms, see_sum, closing) == TW_OK;
 }
 
-/* Goal: the final figure has all of it, history too; a straggler's add is refused; memory comes back. */
+/* Goal: the final figure holds everything, in history too; a late add is refused; memory is given back. */
 static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
     (void)state;
     struct closing closing = {0};
@@ -266,7 +269,7 @@ static void a_striped_counter_is_sealed_told_and_dropped(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, memory_bytes), bytes);
 }
 
-/* Goal: a wish outlives its window no more than the window itself does. */
+/* Goal: a request for stripes does not outlive its window. */
 static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_SECOND);
@@ -285,7 +288,7 @@ static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
 }
 
-/* ---- with Redis ---------------------------------------------------------------------------------------------------------- */
+/* ---- with Redis -------------------------------------------------------------------------------------------------- */
 
 static int64_t collect_one(void) {
     assert_i64_equal(hand_collect(10), 1);
@@ -327,7 +330,7 @@ static void trap_e9_each_stripe_has_its_own_mark(void **state) {
     hand_acknowledge(1133);
 }
 
-/* Goal: an adder that has counted in the cell's own word and finds it frozen when it comes to marking has lost nothing. */
+/* Goal: an adder counts in the cell's own word, and finds it frozen when it marks: nothing is lost. */
 static void what_was_counted_before_the_stripes_is_collected(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -344,7 +347,7 @@ static void what_was_counted_before_the_stripes_is_collected(void **state) {
     assert_i64_equal(hand_collect(10), 0);
 }
 
-/* Goal: what sealing finds in stripes is owed, drained and told (P2). */
+/* Goal: sealing finds the counts in stripes: they are owed, drained and sent (P2). */
 static void a_sealed_window_owes_what_its_stripes_hold(void **state) {
     (void)state;
     struct closing closing = {0};
@@ -369,9 +372,10 @@ static void a_sealed_window_owes_what_its_stripes_hold(void **state) {
     assert_i64_equal(closing.sum, 6);
 }
 
-/* ---- who asks ------------------------------------------------------------------------------------------------------------ */
+/* ---- who asks ---------------------------------------------------------------------------------------------------- */
 
-/* An add of this thread, and one of another in between: an add with a view is not watched, so it stands for the other's. */
+/* An add of this thread, and one of another in between: an add with a view is not watched, so it stands for the
+ * other's. */
 static void contend(tw_family *family, const char *key, int times, bool others, int64_t ms) {
     for (int i = 0; i < times; i++) {
         add_blind(family, key, 1);
@@ -380,7 +384,7 @@ static void contend(tw_family *family, const char *key, int times, bool others, 
     }
 }
 
-/* Goal: stripes come where others are in between, all the time and soon; nowhere else. */
+/* Goal: a cell gets stripes soon if other threads add in between all the time, and only then. */
 static void contended_counters_ask_for_stripes(void **state) {
     (void)state;
     tw_family *family = hourly("f");
@@ -418,7 +422,7 @@ static void contended_pins_ask_for_stripes(void **state) {
     assert_count(family, "hot", 8 * TWI_CONTENTION_EVERY);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct adder {
     pthread_t thread;
@@ -438,7 +442,7 @@ static void *add_much(void *ctx) {
     return NULL;
 }
 
-/* Goal: nothing is lost while a counter becomes striped, and folded, under its adders (P1). */
+/* Goal: nothing is lost while a counter becomes striped, and collapses, under its adders (P1). */
 static void stripes_made_under_adders_lose_nothing(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {

@@ -1,4 +1,5 @@
-/* table_test.c -- one generation: every key is found, once, while leaves close, are copied and split; all memory comes back. */
+/* table_test.c -- one generation: every key is found, once, while leaves are closed, copied and split; all memory is
+ * given back. */
 #include "tests/unit/rig.h"
 
 #include "engine/table/index.h"
@@ -69,8 +70,9 @@ static uint64_t walk_count(struct table *table) {
     return count;
 }
 
-/* Goal: T1..T4. Whatever size the table was made for, a key that was inserted is found at the same address from then on, and one
- * that was not is not. Method: grow far past the forecast; look at every key now and then. */
+/* Goal: T1..T4. Whatever size the table was made for, an inserted key is found at the same address from then on, and
+ * any other key is not found.
+ * Method: grow far past the forecast; look at every key now and then. */
 static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     (void)state;
     const uint64_t forecasts[] = {0, 5, 100, 1000, 50000, 1000000};
@@ -99,7 +101,7 @@ static void keys_stay_where_they_are_while_the_table_grows(void **state) {
     }
 }
 
-/* Goal: tags that agree in many bits, as chance or an attacker would have it, split deep and lose nothing.
+/* Goal: tags that agree in many bits, by chance or by an attacker, split deep and lose nothing.
  * Method: all tags share their upper 20 bits, or their lower ones. */
 static void tags_that_agree_in_many_bits_split_deep(void **state) {
     (void)state;
@@ -121,8 +123,8 @@ static void tags_that_agree_in_many_bits_split_deep(void **state) {
     }
 }
 
-/* Goal: keys of one tag are told apart by their bytes; when no leaf can hold them all, the table says that there is no room, and
- * nothing hangs. */
+/* Goal: keys of one tag are told apart by their bytes; when no leaf can hold them all, the table says that there is no
+ * room, and nothing hangs. */
 static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
     (void)state;
     const uint32_t tags[] = {0, 1, UINT32_MAX, 0x12345678};
@@ -144,7 +146,8 @@ static void keys_of_one_tag_fill_a_leaf_and_no_more(void **state) {
     }
 }
 
-/* Goal: E15. Without memory for a copy a leaf goes on being filled; what was there stays, and later memory is used.
+/* Goal: E15. Without memory for a copy, a leaf takes further keys; its keys stay, and memory that becomes free later is
+ * used.
  * Method: arenas that end at every possible place. */
 static void trap_e15_without_memory_leaves_fill_up_and_nothing_is_lost(void **state) {
     (void)state;
@@ -213,7 +216,7 @@ static void the_bound_of_keys_is_exact(void **state) {
     table_end(&table);
 }
 
-/* ---- sealing ------------------------------------------------------------------------------------------------------------- */
+/* ---- sealing ----------------------------------------------------------------------------------------------------- */
 
 struct frozen {
     uint64_t cells;
@@ -263,7 +266,7 @@ static void trap_e18_sealing_in_steps_freezes_every_cell_once(void **state) {
     }
 }
 
-/* Goal: a leaf that is half closed, as a sealer or a grower that was interrupted leaves it, is finished by whoever comes next. */
+/* Goal: a sealer or a grower that stopped leaves a leaf half closed; the next thread finishes it. */
 static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
     (void)state;
     for (uint32_t filled = 0; filled < 300; filled += 7) {
@@ -291,8 +294,8 @@ static void a_leaf_left_half_closed_is_finished_by_the_next(void **state) {
     }
 }
 
-/* Goal: E22. A closed probe is for its key alone, for ever; other keys of the leaf that are there stay, and an inserter whose clock
- * has moved is told so. */
+/* Goal: E22. A closed probe is for its key alone, for ever; other keys of the leaf that are there stay, and an inserter
+ * whose clock has moved is told so. */
 static void trap_e22_a_closed_probe_keeps_its_key_out(void **state) {
     (void)state;
     for (uint32_t filled = 0; filled < 1000; filled = filled * 2 + 3) {
@@ -337,7 +340,7 @@ static void giving_back_in_steps_gives_all_back(void **state) {
     table_end(&table);
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------------------------- */
 
 struct limited {
     uint64_t count, limit;
@@ -363,7 +366,7 @@ static void a_walk_in_pieces_sees_each_cell_once(void **state) {
     table_end(&table);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct inserter {
     pthread_t thread;

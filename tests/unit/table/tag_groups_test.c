@@ -1,4 +1,5 @@
-/* tag_groups_test.c -- tag groups: a forecast window finds every key that the index has, no other, and gives every record back. */
+/* tag_groups_test.c -- tag groups: a window with a forecast finds every key that the index has, no other, and gives
+ * every record back. */
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"
@@ -69,7 +70,7 @@ static void look(struct field *field, uint32_t number, struct twi_cell **home, s
     *index = twi_index_find(&field->arena, field->generation, &wanted);
 }
 
-/* Tags that are neither free nor a filler: records of groups that somebody holds. */
+/* Tags that are neither free nor a filler: records of groups that are taken. */
 static uint64_t tags_taken(struct field *field) {
     struct twi_tag_groups_at at = field->generation->tag_groups;
     struct twi_tag_groups *home = twi_tag_groups_directory(&field->arena, at);
@@ -105,9 +106,10 @@ static struct tally tally_of(struct field *field) {
     return tally;
 }
 
-/* Goal: H1, H2. Whatever was forecast, the home answers what the index answers or nothing, and most keys of a right forecast have
- * one. Method: every size of forecast, filled to a half, to the full and to three times of it; each key looked up both ways, keys
- * that were never inserted too. */
+/* Goal: H1, H2. Whatever the forecast, the tag groups find the cell that the index finds, or nothing, and with a right
+ * forecast they find most keys.
+ * Method: every size of forecast, filled to a half, in full and to three times of it. Each key is looked up both ways,
+ * and so are keys that were never inserted. */
 static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
     (void)state;
     const uint32_t forecasts[] = {128, 200, 1000, 1024, 4000, 20000};
@@ -148,8 +150,9 @@ static void a_home_answers_what_the_index_answers_or_nothing(void **state) {
     }
 }
 
-/* Goal: who loses the race for a key gives the record back, and nobody ever finds it. Method: several threads insert the same keys
- * in the same order into a home that is too small; each must answer one cell a key, and what is taken is what is published. */
+/* Goal: an inserter that loses the race for a key gives its record back, and no lookup ever finds that record.
+ * Method: several threads insert the same keys in the same order into tag groups that are too small. All must get one
+ * cell per key, and the taken records are the published ones. */
 struct racer {
     struct field *field;
     struct twi_cell **cells;
@@ -210,8 +213,9 @@ static void who_loses_a_race_gives_its_record_back(void **state) {
     field_end(&field);
 }
 
-/* Goal: a match by words names every tag that a look at each byte names. Method: random groups, with tags that are likely. The
- * portable form may name more, never fewer; what it names too much is compared by key anyway. */
+/* Goal: a match by words names every tag that a look at each byte names.
+ * Method: random groups, with tags that are likely. The portable form may name more, never fewer; what it names too
+ * much is compared by key anyway. */
 static void a_match_leaves_no_record_out(void **state) {
     (void)state;
     alignas(16) _Atomic uint8_t tags[TWI_TAG_GROUP_SIZE];
@@ -233,7 +237,7 @@ static void a_match_leaves_no_record_out(void **state) {
     }
 }
 
-/* Goal: a home is built in steps, used only when it is there, and never at the price of what else needs memory.
+/* Goal: tag groups are built in steps, used only when they are complete, and never take memory that others need.
  * Method: small steps; an arena with too little room. */
 static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     (void)state;
@@ -264,8 +268,9 @@ static void a_home_is_built_in_steps_or_not_at_all(void **state) {
     field_end(&field);
 }
 
-/* Goal: the whole engine on homes: a family that says how many keys will come, and one whose windows learn it; views, batches,
- * reads, walks and roll-over are right. Method: every key counted in three ways in three windows. */
+/* Goal: the whole engine with tag groups: a family with keys_expected, and one whose windows learn their size. Views,
+ * batches, reads, walks and roll-over are right.
+ * Method: every key counted in three ways in three windows. */
 static void check_windows(uint64_t expected) {
     struct rig rig;
     rig_open(&rig);
@@ -319,8 +324,10 @@ static void windows_with_homes_count_as_windows_do(void **state) {
     check_windows(100000);
 }
 
-/* Goal: what no home takes is not given one: a family of long keys prepares an index and records, no tags and groups.
- * Method: a window of so many long keys and so many short ones; the next, once prepared, has a home for the short ones. */
+/* Goal: keys that are too long for tag groups get none: for a family of long keys, the engine prepares an index and
+ * records, no tags and groups.
+ * Method: a window of so many long keys and so many short ones; the next one, once prepared, has tag groups for the
+ * short keys. */
 static void a_forecast_gives_homes_to_short_keys_alone(void **state) {
     (void)state;
     static const struct { uint32_t count_short, count_long; } cases[] = {{2000, 0}, {0, 2000}, {1500, 4500}};
