@@ -1,5 +1,5 @@
-/* acquire.c -- tw_acquire(), tw_acquire_some(), and the kind of limit that counts (soft limits of fixed or sliding
- * windows).
+/* acquire.c -- tw_acquire(), tw_acquire_some(), and the kind of limit that counts: soft limits, and without Redis
+ * hard and strict ones too.
  * acquire_fast.h decides the common cases of that kind inline. This file decides all cases.
  * Always true: one compare-and-swap raises a count, from a value that leaves room for n. An add is never made and
  * undone (trap E36). So without Redis exactly the limit is admitted. A call that is denied on a known key has only

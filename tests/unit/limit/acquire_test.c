@@ -119,8 +119,8 @@ static void a_limit_from_first_resets_when_its_key_does(void **state) {
 
 /* ---- shadow and figures ------------------------------------------------------------------------------------------ */
 
-/* Goal: a wall clock that is set back holds nobody for longer, in any kind of window, and what a verdict says of the
- * wait is true to the millisecond. */
+/* Goal: a wall clock that is set back delays nobody, in any kind of window. The verdict's retry time is exact to the
+ * millisecond. */
 static void a_wall_clock_set_back_holds_no_limit(void **state) {
     (void)state;
     const int64_t steps_ms[] = {TW_MINUTE, TW_HOUR, TW_DAY};
@@ -152,7 +152,7 @@ static void a_wall_clock_set_back_holds_no_limit(void **state) {
     }
 }
 
-/* Goal: before 1970 time is time, in each kind of window. */
+/* Goal: times before 1970 work like any other, in each kind of window. */
 static void limits_and_counts_know_times_before_1970(void **state) {
     (void)state;
     const uint32_t windows[] = {TW_WINDOW_FOREVER, TW_WINDOW_ALIGNED, TW_WINDOW_FROM_FIRST, TW_WINDOW_MONTH};
@@ -258,8 +258,8 @@ static void what_limits_do_is_in_the_figures(void **state) {
     }
 }
 
-/* Goal: exactly keys_max keys have counters, and go on being limited; every key after them is a stranger, decided by
- * the policy alone, and leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
+/* Goal: exactly keys_max keys have counters, and stay limited. Every key after them has none: the policy alone decides,
+ * and the call leaves nothing. Method: the boundary itself, twice around, admitted and denied. */
 static void exactly_keys_max_keys_are_counted_and_the_rest_are_strangers(void **state) {
     (void)state;
     for (uint32_t policy = TW_FULL_LIMIT_ADMIT; policy <= TW_FULL_LIMIT_DENY; policy++) {
@@ -295,7 +295,7 @@ static bool is_first(tw_family *family, const char *key) {
     return first;
 }
 
-/* Goal: after a cancel the next one is the first, and only the next; cancelling nothing changes nothing. */
+/* Goal: after a cancel the next call is the first, and only that one. Cancelling nothing changes nothing. */
 static void a_cancelled_first_makes_room_for_one(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_FROM_FIRST, TW_MINUTE);
@@ -310,7 +310,7 @@ static void a_cancelled_first_makes_room_for_one(void **state) {
     assert_status(tw_once_cancel(family, tw_str("")), TW_ERR_KEY);
 }
 
-/* Goal: without Redis there is nobody to lock against, and strict limits are exact as all are. */
+/* Goal: without Redis there are no locks between processes, and strict limits are as exact as all others. */
 static void a_strict_limit_without_redis_decides_here_and_locks_nothing(void **state) {
     (void)state;
     char token[TW_TOKEN_SIZE] = "x";
@@ -343,7 +343,7 @@ static void once_is_true_once_in_each_window(void **state) {
 
 /* ---- full -------------------------------------------------------------------------------------------------------- */
 
-/* Goal: E40. Strangers never share a limit: a full family decides by its policy and the overflow counter stays out of
+/* Goal: E40. Keys never share a limit: the policy of a full family decides, and its overflow counter stays out of
  * it. */
 static void trap_e40_a_full_family_decides_by_its_policy(void **state) {
     (void)state;
@@ -393,8 +393,8 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: E36. Exactly the limit is admitted to any number of threads, in takes of different size, and each once has one
- * first. Method: four buyers, of 1, 2, 3 and 1 a call; the last take of 1 can always be had. */
+/* Goal: E36. Any number of threads together get exactly the limit, in takes of different size, and each tw_once() key
+ * has one first call. Method: four buyers, of 1, 2, 3 and 1 per call; the last unit can always be had. */
 static void trap_e36_exactly_the_limit_is_admitted(void **state) {
     (void)state;
     for (int round = 0; round < 5; round++) {

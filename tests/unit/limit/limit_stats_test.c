@@ -86,13 +86,13 @@ static void the_engine_keeps_the_figures_of_a_family_that_was_closed(void **stat
     int64_t increments = test_stat_of(rig.engine, increments);
     assert_i64_equal(increments, 10);
     assert_status(tw_family_close(family), TW_OK);
-    assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 10); /* the turn has not yet seen it */
+    assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 10); /* the turn has not seen it yet */
     family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
     take(family, 1, 10, TW_OK);
     assert_status(scrape(&rig, 0), TW_OK);
     assert_true(has("tallywheel_family_limit_admitted_total{family=\"f\"} 1"));
     for (int i = 0; i < 1000 && twi_load_relaxed(&family->next) != NULL; i++) rig_pass(&rig, TW_SECOND);
-    assert_null(twi_load_relaxed(&family->next)); /* the closed one is gone */
+    assert_null(twi_load_relaxed(&family->next)); /* the closed family is gone */
     assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 11);
     assert_i64_equal(test_stat_of(rig.engine, limit_denied), 2);
     assert_i64_equal(test_stat_of(rig.engine, limit_near), 3);
@@ -108,7 +108,8 @@ static void assert_figures(struct rig *rig, int64_t admitted, int64_t near, int6
     assert_i64_equal(test_stat_of(rig->engine, limit_shadow_denied), shadow_denied);
 }
 
-/* Goal: of claims that are made together those count that stay; what was put back was never admitted. */
+/* Goal: of claims that are made together, only those that stay are counted. A claim that was put back was never
+ * admitted. */
 static void a_claim_that_is_put_back_was_not_admitted(void **state) {
     (void)state;
     for (uint32_t shape = TW_SHAPE_FIXED; shape <= TW_SHAPE_GCRA; shape++) {
@@ -175,7 +176,7 @@ static tw_family *open_minutes(struct rig *rig) {
     return rig_family(rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
 }
 
-/* What was counted is told to be Redis's, and the window is over. */
+/* Redis acknowledges all that was counted, and the window ends. */
 static void end_window(struct rig *rig) {
     while (hand_collect(1) != 0) {
         struct twi_item item = hand_pop();
@@ -189,8 +190,8 @@ static void end_window(struct rig *rig) {
     assert_i64_equal(hand_collect_near(), 0); /* the others may still be sending */
 }
 
-/* Goal: what all engines together counted beyond the limit is in the histogram, by the total of some time after the
- * end; of counters that came near their limit, and of no others. */
+/* Goal: the histogram shows what all engines together counted beyond the limit, by a total from some time after the
+ * end. Only counters that came near their limit are measured. */
 static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
     (void)state;
     static const struct {
@@ -202,7 +203,7 @@ static void what_was_passed_is_measured_when_the_window_is_over(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rig rig;
         tw_family *family = open_minutes(&rig);
-        assert_status(tw_acquire(family, tw_str("near"), 80, 50000, NULL), TW_OK); /* which is the limit of before */
+        assert_status(tw_acquire(family, tw_str("near"), 80, 50000, NULL), TW_OK); /* under an earlier, greater limit */
         assert_status(tw_acquire(family, tw_str("near"), 5, 100, NULL), TW_OK);
         assert_status(tw_acquire(family, tw_str("far"), 50, 100, NULL), TW_OK);
         assert_status(tw_acquire(family, tw_str("far"), 0, 50, NULL), TW_OK); /* a look */
@@ -258,7 +259,8 @@ static uint32_t phase_of_minute(tw_family *family, int64_t start_ms) {
     return generation != NULL ? twi_load_relaxed(&generation->phase) : TWI_DROPPED;
 }
 
-/* A question that is not answered holds the window back for some seconds, one that is under way until it is settled. */
+/* A request without a reply delays the window's end by some seconds. A request under way delays it until it is
+ * settled. */
 static void a_total_that_does_not_come_is_not_waited_for_for_ever(void **state) {
     (void)state;
     struct rig rig;
@@ -292,7 +294,7 @@ static void nothing_is_asked_while_redis_is_away(void **state) {
     hand_close(&rig);
 }
 
-/* tw_close() waits for no others; what is asked for at that moment is settled first. */
+/* tw_close() waits for no other engine. A request under way at that moment is settled first. */
 static void an_engine_closes_with_a_question_under_way(void **state) {
     (void)state;
     struct rig rig;
@@ -307,7 +309,7 @@ static void an_engine_closes_with_a_question_under_way(void **state) {
     hand_close(&rig);
 }
 
-/* The places that the counters of a window have; several may have one. */
+/* The slots of a window's counters; several counters may have one slot. */
 struct places {
     const struct twi_arena *arena;
     bool taken[TWI_NOTES];
@@ -332,7 +334,7 @@ static int64_t places_of(tw_engine *engine, tw_family *family) {
     return places.count;
 }
 
-/* A place serves window after window, each time one counter: the first that comes near its limit there. */
+/* A slot serves window after window, each time for one counter: the first that comes near its limit there. */
 static void notes_are_given_back(void **state) {
     (void)state;
     struct rig rig;
@@ -362,7 +364,7 @@ static void notes_are_given_back(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: what the parent knew of counters near their limit leads into memory that a child does not have (E37). */
+/* Goal: the parent's notes lead into memory that a forked child does not have, so the child drops them (E37). */
 static void a_forked_child_knows_of_no_counter_of_its_parent(void **state) {
     (void)state;
     struct rig rig;
@@ -392,8 +394,8 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: figures are exact while threads come to lines of their own, and more threads to more lines; the lines go with
- * the family. Method: first few threads, then many, with turns meanwhile. */
+/* Goal: statistics are exact while threads get lines of their own, and while more threads get more lines. The lines end
+ * with the family. Method: few threads first, then many, with turns meanwhile. */
 static void figures_are_exact_while_lines_are_made(void **state) {
     (void)state;
     struct rig rig;

@@ -86,7 +86,7 @@ static void an_endless_limit_takes_back_what_its_verdict_names(void **state) {
     (void)acquire(family, "a", 5, 5, TW_OK);
 }
 
-/* Stripes by hand: two threads would have to collide for them. */
+/* Makes stripes by hand; otherwise two threads would have to collide. */
 static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit) {
     struct twi_call call;
     struct twi_place place;
@@ -160,7 +160,7 @@ static void all_claims_are_taken_or_none(void **state) {
               *day = rig_family(&rig, "day", TW_WINDOW_ALIGNED, TW_DAY);
     const tw_claim claims[] = {{day, tw_str("a"), 3, 10}, {second, tw_str("a"), 3, 5}};
     tw_verdict verdict = all(claims, 2, TW_OK);
-    assert_i64_equal(verdict.claim, 1); /* 2 left, of the other 7 */
+    assert_i64_equal(verdict.claim, 1); /* 2 left; the other has 7 */
     assert_i64_equal(verdict.remaining, 2);
     verdict = all(claims, 2, TW_DENIED);
     assert_i64_equal(verdict.claim, 1);
@@ -212,7 +212,7 @@ static void a_wrong_claim_takes_nothing_of_the_others(void **state) {
     assert_i64_equal(rig_get(family, "a"), TW_CLAIMS_MAX);
 }
 
-/* Goal: callers who want the same two keys in either order all get on, and in the end exactly the limit is admitted. */
+/* Goal: callers that want the same two keys, in either order, all finish. In the end exactly the limit is admitted. */
 struct pair {
     tw_family *family;
     bool turned;

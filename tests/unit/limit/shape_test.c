@@ -50,7 +50,7 @@ static void the_window_before_fades(void **state) {
     assert_i64_equal(verdict.used, 100);
 }
 
-/* Goal: a refund in this window counts; the window before is over, and what was taken from it stays. */
+/* Goal: a refund in this window counts. The previous window is over, and what was taken from it stays. */
 static void a_sliding_window_takes_back_until_it_ends(void **state) {
     (void)state;
     tw_family *family = shaped(TW_SHAPE_SLIDING, TW_MINUTE, 0);
@@ -229,7 +229,8 @@ static int64_t take_by_threads(tw_family *family, int64_t limit) {
     return got + one;
 }
 
-/* Goal: exactly the limit, whatever the shape, with more threads than cores; and what the window before left. */
+/* Goal: exactly the limit is admitted, for each shape, with more threads than cores, and with a count from the previous
+ * window. */
 static void threads_get_exactly_the_limit(void **state) {
     (void)state;
     const int64_t limits[] = {1, 7, 1000, 200000};

@@ -26,10 +26,10 @@ static tw_family *open_family(struct rig *rig, uint32_t on_outage) {
     return shaped_family(rig, TW_SHAPE_FIXED, on_outage);
 }
 
-#define NEW_MS 150 /* an interval and a half: so long a key is new after its first total */
+#define NEW_MS 150 /* an interval and a half: a key is new for so long after its first total */
 
-/* Goal: limit / live while the total is unknown, and while the key is new; then a share of what remains, at least one
- * call. */
+/* Goal: the share is limit / live while the total is unknown, and while the key is new. Afterwards it is a share of
+ * what remains, at least one call. */
 static void an_engine_spends_no_more_than_its_share(void **state) {
     (void)state;
     struct rig rig;
@@ -61,9 +61,9 @@ static void tell_total(int64_t total) {
     hand_acknowledge(total);
 }
 
-/* Goal: engines that meet a key at once, and spend it as fast as they can, do not pass its limit: each has a share of
- * the whole until the others have surely told what they spent, whatever a total leaves that came before theirs (R13).
- * Who is alone with it has a little more with each total. Method: one of four, told first. */
+/* Goal: engines that begin a key together, and spend it as fast as they can, do not pass its limit. Each has a share of
+ * the whole until the others have surely reported what they spent, whatever an earlier total leaves (R13). An engine
+ * that is alone with the key gets a little more with each total. Method: one of four engines, with the first reply. */
 static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
     (void)state;
     struct rig rig;
@@ -71,7 +71,7 @@ static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
     tw_family *family = open_family(&rig, TW_OUTAGE_LOCAL);
     hand_live(&rig, 4);
     assert_i64_equal(take_all(family, 20000), 5000);
-    tell_total(5000); /* the others' are on their way */
+    tell_total(5000); /* the counts of the others are on their way */
     assert_i64_equal(take_all(family, 20000), 20000 / 256);
     assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
     assert_true(verdict.error_bound >= 15000 && verdict.error_bound != TW_UNBOUNDED);
@@ -80,12 +80,12 @@ static void a_new_key_is_spent_by_shares_of_the_whole(void **state) {
     rig_pass(&rig, NEW_MS - 1);
     assert_i64_equal(take_all(family, 20000), 0);
     rig_pass(&rig, 1);
-    /* Half of its part of what is left, for nobody knows yet how the others count. */
+    /* Half of its part of what is left, because the others' pace is not known yet. */
     assert_i64_equal(take_all(family, 20000), (20000 - 10078) / 8);
     hand_close(&rig);
 }
 
-/* Goal: a small limit is none to be held back of: who is alone with it spends as ever. */
+/* Goal: a small limit is not held back. An engine that is alone with the key spends as ever. */
 static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
     (void)state;
     struct rig rig;
@@ -100,8 +100,8 @@ static void of_a_small_limit_one_goes_on_at_each_total(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: one answer that does not come is no reason to spend what is the others': TW_OUTAGE_LOCAL begins a second later,
- * where there are others. */
+/* Goal: one missing reply is no reason to spend the others' share. TW_OUTAGE_LOCAL begins a second later, if there are
+ * others. */
 static void a_brief_outage_leaves_shares(void **state) {
     (void)state;
     for (uint32_t live = 1; live <= 4; live += 3) {
@@ -120,8 +120,8 @@ static void a_brief_outage_leaves_shares(void **state) {
     }
 }
 
-/* Goal: as docs/LIMITS.md says, of both shapes that count, also where more is asked for than the whole limit and of new
- * keys. */
+/* Goal: each policy decides as docs/LIMITS.md says, for both shapes that count, for calls above the whole limit, and
+ * for new keys. */
 static void each_policy_decides_while_redis_is_away(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 8; i++) {
@@ -142,7 +142,7 @@ static void each_policy_decides_while_redis_is_away(void **state) {
         if (policy == TW_OUTAGE_FAIL_CLOSED) assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 1000);
         assert_status(take(family, 20), policy == TW_OUTAGE_FAIL_CLOSED ? TW_DENIED : TW_OK);
         assert_status(take(family, 60), open ? TW_OK : TW_DENIED);
-        /* To the edge of what a counter holds: no figure of it overflows. */
+        /* To the edge of a counter's range: nothing overflows. */
         for (int n = 0; n < 250 && open && i < 4; n++) assert_status(take(family, TW_DELTA_MAX), TW_OK);
         hand_close(&rig);
     }
@@ -152,13 +152,12 @@ static void each_policy_decides_while_redis_is_away(void **state) {
 
 struct both {
     struct rig rig;
-    int64_t start_ms;     /* the window's */
-    int64_t others, mine; /* what it counted there, and either key here */
-    int pairs,
-        singles; /* in the ring of those who are in a hurry: both keys; one alone, where their lines meet there */
+    int64_t start_ms;     /* of the window */
+    int64_t others, mine; /* counted there by others, and here for each key */
+    int pairs, singles;   /* looks at the near-limit ring: both keys; one alone, if their lines meet there */
 };
 
-/* What is owed of this window, by all means or in a hurry, is told for both keys at once. */
+/* What is unsent of this window, all of it or the near-limit part, is acknowledged for both keys at once. */
 static void settle_both(struct both *both, bool hurry) {
     struct twi_item items[TWI_NEAR_LIMIT_MAX];
     size_t count, now = 0;
@@ -189,8 +188,9 @@ static void look_at_ring(struct both *both) {
     assert_true(both->pairs == 0 || both->singles == 0);
 }
 
-/* Goal: a call of a known key goes a short way (acquire_fast.h), and that is the long one, to the last field of the
- * verdict and to what is asked of Redis. Method: two keys of one history, one of them by the long way alone. */
+/* Goal: a call of a known key takes a fast path (acquire_fast.h). Its result equals the complete decision, in every
+ * field of the verdict and in the requests to Redis. Method: two keys of one history, one of them always decided
+ * completely. */
 static void the_short_way_is_the_long_one(void **state) {
     (void)state;
     enum { STEPS = 40000 };
@@ -220,13 +220,13 @@ static void the_short_way_is_the_long_one(void **state) {
         look_at_ring(&both);
         pairs += both.pairs != 0;
     }
-    assert_true(pairs > STEPS / 4); /* in some windows the two meet on one place of the ring */
+    assert_true(pairs > STEPS / 4); /* in some windows the two keys meet in one slot of the ring */
     hand_close(&both.rig);
 }
 
 /* ---- sliding ---- */
 
-/* Collects what is dirty, and of the window that began then says this total; the rest stays on its way. */
+/* Collects what is dirty, and acknowledges this total for the window that began then. The rest stays on its way. */
 static void tell(int64_t start_ms, int64_t total) {
     size_t kept = 0;
     int told = 0;
@@ -243,8 +243,8 @@ static void tell(int64_t start_ms, int64_t total) {
     assert_true(told != 0);
 }
 
-/* Goal: what others counted in the window before weighs as soon as Redis has told it, and until two intervals after its
- * end it is asked for anew, with each call, and the bound is not known; however fast the others counted. */
+/* Goal: the others' count in the previous window weighs as soon as Redis reports it. Until two intervals after its end
+ * each call requests it again, and the bound is not known, however fast the others counted. */
 static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     (void)state;
     struct rig rig;
@@ -255,7 +255,7 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     assert_status(take(family, 4), TW_OK);
     tell(start_ms, 4);
     tell(start_ms - TW_MINUTE, 0);
-    for (int64_t total = 14; total <= 54; total += 10) { /* others count ten in each interval */
+    for (int64_t total = 14; total <= 54; total += 10) { /* others count ten per interval */
         rig_pass(&rig, 100);
         assert_i64_equal(rig_get(family, "k"), total - 10);
         tell(start_ms, total);
@@ -264,27 +264,27 @@ static void the_total_before_is_asked_for_until_it_is_settled(void **state) {
     assert_status(take(family, 1), TW_OK);
     assert_i64_equal(verdict.used, 55);
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
-    tell(start_ms, 60); /* the last interval's */
+    tell(start_ms, 60); /* the last interval */
     assert_status(take(family, 1), TW_OK);
     assert_i64_equal(verdict.used, 62);
     tell(next_ms, 2);
     rig_pass(&rig, 30000);
     assert_status(take(family, 1), TW_OK);
     assert_i64_equal(verdict.used, 33);                  /* half of 60 */
-    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED); /* it was told at the window's end */
+    assert_i64_equal(verdict.error_bound, TW_UNBOUNDED); /* it was reported at the window's end */
     tell(start_ms, 70);
     assert_status(take(family, 1), TW_OK);
     assert_i64_equal(verdict.used, 39);
     assert_i64_equal(verdict.decided_by, TW_BY_VIEW);
     assert_true(verdict.error_bound >= 61 &&
-                verdict.error_bound < 200); /* this window's, which others may count in, too */
+                verdict.error_bound < 200); /* the bound of this window, in which others may count */
     tell(next_ms, 4);
-    assert_i64_equal(hand_collect(10), 0); /* settled: nobody asks any more */
+    assert_i64_equal(hand_collect(10), 0); /* settled: nobody requests it any more */
     hand_close(&rig);
 }
 
-/* Goal: an engine that has just begun decides on a share of the limit until it knows what the window before counted,
- * and asks for that at once. */
+/* Goal: an engine that has just begun decides on a share of the limit until it knows the previous window's count. It
+ * requests that count at once. */
 static void an_unknown_window_before_leaves_a_share(void **state) {
     (void)state;
     struct rig rig;
@@ -295,7 +295,7 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     hand_live(&rig, 4);
     assert_status(take(family, 5), TW_OK);
     tell(start_ms, 5);
-    assert_status(take(family, 26), TW_DENIED); /* as of an unknown total: 100 / 4 beyond what is known */
+    assert_status(take(family, 26), TW_DENIED); /* the total is unknown: 100 / 4 beyond what is known */
     assert_i64_equal(verdict.decided_by, TW_BY_OUTAGE);
     assert_i64_equal(verdict.error_bound, TW_UNBOUNDED);
     assert_true(verdict.retry_after_ms > 0 && verdict.retry_after_ms <= 100);
@@ -311,14 +311,16 @@ static void an_unknown_window_before_leaves_a_share(void **state) {
     assert_status(take(family, 35), TW_OK);
     assert_i64_equal(verdict.used, 100);
     tell(start_ms, 40);
-    rig_pass(&rig, 15000); /* a quarter of what was before has gone: 15 are left, and a quarter of them is ours */
+    rig_pass(
+        &rig,
+        15000); /* a quarter of the previous count has faded: 15 are left, and a quarter of them is this engine's */
     assert_status(take(family, 3), TW_OK);
     assert_status(take(family, 1), TW_DENIED);
     hand_close(&rig);
 }
 
-/* Goal: however many keys Redis refuses, the others go at once when they come near their limits, and those do not (R6).
- * */
+/* Goal: however many keys Redis refuses, other keys are sent at once near their limits, and the refused ones are not
+ * (R6). */
 static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     (void)state;
     struct rig rig;
@@ -343,7 +345,7 @@ static void refused_keys_hold_no_other_up_near_its_limit(void **state) {
     rig_pass(&rig, NEW_MS);
     size_t count = 0;
     for (int i = 0; i < 50; i++) {
-        for (int n = 100; n < 200; n++) { /* they take places in the ring, and give them back at each look */
+        for (int n = 100; n < 200; n++) { /* they take slots of the ring, and give them back at each look */
             snprintf(key, sizeof key, "%d", n);
             if (i % 2 == 0) (void)tw_acquire(family, tw_str(key), 1, 10, NULL);
         }

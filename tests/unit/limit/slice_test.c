@@ -23,7 +23,7 @@ static struct twi_stripes *slices_of(tw_family *family) {
     return twi_stripes_of(place.cell, place.meta);
 }
 
-/* Cuts what is left of the limit. */
+/* Cuts what is left of the limit into slices. */
 static bool cut(tw_family *family, int64_t limit) {
     int64_t striped = test_stat_of(rig.engine, striped);
     struct twi_place place = place_of(family);
@@ -52,8 +52,8 @@ static tw_family *sale(const char *name, int64_t limit) {
     return family;
 }
 
-/* Goal: E35. What stands in slices of threads that do not come back is sold by the others; then a denied call only
- * loads. Method: one thread buys everything, one by one; after the first denial not a bit of the counter changes. */
+/* Goal: E35. Other threads sell what lies in the slices of threads that do not come back. After that a denied call only
+ * loads. Method: one thread buys everything, one by one; after the first denial no bit of the counter changes. */
 static void trap_e35_slices_strand_nothing(void **state) {
     (void)state;
     tw_family *family = sale("f", 1000);
@@ -118,7 +118,7 @@ static void the_limit_of_the_call_decides_on_slices_too(void **state) {
     (void)acquire(family, 1, 1000, TW_DENIED);
 }
 
-/* Goal: what is given back can be taken again; what is added counts against the limit. */
+/* Goal: what is given back can be taken again. What is added counts against the limit. */
 static void adds_and_refunds_count(void **state) {
     (void)state;
     tw_family *family = sale("refund", 1000);
@@ -175,7 +175,7 @@ static void little_is_not_cut(void **state) {
     (void)acquire(family, 1, 100000, TW_DENIED);
 }
 
-/* Goal: a counter with stripes for adds decides exactly when a limit comes. */
+/* Goal: a counter with stripes for adds decides exactly when a limit is applied to it. */
 static void a_striped_counter_may_be_limited(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -215,7 +215,7 @@ static bool on_closed(void *ctx, tw_family *family, int64_t start_ms, int64_t en
     return tw_each(family, start_ms, see_sum, ctx) == TW_OK;
 }
 
-/* Goal: the final figure is what was sold, and the next window sells anew. */
+/* Goal: the final count is what was sold, and the next window sells anew. */
 static void slices_end_with_their_window(void **state) {
     (void)state;
     struct closing closing = {0};
@@ -234,11 +234,12 @@ static void slices_end_with_their_window(void **state) {
 
 /* ---- with Redis -------------------------------------------------------------------------------------------------- */
 
-/* Goal: soft mode decides on the view: once others' counts are known, slices that were cut before do not stand. */
+/* Goal: soft mode decides by the view. Once the counts of others are known, slices that were cut earlier are not
+ * used. */
 static void slices_give_way_to_what_redis_tells(void **state) {
     (void)state;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-    twi_port_live_engines(rig.engine, 0); /* it may not be known */
+    twi_port_live_engines(rig.engine, 0); /* the number of engines is unknown */
     (void)acquire(family, 1, 1000, TW_OK);
     assert_true(cut(family, 1000));
     for (int i = 1; i < 100; i++) (void)acquire(family, 1, 1000, TW_OK);
@@ -283,9 +284,9 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: E36 on slices: exactly the limit, to takes of different size, with refunds, while slices are cut under the
- * buyers. Method: four buyers, of 1, 2, 3 and 1 a call; each gives up when it has been denied; the last unit can always
- * be had. */
+/* Goal: E36 on slices. Exactly the limit is admitted, to takes of different size, with refunds, while slices are cut
+ * under the buyers. Method: four buyers, of 1, 2, 3 and 1 per call. Each gives up when it is denied; the last unit can
+ * always be had. */
 static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {
@@ -298,7 +299,7 @@ static void trap_e36_exactly_the_limit_is_admitted_on_slices(void **state) {
             buyers[i] = (struct buyer){.family = family, .n = i % 3 + 1};
             assert_int_equal(pthread_create(&buyers[i].thread, NULL, buy, &buyers[i]), 0);
         }
-        (void)cut(family, 20000); /* on a slow day they have bought it all before */
+        (void)cut(family, 20000); /* on a slow machine they have bought it all before */
         int64_t bought = 1, refunded = 0;
         for (int i = 0; i < 4; i++) {
             pthread_join(buyers[i].thread, NULL);

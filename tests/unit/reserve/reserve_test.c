@@ -16,7 +16,7 @@ static tw_status reserve(tw_family *family, const char *key, int64_t n, int64_t 
     return tw_reserve(family, tw_str(key), n, limit, ttl_ms, nobody, token, NULL);
 }
 
-/* Goal: what is confirmed stays, what is cancelled and what is over goes back, and each answer can be had again. */
+/* Goal: confirmed units stay sold; cancelled and expired units go back; each answer can be had again. */
 static void a_reservation_is_sold_cancelled_or_over(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -41,7 +41,7 @@ static void a_reservation_is_sold_cancelled_or_over(void **state) {
     rig_pass(&rig, 999);
     assert_i64_equal(rig_get(sale, "a"), 6);
     rig_pass(&rig, 1);
-    assert_i64_equal(rig_get(sale, "a"), 3); /* by itself: nobody called */
+    assert_i64_equal(rig_get(sale, "a"), 3); /* by itself: no call was made */
     assert_status(tw_reserve_confirm(rig.engine, over), TW_ERR_LATE);
     assert_status(tw_reserve_cancel(rig.engine, over), TW_OK);
     assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
@@ -50,7 +50,7 @@ static void a_reservation_is_sold_cancelled_or_over(void **state) {
     assert_i64_equal(rig_get(sale, "a"), 3);
 }
 
-/* Goal: at the very end of the hold one of confirm and time-out wins, also where no turn has come yet (trap L12). */
+/* Goal: at the very end of the lease time either confirm or expiry wins, also if no turn has run yet (trap L12). */
 static void confirming_at_the_end_of_the_hold_is_late(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -64,7 +64,7 @@ static void confirming_at_the_end_of_the_hold_is_late(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, next), TW_OK);
     rig_pass(&rig, 1000);
     assert_i64_equal(rig_get(sale, "a"), 1);
-    /* Nobody is denied for what is over, though no turn has come. */
+    /* Expired units deny nobody, though no turn has run. */
     assert_status(reserve(sale, "b", 5, 5, 100, token), TW_OK);
     fake_clock_advance_ms(&rig.clock, 100);
     assert_status(reserve(sale, "b", 5, 5, 100, next), TW_OK);
@@ -72,7 +72,7 @@ static void confirming_at_the_end_of_the_hold_is_late(void **state) {
     assert_i64_equal(rig_get(sale, "b"), 5);
 }
 
-/* Goal: the wall clock has no say in how long a hold lasts. */
+/* Goal: the wall clock has no influence on the lease time. */
 static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -87,7 +87,8 @@ static void the_end_of_a_hold_goes_by_the_monotonic_clock(void **state) {
     assert_i64_equal(rig_get(sale, "a"), 0);
 }
 
-/* Goal: one buyer has one, before anything is deducted; who gave back may come again. */
+/* Goal: a buyer has at most one reservation, checked before anything is deducted. After a cancel the buyer may come
+ * again. */
 static void a_buyer_buys_once(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_HOUR);
@@ -100,7 +101,7 @@ static void a_buyer_buys_once(void **state) {
     assert_i64_equal(verdict.retry_after_ms, 5000);
     assert_i64_equal(verdict.used, 1);
     assert_i64_equal(strlen(other), 0);
-    assert_status(tw_reserve(sale, tw_str("b"), 1, 9, 5000, ann, other, NULL), TW_OK); /* another stock */
+    assert_status(tw_reserve(sale, tw_str("b"), 1, 9, 5000, ann, other, NULL), TW_OK); /* another key */
     assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, bob, other, NULL), TW_OK);
     assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, bob, other, NULL), TW_DENIED);
     assert_status(tw_reserve_cancel(rig.engine, token), TW_OK);
@@ -114,10 +115,11 @@ static void a_buyer_buys_once(void **state) {
     assert_i64_equal(verdict.retry_after_ms, -1);
     rig_pass(&rig, TW_HOUR); /* another window, another chance */
     assert_status(tw_reserve(sale, tw_str("a"), 1, 9, 5000, ann, other, NULL), TW_OK);
-    assert_status(tw_reserve_confirm(rig.engine, token), TW_OK); /* of the window before: still the same answer */
+    assert_status(tw_reserve_confirm(rig.engine, token),
+                  TW_OK); /* a reservation of the previous window: still the same answer */
 }
 
-/* Goal: what returns after its window is over returns to no other window (trap L7). */
+/* Goal: units that return after the end of their window return to no other window (trap L7). */
 static void units_return_to_their_own_window(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_ALIGNED, TW_MINUTE);
@@ -129,7 +131,7 @@ static void units_return_to_their_own_window(void **state) {
     assert_status(tw_acquire(sale, tw_str("a"), 2, 9, NULL), TW_OK);
     rig_pass(&rig, 1500);
     assert_status(tw_reserve_confirm(rig.engine, token), TW_ERR_LATE);
-    assert_status(tw_reserve_confirm(rig.engine, kept), TW_OK); /* a sale of the minute before */
+    assert_status(tw_reserve_confirm(rig.engine, kept), TW_OK); /* a sale of the previous minute */
     assert_i64_equal(rig_get(sale, "a"), 2);
 }
 
@@ -176,8 +178,8 @@ static void wrong_input_changes_nothing(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, token), TW_OK);
 }
 
-/* Goal: a token of Redis is no token here, nor one of another engine, nor one that never was; a well-formed one that is
- * too old is unknown. */
+/* Goal: tokens of Redis, of another engine, and tokens that never existed are unknown here. A well-formed token that is
+ * too old is unknown as well. */
 static void tokens_of_elsewhere_are_unknown(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -204,8 +206,8 @@ static void tokens_of_elsewhere_are_unknown(void **state) {
     assert_i64_equal(rig_get(sale, "a"), 1);
 }
 
-/* Goal: S5. Reservations take memory of the engine's own, at most half of it, give all of it back, and are refused when
- * there is none: counters find the other half whatever is reserved. */
+/* Goal: S5. Reservations take at most half of the engine's memory, give all of it back, and are refused when there is
+ * none. Counters find the other half, whatever is reserved. */
 static void reservations_stay_within_the_memory(void **state) {
     (void)state;
     rig_close(&rig);
@@ -225,7 +227,8 @@ static void reservations_stay_within_the_memory(void **state) {
         made = now;
         assert_i64_equal(rig_get(sale, "a"), made);
         assert_true(test_memory_bytes(rig.engine) <= 1 << 20);
-        int64_t most = 1 << 19, own = test_memory_bytes(rig.engine); /* half is theirs, the rest the counters' */
+        int64_t most = 1 << 19,
+                own = test_memory_bytes(rig.engine); /* half is for reservations, the rest for counters */
         assert_true(own <= most + 4096 && own >= most * 3 / 4);
         tw_family *hits = rig_family(&rig, "hits", TW_WINDOW_FOREVER, 0);
         for (int i = 0; i < 3000; i++) {
@@ -256,8 +259,8 @@ static void a_closed_family_takes_its_reservations_along(void **state) {
     assert_status(tw_reserve_confirm(rig.engine, sold), TW_OK);
 }
 
-/* Goal: a forked child begins with an empty book; its parent's tokens are unknown there, and the parent does not
- * notice. */
+/* Goal: a forked child begins with an empty store. The parent's tokens are unknown there, and the parent is not
+ * affected. */
 static void a_forked_child_holds_nothing(void **state) {
     (void)state;
     tw_family *sale = rig_family(&rig, "sale", TW_WINDOW_FOREVER, 0);
@@ -328,7 +331,7 @@ static void step_reserve(struct stock_model *model, struct test_prng *prng, tw_f
 
 static void step_settle(struct stock_model *model, struct test_prng *prng) {
     if (model->count == 0) return;
-    int recent = model->count < 40 ? model->count : 40; /* the living ones, mostly */
+    int recent = model->count < 40 ? model->count : 40; /* mostly the reservations that still live */
     int back = (int)test_prng_below(prng, (uint64_t)(test_prng_chance(prng, 1, 4) ? model->count : recent));
     struct kept *kept = &model->kept[model->count - 1 - back];
     bool confirm = test_prng_chance(prng, 1, 3);
@@ -378,7 +381,7 @@ struct worker {
     tw_family *sale;
     uint64_t seed;
     int64_t sold;
-    _Atomic int64_t *out; /* units acquired beside, for good */
+    _Atomic int64_t *out; /* units acquired besides, and never returned */
 };
 
 static void *work(void *arg) {
@@ -402,8 +405,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Goal: with the real clock and several threads, the count in the end is what was sold, to the unit: each reservation
- * was either confirmed or given back, never both. */
+/* Goal: with the real clock and several threads, the final count is what was sold, to the unit. Each reservation was
+ * either confirmed or given back, never both. */
 static void threads_and_time_outs_conserve_the_stock(void **state) {
     (void)state;
     enum { WORKERS = 4 };
@@ -481,7 +484,7 @@ static void *hold_and_release(void *arg) {
     return NULL;
 }
 
-/* Goal: more threads than the limit are never inside together, hot key or not, and none is left inside. */
+/* Goal: never more threads than the limit are inside together, on a hot key or not, and none stays inside. */
 static void threads_never_pass_the_limit_in_flight(void **state) {
     (void)state;
     enum { HOLDERS = 8 };
