@@ -1,53 +1,55 @@
--- batch.lua -- applies one frozen batch of one engine, exactly once.   Step "script" of the flow in
--- docs/ARCHITECTURE.md.
+-- batch.lua -- applies one frozen batch of one engine, exactly once. docs/ARCHITECTURE.md shows the flow that leads to it.
 --
--- KEYS[1]  the ledger of one instance (a hash): v version, n the last number applied, p and m the running sums of
---          what was added and taken away, and under "0".."7" (number % 8) the last eight batches: "number nonce",
---          then, once all of the batch has been done, " +" and the items that failed ("4e" refused, "9l" late)
--- KEYS[2]  the store's marker (a hash without expiry): m random, gone or another when the store was wiped; r when it was
---          made; c where tidying goes on; and for each instance, under the last 32 bytes of its ledger's name, when it
---          was last written. An instance that is not there, though it wrote after r, was forgotten by the store: it
---          went back to before the instance was born. One whose ledger alone is gone was evicted, and stands there
--- KEYS[3..] the counters; with number 0: the ledgers that this engine had before, the newest first
--- ARGV     1 version, 2 number, 3 number before it, 4 nonce, 5 ledger's life in ms, 6 p and 7 m with this batch
---          included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms), count,
---          and per item
---             r, R  nothing: only the total is asked for (R: and the end of the key's life)
---             e     delta: a key without end
---             w, W  delta: a key that ends at the group's expiry (W: look whether it does, whatever INCRBY answers)
---             f, F  delta, end: the key's expiry is the end of its life (F: tell the end, whatever INCRBY answers)
--- Answers  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
---          OK    applied now; items: total ("?": it cannot be read), {total, end}, +LATE, or the error that INCRBY gave
---          DUP   had been applied before; done is 0 if that run was cut short. Items as they are now
+-- KEYS[1]  the ledger of one instance (a hash): v version; n the last number applied; p and m the running sums of what
+--          was added and taken away; and under "0".."7" (number % 8) the last eight batches: "number nonce". Once a
+--          whole batch is done, its field ends with " +" and the items that failed ("4e" refused, "9l" late)
+-- KEYS[2]  the store's marker (a hash without expiry): m random, missing or different when the store was wiped; r when
+--          it was made; c where tidying continues; and for each instance, under the last 32 bytes of its ledger's name,
+--          when it last wrote. If an instance wrote after r and is missing here, the store forgot it: the store went
+--          back to a state before the instance existed. If only its ledger is missing, the ledger was evicted
+-- KEYS[3..] the counters; with number 0: the earlier ledgers of this engine, the newest first
+-- ARGV     1 version, 2 number, 3 the number before it, 4 nonce, 5 the ledger's lifetime in ms, 6 p and 7 m with this
+--          batch included, 8 a marker for a store that has none; then groups of items: kind, expiry (absolute, ms),
+--          count, and per item
+--             r, R  nothing: only the total is requested (R: and the end of the key's life)
+--             e     delta: a key without expiry
+--             w, W  delta: a key that expires at the group's expiry (W: check that it has one, whatever INCRBY replies)
+--             f, F  delta, end: the key expires at the end of its life (F: reply the end, whatever INCRBY replies)
+-- Replies  {status, ms of TIME, ledger's number, marker, p, m, done, keys whose expiry could not be set, items ...}
+--          OK    applied now; items: total ("?": it cannot be read), {total, end}, +LATE, or the error of INCRBY
+--          DUP   was applied before; done is 0 if that run was cut short. Items as they are now
 --          GAP   not the next number; nothing was done
---          PAST  the ledger is eight numbers past it or more, so that it no longer knows whose that one was; nothing was done
---          GONE  no ledger, or a key of another kind has its name, and stays as it is; nothing was done. A ledger is only
---                ever made by number 0, which carries no items. Two elements more: 1 if the marker knows the instance,
---                else 0; and r
---          KEPT  to number 0: the ledger before is here. None was made; number and sums are those of that one
---          CLASH the number belongs to somebody else's batch, or to another version; nothing was done
---          (OK to number 0 has the two elements of GONE as well, as they were before it, of the ledger before; 2: the marker
---          does not know that instance, but an older ledger is here.)
---          or the error NOMARKER: a key of another kind has the marker's name; nothing was done
---          All but OK and DUP deny something, and an old or empty copy of the store would deny it as well: so the script
---          first writes what changes nothing, and asks for the role. From a replica nothing is denied: READONLY instead
+--          PAST  the ledger is at least eight numbers further, so it no longer knows whose batch this was; nothing was
+--                done
+--          GONE  no ledger, or a key of another type has its name and stays as it is; nothing was done. Only number 0,
+--                which carries no items, makes a ledger. Two more elements: 1 if the marker knows the instance, else 0;
+--                and r
+--          KEPT  to number 0: the earlier ledger is here. None was made; number and sums are those of the earlier one
+--          CLASH the number belongs to another batch, or the version is another one; nothing was done
+--          (OK to number 0 also has the two elements of GONE. They describe the earlier ledger as it was before this
+--          call. 2: the marker does not know that instance, but an older ledger is here.)
+--          or the error NOMARKER: a key of another type has the marker's name; nothing was done
+--          All statuses but OK and DUP deny something, and an old or empty copy of the store would deny it as well. So
+--          the script first makes a write that changes nothing, and then asks for the role. A replica denies nothing:
+--          it replies READONLY
 --
--- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). That
--- is the ledger's, by redis.call; everything after it goes by pcall, because a script is not rolled back: an error
--- stays with its key, and the last act says that all was done. Deltas stay strings: exact beyond 2^53. A total beyond
--- it is fetched as text.
+-- Always true: Redis refuses a script's first write as a whole (out of memory, read-only, too few replicas ...). The
+-- ledger makes that write, with redis.call. Everything after it uses pcall, because Redis does not roll a script back.
+-- An error stays with its key, and the last write records that everything was done. Deltas stay strings: exact beyond
+-- 2^53. A total beyond 2^53 is fetched as text.
 local keys, args, pcall, type, tonumber = KEYS, ARGV, redis.pcall, type, tonumber
 local EXACT = 9007199254740991
-local REFRESH_MS = 21600000              -- 6 h: how old an instance's entry in the marker may become, while it writes
-local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; from then on its engine asks no entry any more
+-- 6 h: the greatest age of an instance's entry in the marker, while the instance writes
+local REFRESH_MS = 21600000
+local FORGET_MS = 172800000              -- 48 h: a ledger lives 24 h; after 48 h its engine needs no entry any more
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local number, slot = tonumber(args[2]), tostring(args[2] % 8)
-local function is_other(said)            -- a key of another kind has that name: no hash of ours is there
+local function is_other(said)            -- a key of another type has that name: it is no hash of Tallywheel
   return said.err ~= nil and string.find(said.err, 'WRONGTYPE', 1, true) ~= nil
 end
-local function read(name, ...)           -- and so none of its fields
+local function read(name, ...)           -- and then none of its fields exist
   local said = pcall('HMGET', name, ...)
   if is_other(said) then return {false, false, false, false, false}, true end
   return said.err and redis.call('HMGET', name, ...) or said, false
@@ -66,15 +68,16 @@ local function answer(status)
   return out
 end
 
-local function is_replica()              -- one that takes writes refuses nothing, and loses them
+local function is_replica()              -- a replica that takes writes refuses nothing, and loses them
   local said = pcall('INFO', 'replication')
   return type(said) == 'string' and string.find(said, 'role:slave', 1, true) ~= nil
 end
 local REPLICA = {err = 'READONLY this store is a replica'}
 
-local function write_nothing()           -- refused where a batch would be; by whoever may not expire keys it cannot be tried
+-- Redis refuses it where it would refuse a batch; a user without PEXPIRE cannot try it
+local function write_nothing()
   if ledger[1] then return redis.call('HSET', keys[1], 'v', ledger[1]) end
-  if taken then                          -- who takes no writes refuses before looking at the key
+  if taken then                          -- a store that takes no writes refuses before it looks at the key
     if not is_other(pcall('HSET', keys[1], 'v', '1')) then redis.call('HSET', keys[1], 'v', '1') end
     return
   end
@@ -93,12 +96,12 @@ end
 
 if args[1] ~= '1' or (ledger[1] and ledger[1] ~= '1') then return deny('CLASH') end
 
-local function enter()                   -- the marker names the store, and knows this instance
+local function enter()                   -- the marker names the store, and gets an entry for this instance
   if not marker and type(pcall('HSET', keys[2], 'm', args[8], 'r', now)) == 'number' then out[4] = args[8] end
   if not born or now - born > REFRESH_MS then pcall('HSET', keys[2], id, now) end
 end
 
-local function tidy()                    -- a look at some of the entries, at each opening
+local function tidy()                    -- looks at some of the entries, whenever a ledger is opened
   local cursor = pcall('HMGET', keys[2], 'c')[1] or '0'
   local page = pcall('HSCAN', keys[2], cursor, 'COUNT', 64)
   if not page[2] then return end
@@ -155,10 +158,10 @@ end
 
 local LATE, FAILED = {ok = 'LATE'}, {err = 'ERR refused when it was first applied'}
 local failed, fails = {}, 0
-local at, key, item = 9, 2, 8            -- positions in ARGV, in KEYS, in the answer
+local at, key, item = 9, 2, 8            -- positions in ARGV, in KEYS, in the reply
 
-local has_nx = true                      -- Redis 7 asks and sets in one; an older one says that it cannot
-local function heal(name, expiry)        -- a key without an end gets the one it should have
+local has_nx = true                      -- Redis 7 checks and sets in one command; an older Redis refuses NX
+local function heal(name, expiry)        -- a key without expiry gets the one it should have
   if has_nx then
     if type(pcall('PEXPIREAT', name, expiry, 'NX')) == 'number' then return end
     has_nx = false
@@ -167,18 +170,19 @@ local function heal(name, expiry)        -- a key without an end gets the one it
   if pcall('PEXPIREAT', name, expiry) ~= 1 then out[8] = out[8] + 1 end
 end
 
-local function ends(name)                -- when the key dies; nil: it is not there, or has no end
+local function ends(name)                -- when the key expires; nil: no such key, or no expiry
   local ttl = pcall('PTTL', name)
   if type(ttl) == 'number' and ttl >= 0 then return now + ttl end
 end
 
-local function told(name)                -- what a key holds; an error would say that its delta was refused, so: '?'
+-- the value of a key; '?' instead of an error, which would say that its delta was refused
+local function told(name)
   local value = pcall('GET', name)
   if type(value) == 'table' then return '?' end
   return value
 end
 
-local function look(name, with_end)      -- the same and, if asked for, when its life ends; nothing changed
+local function look(name, with_end)      -- the same and, if requested, when its life ends; changes nothing
   local value = told(name)
   local life = with_end and value and ends(name)
   if life then return {value, life} end
@@ -229,7 +233,7 @@ while args[at] do
       end
     end
   elseif kind ~= 'e' and tonumber(expiry) <= now then
-    for _ = 1, count do                  -- the window is dead here: a past expiry would delete what others counted
+    for _ = 1, count do                  -- the window is over here: a past expiry would delete what others counted
       item = item + 1
       out[item] = LATE
       fails = fails + 1
@@ -238,7 +242,7 @@ while args[at] do
     key, at = key + count, at + count
   else
     local look_always, look_newborn = kind == 'W', kind == 'w'
-    local seen, seen_number              -- deltas are alike more often than not: one conversion for a row of them
+    local seen, seen_number              -- equal deltas often follow each other: one conversion for a run of them
     for _ = 1, count do
       key, item = key + 1, item + 1
       local name, delta = keys[key], args[at]

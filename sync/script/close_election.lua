@@ -1,43 +1,51 @@
--- close_election.lua -- one engine closes each window of a family for all (TW_CLOSED_BY_ONE): who takes part, what each has drained, who is
--- chosen, and the names of the keys that were counted.
+-- close_election.lua -- one engine closes each window of a family for all (TW_CLOSED_BY_ONE). The script keeps who
+-- takes part, what each engine has drained, who is elected, and the names of the keys that were counted.
 --
--- KEYS[1]  the family's engines (a hash): i:INSTANCE, "until number floor ends": when (ms) it is taken for dead, the number of its
---          last word, and which windows it holds up: all that end after `floor`, and those of the list; h, when any engine was last
---          heard; f, until then nobody is chosen; p, for how long (ms) nobody at all was heard, which is no time for those words;
---          u:0 .. u:6, "end i:INSTANCE", who was seen to hold a window up; k, how far this was tidied; o:START, a window that the last
---          engine told before its time, and when its keys die; m, there are such windows
--- KEYS[2]  the window (a string): "c INSTANCE until", claimed; "p 0", claimed no more; "d INSTANCE", closed; "t INSTANCE", told before its
---          time; behind that " a": it was told before, and " +": an engine came when it was claimed or closed, and holds it up
+-- KEYS[1]  the family's engines (a hash). i:INSTANCE, "until number floor ends": when (ms) the engine counts as dead,
+--          the number of its last message, and the windows that it holds up: all that end after `floor`, and those in
+--          the list. h: when the last message of any engine came. f: nobody is elected before this time. p: for how
+--          long (ms) no engine was heard at all; lifetimes do not run in that time. u:0 .. u:6, "end i:INSTANCE": an
+--          engine that held a window up when last seen. k: how far this hash is tidied. o:START: a window that the last
+--          engine reported before its time, and when its keys expire. m: there are such windows
+-- KEYS[2]  the window (a string). "c INSTANCE until": claimed; "p 0": no longer claimed; "d INSTANCE": closed; "t
+--          INSTANCE": reported before its time. Marks follow: " a", it was reported before; " +", an engine that holds
+--          it up came after it was claimed or closed
 -- KEYS[3]  the names of its keys (a set), until it is closed
--- ARGV     1 version, 2 verb, 3 instance, 4 number, rising with each word, 5 "1": it has been here before, 6 life (ms) of a word and of
---          a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when its keys die, 11.. by verb
---            word   nothing more; it is all that a window is not needed for
---            come   the first word of an engine: it is told which windows the last one before it has told before their time
---            leave  it holds nothing up any more, and goes
---            list   11 "1": it has been through: it has held the window up and does so no more; 12.. names
---            ask    11 "1": its names are listed, 12 "1": it has been through. Claims the window, and renews the claim
---            last   is anybody else there?
---            read   11 cursor, 12 "1": only who has claimed it may
---            pass   it is claimed no more: its hook will not have it, another engine's may
---            part   it was told before its time; 11 its start
---            done   it was closed, surely; 11 its start
--- Answers  {status, ms of TIME, how many others live (roughly, where they are many), of read: the next cursor, names ...; of word: how
---          often (ms) it is to be said}
---          OK; WAIT others hold it up; LIST the names first; OTHER somebody else does it; YOU; AGAIN the same, and it was told before;
---          DONE it is closed already; LATE it is, without what one that came too late has counted
---          of come: START ... follow
---          NEW  it was here before and is not known any more: its word counts from the next one on. Nothing else was done
---          OLD  a word of before its last; CLASH another version. Nothing was done
+-- ARGV     1 version, 2 verb, 3 instance, 4 number, rising with each message, 5 "1": it has been here before, 6 the
+--          lifetime (ms) of a heartbeat and of a claim, 7 floor, 8 ends: ",end,end,"; of a window: 9 its end, 10 when
+--          its keys expire, 11.. by verb
+--            word   a heartbeat; it needs no window
+--            come   the first message of an engine: the reply has the windows that the last engine reported before
+--                   their time
+--            leave  the engine holds nothing up any more, and leaves
+--            list   11 "1": the engine is through: it has held the window up and no longer does; 12.. names
+--            ask    11 "1": its names are listed, 12 "1": it is through. Claims the window, and renews the claim
+--            last   is any other engine there?
+--            read   11 cursor, 12 "1": only for the engine that has claimed it
+--            pass   gives the claim up: its hook refuses the window, another engine's hook may take it
+--            part   the window was reported before its time; 11 its start
+--            done   the window was certainly closed; 11 its start
+-- Replies  {status, ms of TIME, how many others live (roughly, if they are many); read: the next cursor, names ...;
+--          word: the interval (ms) of the heartbeat}
+--          OK; WAIT: others hold it up; LIST: send the names first; OTHER: another engine has claimed it; YOU: this
+--          engine has; AGAIN: this engine has, and the window was reported before; DONE: it is closed already; LATE: it
+--          is closed, without counts that came too late
+--          come: START ... follow
+--          NEW  the engine was here before and is not known any more: its list counts from its next message on. Nothing
+--               else was done
+--          OLD  a message from before its last one; CLASH another version. Nothing was done
 --
--- Who asks, or lists, holds the window up from then on. Where he has not been through, and it is claimed or closed at that moment, the
--- figures of that closing lack what he has counted: it is closed once more, by him or by whoever else asks.
--- Always true: the first write goes by redis.call, so that Redis refuses all or nothing; saying it again changes nothing but times;
--- time in which nobody at all was heard ends nobody's life: Redis was away, not they. What a word costs does not grow with the engines;
--- all are looked at when a window is asked for whose last known holder holds it up no more.
-local GAP_MS = 2500                      -- each engine says a word a second, and in a crowd as many do
-local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- how often: so often, or so many ms for each that there is
-local FEW = 64                           -- of so many all are counted
-local FRESH_MS = 1500                    -- first use: engines that live have come
+-- An engine that asks or lists holds the window up from then on. If it is not through, and the window is claimed or
+-- closed at that moment, that closing lacks its counts. Then the window is closed once more, by this engine or by the
+-- next one that asks.
+-- Always true: the first write uses redis.call, so that Redis refuses all or nothing. Repeating a message changes only
+-- times. Time without any message ends no engine's life: Redis was away, not the engines. The cost of a message does
+-- not grow with the number of engines, with one exception: if the last known holder of a window no longer holds it up,
+-- a request for that window looks at all engines.
+local GAP_MS = 2500                      -- each engine sends one heartbeat a second; many engines send as many in sum
+local EVERY_MS, EVERY_MORE_MS = 1000, 0.7 -- the interval: this long, or this many ms for each engine
+local FEW = 64                           -- up to this many engines, the others are counted exactly
+local FRESH_MS = 1500                    -- first use: live engines have come by then
 
 if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
 local verb, me, number, ttl = ARGV[2], 'i:' .. ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
@@ -63,7 +71,7 @@ local size = redis.call('HLEN', KEYS[1])
 local every = math.max(EVERY_MS, math.floor(EVERY_MORE_MS * size))
 if every > EVERY_MS then ttl = math.max(ttl, 4 * every) end
 if last_call and now - last_call > GAP_MS then paused = paused + now - last_call end
-local clock = now - paused               -- by which words are good
+local clock = now - paused               -- the time by which lifetimes run
 local forgotten = not mine and ARGV[5] == '1'
 if forgotten then from = math.max(from, now + ttl)
 elseif not last_call then from = now + FRESH_MS end
@@ -71,19 +79,20 @@ redis.call('HSET', KEYS[1], 'h', text(now), 'f', text(from), 'p', text(paused), 
   text(clock + ttl) .. ' ' .. ARGV[4] .. ' ' .. (forgotten and '-1 ,' or ARGV[7] .. ' ' .. ARGV[8]))
 redis.pcall('PEXPIRE', KEYS[1], text(4 * ttl))
 
--- The others: one of them, or nil if it does not live.
+-- One of the others, or nil if it is not alive.
 local function member_alive(value)
   local member = member_of(value)
   return member and member[1] > clock and member or nil
 end
 local members = setmetatable({}, {__index = function(_, field) return member_alive(redis.call('HMGET', KEYS[1], field)[1]) end})
-local function look_at(fields, see)      -- true once `see` has said so
+local function look_at(fields, see)      -- true once `see` has returned true
   for i = 1, #fields, 2 do
     if string.sub(fields[i], 1, 2) == 'i:' and fields[i] ~= me and see(fields[i], fields[i + 1]) then return true end
   end
   return false
 end
-if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then -- some, once a second: who is dead goes
+-- some of them, once a second: dead ones are removed
+if not last_call or math.floor(now / 1000) ~= math.floor(last_call / 1000) then
   local page = redis.pcall('HSCAN', KEYS[1], values[5] or '0', 'COUNT', '64')
   if not page.err then
     look_at(page[2], function(field, value)
@@ -144,8 +153,9 @@ local function drained_by_others()
   return true
 end
 
--- A claim outlives its time while its engine lives: Redis may have been away when it was to be renewed, or the window closed. Not for
--- ever: it may have closed it with local figures instead
+-- A claim lasts longer than its time while its engine lives: Redis may have been away when the claim had to be renewed
+-- or the window closed. It does not last for ever: that engine may have closed the window with its local values
+-- instead.
 local function is_anothers()
   if kind ~= 'c' or is_mine then return false end
   local ends = tonumber(till)
@@ -154,7 +164,7 @@ end
 
 if verb == 'done' then
   if is_anothers() then
-    put('c ' .. who .. ' ' .. till .. mark(true, late)) -- which tells it again
+    put('c ' .. who .. ' ' .. till .. mark(true, late)) -- the claim's engine reports the window again
     return {'DONE', now, others}
   end
   if kind ~= 'd' then put('d ' .. ARGV[3] .. mark(false, late)) end

@@ -1,15 +1,18 @@
--- gauge.lua -- what one engine counts as present, for some keys, and the sums over all engines.   sync/message/presence.c asks it.
+-- gauge.lua -- what one engine counts as present, for some keys, and the sums over all engines. Sent by
+-- sync/message/presence.c.
 --
--- KEYS     for each gauge two: the sum (a string, the family's own name), and its parts (a hash): instance -> "units end number"
--- ARGV     1 instance, 2 life of a part in ms, 3 number of this statement; then for each gauge what this instance counts
--- Answers  one for each gauge: the sum of the parts that live, as text; or the error that its keys gave
+-- KEYS     two for each gauge: the sum (a string, the family's own name), and its contributions (a hash): instance ->
+--          "units end number"
+-- ARGV     1 instance, 2 lifetime of a contribution in ms, 3 number of this statement; then, for each gauge, what this
+--          instance counts
+-- Replies  one element for each gauge: the sum of the live contributions, as text; or the error of its keys
 --
--- Always true: a part is the whole of what its engine counts, so saying it again changes nothing; an older statement never
--- takes the place of a newer one; a part of 0 is no part. Parts end unless their engine says them again, and both keys end
--- with the last part. A part below 0 stands only beside others (somebody came there and left here): no key is made by it.
--- What may empty the hash is the last touch of it, for a slot that moves (of a cluster) refuses a key that is not there, in the middle
--- of a script. No sum is told by a store that does not take writes: where nothing else was written, a write that changes nothing
--- comes first, and a replica's READONLY is the answer to all.
+-- Always true: a contribution is all that its engine counts, so re-sending it changes nothing. An older statement never
+-- replaces a newer one. A contribution of 0 is not stored. Contributions expire unless their engine re-sends them, and
+-- both keys expire with the last contribution. A contribution below 0 exists only beside others (somebody arrived there
+-- and left here): it never creates a key. The write that may empty the hash is the last access to it: in a cluster, a
+-- slot that is being moved refuses a missing key in the middle of a script. A store that takes no writes replies no
+-- sum: if nothing else was written, a write that changes nothing comes first, and a replica replies READONLY to all.
 local pcall = redis.pcall
 local instance, life, number = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
@@ -17,7 +20,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local wrote = false
-local function write(...)                -- the error, if it is one
+local function write(...)                -- returns the error, if there is one
   local said = pcall(...)
   local failed = type(said) == 'table' and said.err ~= nil
   wrote = wrote or not failed
@@ -38,7 +41,7 @@ local function state(total, parts, units)
       if overtaken then
         sum, last = sum + tonumber(text), math.max(last, finish)
       else
-        ended[#ended + 1] = instance     -- unless it is said again
+        ended[#ended + 1] = instance     -- unless it is re-sent
       end
     elseif finish <= now then
       ended[#ended + 1] = all[i]

@@ -1,27 +1,28 @@
--- gcra.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once however often it
--- is asked. See sync/ask/pool.h.
+-- gcra.lua -- decides one call of a strict limit that is a rate with a burst (TW_SHAPE_GCRA), and charges it once,
+-- however often it is requested. See sync/ask/pool.h.
 --
--- A bucket that empties evenly, `limit` units in a window, and holds at most `burst`. All that is kept of it is one moment: when
--- it will be empty. n units put that off by n / limit windows.
+-- The limit is a bucket that drains evenly, `limit` units per window, and holds at most `burst`. The only stored state
+-- is one moment: when the bucket will be empty. n units move this moment by n / limit windows.
 --
--- KEYS[1]  the calls of this bucket (a hash): for each connection that asked, under its name: "number units second moment": its last
---          call, what that was given, when, and when the bucket would have been empty after it; and "-": microseconds, all that was
---          ever taken back, which each moment was put off by when it was written. It lives ten minutes after the last call, and so
---          does each
--- KEYS[2]  the moment (a string): "us", microseconds since 1970, or "us+part/parts", and a fraction of one. It dies when it has come
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 units, 5 limit,
---          6 "1": as many as there are, 7 burst (not above the limit), 8 window in ms, 9 for how many ms more a bucket would not be
---          empty that whoever asks has kept in an outage (0: none)
--- Answers  {number, status, units given, units left, ms until the bucket is empty, ms until these units are there}: the last is
---          0 if they were given, -1 if they never will be
---          OK, DENIED; BAD: the moment is none; STALE: a later call was heard already
---          Never mind: OK, and what was given. Nothing was done but after OK
+-- KEYS[1]  the calls of this bucket (a hash). For each connection, under its name: "number units second moment": its
+--          last call, the units granted, when, and when the bucket would have been empty after it. "-": the
+--          microseconds that were ever taken back; each stored moment is increased by this value as it was then. The
+--          hash lives ten minutes after the last call, and so does each field
+-- KEYS[2]  the moment (a string): "us", microseconds since 1970, or "us+part/parts", with a fraction of one. It expires
+--          when the moment has come
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
+--          units, 5 limit, 6 "1": as many as there are, 7 burst (not above the limit), 8 window in ms, 9 for how many
+--          more ms a bucket that the caller kept in an outage would not be empty (0: none)
+-- Replies  {number, status, units granted, units left, ms until the bucket is empty, ms until these units are there}:
+--          the last is 0 if they were granted, -1 if they never will be
+--          OK, DENIED; BAD: the stored value is no moment; STALE: a later call came already
+--          cancel: OK, and what had been granted. Only OK changes anything
 --
--- Always true: nothing is rounded, in numbers up to 2^53; where a moment of another limit is met, its fraction becomes the next
--- 1/limit of a microsecond. A moment is at most one window ahead: Redis's clock was set back, if it is further. What a call was
--- given is noted before the moment is written, so asking again finds it; a call that is denied changes nothing, unless it asks
--- again (a copy of it may yet come), or knows a later moment than Redis does. Nothing is answered by a store that does not take
--- writes, as in strict.lua.
+-- Always true: nothing is rounded, for numbers up to 2^53. If the stored moment belongs to another limit, its fraction
+-- is rounded up to the next 1/limit of a microsecond. A moment is at most one window ahead; if it is further, Redis's
+-- clock was set back. The grant of a call is noted before the moment is written, so a repeated request finds it. A
+-- denied call changes nothing, with two exceptions: it is a repeated request (a copy of it may still come), or the
+-- caller knows a later moment than Redis does. A store that takes no writes answers nothing, as in strict.lua.
 local calls, bucket = KEYS[1], KEYS[2]
 local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
 local n, limit, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
@@ -41,7 +42,7 @@ local function answer(status, taken, left, reset, retry)
   return {serial, status, text(taken), text(left), text(reset), text(retry)}
 end
 
--- a * b / c, and what is left over; a is at most c. Where the product is too much for a number, bit by bit
+-- Returns a * b / c and the remainder; a is at most c. If the product is too large for a number, computes bit by bit.
 local function share(a, b, c)
   local product = a * b
   if product < EXACT then
@@ -68,7 +69,7 @@ local function share(a, b, c)
   return whole, rest
 end
 
--- The moment that a text says; nil: none
+-- The moment that a text states; nil: none.
 local function read(stored)
   local us, part, of = string.match(stored, '^(%d+)%+(%d+)/(%d+)$')
   us, part, of = tonumber(us or string.match(stored, '^%d+$')), tonumber(part or 0), tonumber(of or 1)
@@ -87,7 +88,7 @@ if type(value) == 'string' then
 elseif type(value) == 'table' then
   at = nil
 end
-local later = false                      -- than what Redis holds, or earlier: to be written in any case
+local later = false                      -- the moment differs from the stored one: write it in any case
 if at and (at - now > window or at - now == window and part > 0) then at, part, later = now + window, 0, true end
 
 local function moment(us)
@@ -103,7 +104,7 @@ end
 local call_before = redis.call('HMGET', calls, who, '-')
 local taken_back = tonumber(call_before[2] or '0')
 
--- As in strict.lua
+-- As in strict.lua.
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
@@ -125,8 +126,9 @@ if last and tonumber(last) > tonumber(serial) then return answer('STALE', 0, 0, 
 local known = last == serial
 given = known and tonumber(given) or 0
 
--- Of what a call put in, that is taken back which has not run out since. The bucket ran out for its own time since then, but for what
--- other calls put in after it; of those before it some may have been taken back meanwhile, and then it ran out sooner
+-- Takes back the part of this call's units that has not drained since. Since then, the bucket drained for its own time,
+-- except for what later calls added. Some of the earlier calls may have been taken back meanwhile, and then it drained
+-- sooner.
 if verb == '0' then
   local ahead, ahead_part = read(after or '')
   note(0)
@@ -150,7 +152,7 @@ if not known then
   if theirs > now and theirs > at then at, part, later = theirs, 0, true end
 end
 
-local function used()                    -- units, a part of one as a whole
+local function used()                    -- units; a part of a unit counts as a whole one
   if at < now or limit == 0 then return 0 end
   local whole, rest = share(at - now, limit, window)
   local more = math.fmod(part, window)

@@ -1,17 +1,19 @@
--- hold.lua -- at most so many at once: who is in flight under one key.   engine/reserve/hold_redis.c and sync/message/presence.c ask it.
+-- hold.lua -- concurrency slots: at most so many calls in flight under one key. Sent by engine/reserve/hold_redis.c and
+-- sync/message/presence.c.
 --
--- KEYS     those in flight (sorted sets): "instance:number" -> ms of TIME at which it is taken for dead. One; of state any number
--- ARGV     1 to 3 as sync/ask/pool.h has them; 4 what: hold, release, state; 5 life in ms; 6 limit (of hold); 7.. a member for each
---          of KEYS
--- Answers  {ARGV[2], status, how many are in flight under the last of KEYS}
---          hold      OK      in flight, or had been by this name: asking again changes nothing;  DENIED
---                    MORE    nothing was decided, but those that were there were dead: ask again
---          release   OK      not in flight (any more); how many: dead ones that nobody has cleared away yet count
---          state     OK      each is, whether it had been taken for dead or not
+-- KEYS     the calls in flight (sorted sets): "instance:number" -> ms of TIME at which it counts as dead. One key; of
+--          state any number
+-- ARGV     1 to 3 as in sync/ask/pool.h; 4 what: hold, release, state; 5 lifetime in ms; 6 limit (of hold); 7.. a
+--          member for each of KEYS
+-- Replies  {ARGV[2], status, how many are in flight under the last of KEYS}
+--          hold      OK      in flight, or was already under this name: repeating it changes nothing;  DENIED
+--                    MORE    nothing was decided, but all members were dead: send it again
+--          release   OK      not in flight (any more); the number includes dead members that are not removed yet
+--          state     OK      all are in flight, also those that counted as dead
 --
--- Always true: every member ends, unless its engine says again that it lives; the set ends with the last of them. No way through
--- this script is without a write, so a replica answers READONLY and decides nothing. What may empty the set is the last touch of
--- it, for a slot that moves (of a cluster) refuses a key that is not there, in the middle of a script.
+-- Always true: every member expires unless its engine re-sends it; the set expires with the last of them. Every path
+-- through this script writes, so a replica replies READONLY and decides nothing. The write that may empty the set is
+-- the last access to it: in a cluster, a slot that is being moved refuses a missing key in the middle of a script.
 local call = redis.call
 local what, life, limit = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
@@ -23,7 +25,7 @@ local function enter(holds, member)
   if call('PTTL', holds) < tonumber(life) then call('PEXPIRE', holds, life) end
 end
 
-local function clear_dead(holds)         -- how many they were
+local function clear_dead(holds)         -- returns how many were removed
   return call('ZREMRANGEBYSCORE', holds, '-inf', now)
 end
 

@@ -1,43 +1,47 @@
--- lease.lua -- one engine's lease of one hard limit: what it says of it, and what it may have.   Beside leases.lua.
+-- lease.lua -- one engine's lease of one hard limit: what the engine reports about it, and what it is granted.
+-- leases.lua keeps the epoch.
 --
--- Everything an engine says is cumulative and absolute, "so much was I ever granted, so much have I ever given back", so
--- that saying it again is harmless: a lost answer is asked for again (trap L1).
+-- All numbers that an engine sends are cumulative and absolute ("granted so much in all, returned so much in all"). So
+-- repeating a message is harmless: after a lost reply it is sent again (trap L1).
 --
 -- KEYS[1]  the epoch (leases.lua)
--- KEYS[2]  what is wanted (leases.lua)
--- KEYS[3]  the lease (a hash beside the counter): t the units out, granted and not given back, of all instances; s those of
---          them that are known to be spent; l the limit that was named last; e the epoch in which it was made; f what was
---          surely spent before Redis forgot all; for each instance "connection granted returned spent risk"; d what those
---          have spent who are folded; k "time cursor sum stranded" of a look at all who are many; p by how much what is out
---          has come to pass the limit, and has been added to nobody's risk yet
--- ARGV     1 version, 2 the epoch, 3 instance, 4 the serial number of its connection, 5 the window's expiry (absolute, ms;
---          0: none), 6 limit, 7 granted as it was told, 8 what granted should become, 9 how many more units are of use at
---          least (0: it only draws ahead), 10 returned, 11 spent, 12 the sum spent as it was told (0: it is not saying
---          everything again), 13 "1": look how much is stranded, 14 its life (leases.lua), 15 returned as it was said at most
---          in a life before, of a lease that was said in this epoch ("": there is none), 16 risk as it was told
--- Answers  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open, in how many ms this engine is no longer
---          new (0: it is not)}
---          OK; EPOCH another epoch has begun, or another life: that is to be asked for first; STALE a later connection of this
---          instance has spoken already; LATE the window is dead by Redis's clock; CLASH another version. But for OK nothing
---          was done. The error READONLY from a replica
+-- KEYS[2]  the requested leases (leases.lua)
+-- KEYS[3]  the lease (a hash beside the counter). t: the units out (granted and not returned) of all instances; s:
+--          those of them that are known to be spent; l: the last limit; e: the epoch in which it was made; f: what was
+--          certainly spent before Redis forgot all; for each instance "connection granted returned spent risk"; d: what
+--          the folded engines have spent; k "time cursor sum stranded": the progress of a look at all engines, if they
+--          are many; p: the units by which the total has passed the limit and that are not in anybody's risk yet
+-- ARGV     1 version, 2 the epoch, 3 instance, 4 the serial number of its connection, 5 the window's expiry (absolute,
+--          ms; 0: none), 6 limit, 7 granted as last replied, 8 the value that granted should get, 9 how many more units
+--          are of use at least (0: it only draws ahead), 10 returned, 11 spent, 12 the sum spent as last replied (0: it
+--          does not restate), 13 "1": look how much is stranded, 14 its life (leases.lua), 15 the largest returned that
+--          an earlier life sent, of a lease that was sent in this epoch ("": there is none), 16 risk as last replied
+-- Replies  {status, ms of TIME, granted, t, s, stranded (-1: not looked), risk, open, in how many ms this engine is no
+--          longer new (0: it is not new)}
+--          OK; EPOCH: another epoch has begun, or another life: request it first; STALE: a later connection of this
+--          instance has sent a message already; LATE: the window is over by Redis's clock; CLASH: another version. Only
+--          OK changes anything. A replica replies the error READONLY
 --
--- FOLDED is an engine whose life is over (it left, or was not heard of for a day) and that has no unit out: its field goes, and
--- what it has spent is in d. A late copy of its words is of a life that is over, and counts for nothing. Should it come
--- again, in another life and the same epoch, it had no unit out: what it has spent is taken from d again.
--- Always true: t never rises above the limit by a grant; it does by what an engine was granted and Redis forgot. What has passed
--- the limit is counted once the epoch is open, to the risk of whoever speaks first: until then words come in any order, so one
--- that says again what it was granted may come before another that says what it gave back for that. Who says that it was
--- granted less than stands here was never told of the rest, and is not told now: another store may have granted it to
--- another one since. An engine has one word of a lease under way, so what it says is what it knows.
--- Nothing is granted by a store whose history is not the epoch's: the script looks that up itself, for a
--- connection may outlive a change. There is no OK and no LATE without a write before it; the first one goes by redis.call, so
--- Redis refuses all or nothing. Numbers are exact up to 2^53. t is d and what all have out, s is d and what all have spent.
-local STRANDED_MS = 5000                 -- who was not heard of for so long is gone; engines come once in EVERY_MS
-local REQUESTED_MS = 5000                   -- as long as any of it is looked at (leases.lua)
-local NEW_MS = 1200                      -- by then others have been told of this engine
-local FEW_NEW, SOON_MS = 16, 50          -- or sooner, where all of so few have come since it did
+-- An engine is FOLDED when its life is over (it left, or was not heard of for a day) and it has no unit out: its field
+-- is removed, and what it has spent is added to d. A late copy of its messages belongs to a life that is over, and is
+-- ignored. If the engine returns, in another life and the same epoch, it has no unit out: what it has spent is
+-- subtracted from d again.
+-- Always true: a grant never raises t above the limit. Units that an engine was granted and that Redis forgot may do
+-- so. What has passed the limit is counted once the epoch is open, and becomes the risk of the first engine that sends
+-- a message. Before that, messages come in any order: one engine may restate its grant before another one restates what
+-- it returned in exchange. If an engine reports a smaller grant than Redis has, it never got the reply with the rest,
+-- and does not get it now: another store may have granted those units to another engine since. An engine has one
+-- message of a lease in flight, so what it sends is what it knows.
+-- A store whose history is not the epoch's grants nothing. The script looks at the history itself, because a connection
+-- may outlive a change. Every OK and every LATE comes after a write. The first write uses redis.call, so Redis refuses
+-- all or nothing. Numbers are exact up to 2^53. t is d plus what all engines have out; s is d plus what all have spent.
+-- an engine that was silent for this long counts as gone; live ones come once in EVERY_MS
+local STRANDED_MS = 5000
+local REQUESTED_MS = 5000                   -- as long as leases.lua looks at an entry
+local NEW_MS = 1200                      -- by then the others know of this engine
+local FEW_NEW, SOON_MS = 16, 50          -- or sooner, if there are few engines and all have come since it did
 local EVERY_MS, EVERY_MORE_MS = 150, 1   -- as in leases.lua
-local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more parts than that are looked at by pages, so many at once, not more often
+local FEW, PAGE, LOOK_MS = 128, 64, 100  -- more fields than FEW are looked at by pages: how many at once, and how often
 local function number(text) return tonumber(text or '0') or 0 end
 local function text(value) return string.format('%.0f', value) end
 
@@ -47,14 +51,14 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('HMGET', KEYS[1], 'id', 'run', 'open', 'b:' .. me, 'n')
 local info = redis.pcall('INFO', 'replication')
-if type(info) == 'string' then           -- else it is not permitted: a change is noticed only by what is missing
+if type(info) == 'string' then           -- else INFO is not permitted: a change is noticed only by what is missing
   if string.find(info, 'role:slave', 1, true) then return {err = 'READONLY this store is a replica'} end
   if epoch[2] ~= string.match(info, 'master_replid:(%x+)') then return {'EPOCH', now} end
 end
 if epoch[1] ~= ARGV[2] or epoch[4] ~= ARGV[14] then return {'EPOCH', now} end
 local expiry = number(ARGV[5])
 if expiry ~= 0 and now >= expiry then
-  local probe = redis.pcall('PEXPIRE', KEYS[2], REQUESTED_MS) -- it changes nothing of note, and only a master does it
+  local probe = redis.pcall('PEXPIRE', KEYS[2], REQUESTED_MS) -- a harmless write, which only a master accepts
   if type(probe) == 'table' and string.find(probe.err, 'READONLY', 1, true) then return probe end
   return {'LATE', now}
 end
@@ -82,13 +86,13 @@ local function beyond()
   return used > limits and used - limits or 0
 end
 local before = beyond()
-if not had[9] and ARGV[15] ~= '' then    -- it was folded
+if not had[9] and ARGV[15] ~= '' then    -- this engine was folded
   granted, returned, risk = number(ARGV[7]), number(ARGV[15]), number(ARGV[16])
   spent = granted - returned
   collapsed = collapsed - spent
 end
 
-if number(ARGV[10]) > returned then      -- first what comes back
+if number(ARGV[10]) > returned then      -- returned units come first
   total = total - (number(ARGV[10]) - returned)
   returned = number(ARGV[10])
 end
@@ -96,23 +100,24 @@ spent_all = spent_all + number(ARGV[11]) - spent
 spent = number(ARGV[11])
 
 local is_open = epoch[3] == '1'
-if number(ARGV[7]) > granted then        -- forgotten
+if number(ARGV[7]) > granted then        -- Redis forgot a grant
   total = total + number(ARGV[7]) - granted
   granted = number(ARGV[7])
-  if is_open then                        -- and nobody has noticed: all must say everything again
+  if is_open then                        -- and nobody has noticed: all engines must restate
     is_open = false
     local was = redis.call('HGET', KEYS[1], 'was') or ''
     redis.call('HSET', KEYS[1], 'id', '', 'open', '0', 'was', ARGV[2] .. ',' .. was)
   end
-else                                     -- never told: but what was freed of it already (reclaim.lua) is not freed twice
+-- it never got the reply. Units that reclaim.lua has freed of these are not freed twice
+else
   local unreported = math.max(0, math.min(granted - number(ARGV[7]), granted - returned - spent))
   total = total - unreported
   granted = granted - unreported
 end
--- Who departed cannot say again what it sold. Only where all is gone: refunds since would make the sum too high.
+-- An engine that left cannot restate what it sold. Only if all is lost: refunds since would make the sum too high.
 if number(ARGV[12]) > floor and (had[5] or ARGV[2]) == ARGV[2] then floor = number(ARGV[12]) end
 passed = passed + beyond() - before
-if number(ARGV[16]) > risk then          -- so much of it was told before Redis forgot that
+if number(ARGV[16]) > risk then          -- Redis had replied this much before it forgot
   passed = passed - (number(ARGV[16]) - risk)
   risk = number(ARGV[16])
 end
@@ -130,7 +135,8 @@ if (want > 0 and open) or ARGV[13] == '1' then
   parts = redis.call('HLEN', KEYS[3]) - fixed + (had[9] and 0 or 1)
 end
 if want > 0 and open then
-  -- A share of what is left, so that lots shrink towards 1 at the end; holders: those who have drawn here, and live.
+  -- Grants a share of what is left, so that grants shrink towards 1 at the end. holders: live engines that have drawn
+  -- here.
   local left = limit - math.max(total, floor)
   local holders = math.max(1, math.min(parts, engines))
   local give = math.min(want, math.max(need, math.floor(left / (2 * holders))), left)
@@ -140,7 +146,7 @@ if want > 0 and open then
   failed = give < need
 end
 
--- Who else has a field here, all of them or the next page: what is stranded, and who is folded.
+-- The other engines with a field here, all of them or the next page: what is stranded, and which engines are folded.
 local gone, gone_spent, stranded = {}, 0, -1
 local function look_at(fields)
   local who, of, queries, sum = {}, {}, {}, 0
@@ -174,7 +180,7 @@ if failed or ARGV[13] == '1' then
   else
     local at, cursor, sum, last = string.match(state or '', '^(%d+) (%d+) (%d+) (-?%d+)$')
     if now - number(at) >= LOOK_MS then
-      -- More fields than twice those who live: the fields of many who are gone.
+      -- More than twice as many fields as live engines: most belong to engines that are gone.
       local count = parts > 2 * engines + FEW and 8 * PAGE or PAGE
       local page = redis.pcall('HSCAN', KEYS[3], cursor or '0', 'COUNT', count)
       if not page.err then
@@ -201,7 +207,7 @@ if had[6] or collapsed ~= 0 then put('d', text(collapsed)) end
 if state then put('k', state) end
 if had[8] or passed ~= 0 then put('p', text(passed)) end
 redis.call('HSET', KEYS[3], unpack(set))
-if #gone ~= 0 and redis.pcall('HDEL', KEYS[3], unpack(gone)) == #gone then -- where that is forbidden, nobody is folded
+if #gone ~= 0 and redis.pcall('HDEL', KEYS[3], unpack(gone)) == #gone then -- if HDEL is forbidden, no engine is folded
   redis.call('HSET', KEYS[3], 'd', text(collapsed + gone_spent))
 end
 if expiry ~= 0 and redis.pcall('PTTL', KEYS[3]) == -1 then redis.pcall('PEXPIREAT', KEYS[3], ARGV[5]) end

@@ -1,47 +1,55 @@
--- leases.lua -- who takes part in hard limits, and the epoch in which grants are valid.   Beside lease.lua.
+-- leases.lua -- which engines take part in hard limits, and the epoch in which grants are valid. lease.lua keeps each
+-- lease.
 --
--- An EPOCH begins when Redis may have forgotten, or another store may have granted: the data have another history than those
--- that the epoch was begun in (master_replid: a restart, a promotion, also of the same server again), or there is none (first
--- use, FLUSHALL), or an engine comes from an epoch that this store has never met (another store was seen for a while), or
--- lease.lua found a grant missing. In an epoch nothing is granted until every engine that took part has said again what it was
--- granted. Who took part is known from here, and, should Redis have forgotten the newest of them, from the others: each has
--- been told of all others, as far as it can hold them, and a new one is granted nothing before they have been.
+-- An EPOCH begins when Redis may have forgotten, or another store may have granted. There are four signs. The data have
+-- another history than those that the epoch began in (master_replid: a restart, a promotion, also of the same server
+-- again). There is no epoch (first use, FLUSHALL). An engine comes from an epoch that this store has never met (another
+-- store was in use for a while). Or lease.lua found a grant missing. In a new epoch nothing is granted until every
+-- engine that took part has restated its grants. Redis knows who took part. If Redis has forgotten the newest engines,
+-- the others know them: each engine is told of all others, as far as it can hold them. A new engine is granted nothing
+-- before the others were told of it.
 --
--- KEYS[1]  the epoch (a hash without expiry): id; run, the master_replid it was begun in; was, the epochs before it, the last
---          sixteen; from, until then nothing is granted; to, who has not come by then is not waited for; open, 1 while grants
---          may be given; n, how many engines take part; late, how many are waited for; tag, what their w: says; c, how often
---          somebody came or went, and j:1, j:2 ... the last 64 of these, "+INSTANCE" or "-INSTANCE"; k, "time cursor" of the
---          last tidying. Of each engine: i:INSTANCE, when (ms) it was last heard of; b:INSTANCE, its life: when it came;
---          w:INSTANCE, it has not said everything again; g:INSTANCE, since when it has not been heard of for a minute
--- KEYS[2]  what is wanted (a sorted set): instance and name of a lease, by when (ms) it last got too little
--- ARGV     1 version, 2 instance, 3 the epoch it knows ("": none, it was never granted anything), 4 the run of that epoch,
---          5 the epoch in which it has said everything again, 6 an id for a new epoch, 7 since when (ms) it wants to know what
---          is wanted, 8 "1": it holds nothing any more, and goes; 9 the c it knows of that epoch (-1: none), 10 how often (ms)
---          it was told to come; 11.. others that it was told of, where it may know more than Redis does
--- Answers  {status, ms of TIME, id, open, run, life, how often (ms) it is to come, c, "1" the whole list follows or "0" what
---          has changed since the c it knows, how many, "+INSTANCE" or "-INSTANCE" ..., names that are wanted ...}
---          OK; CLASH another version, nothing was done; the error READONLY from a replica, also from one that takes writes
+-- KEYS[1]  the epoch (a hash without expiry). id; run: the master_replid it began in; was: the last sixteen epochs
+--          before it; from: nothing is granted before this time; to: an engine that has not come by then is not waited
+--          for; open: 1 while grants may be given; n: how many engines take part; late: how many are waited for; tag:
+--          the value of their w: fields; c: how often an engine came or went, and j:1, j:2 ...: the last 64 of these
+--          changes, "+INSTANCE" or "-INSTANCE"; k, "time cursor": the last tidying. For each engine: i:INSTANCE, when
+--          (ms) it was last heard of; b:INSTANCE, its life: when it came; w:INSTANCE, it has not restated everything;
+--          g:INSTANCE, the time since which it had not been heard of for a minute
+-- KEYS[2]  the requested leases (a sorted set): instance and name of a lease, by when (ms) it last got too little
+-- ARGV     1 version, 2 instance, 3 the epoch it knows ("": none, it was never granted anything), 4 the run of that
+--          epoch, 5 the epoch in which it has restated everything, 6 an id for a new epoch, 7 since when (ms) it wants
+--          the requested leases, 8 "1": it holds nothing any more, and leaves; 9 the c it knows of that epoch (-1:
+--          none), 10 the interval (ms) of its heartbeat as last replied; 11.. other engines it knows, if it may know
+--          more than Redis does
+-- Replies  {status, ms of TIME, id, open, run, life, the interval (ms) of its heartbeat, c, "1" the whole list follows
+--          or "0" the changes since the c it knows, how many, "+INSTANCE" or "-INSTANCE" ..., names of requested leases
+--          ...}
+--          OK; CLASH another version, nothing was done; a replica replies the error READONLY, even if it takes writes
 --
--- Always true: there is no answer without a write before it, so a copy of the store that is only read tells nothing; the first
--- write goes by redis.call, so that Redis refuses all or nothing; every further call with the same arguments changes nothing
--- but times. Which server this is the script looks up itself: a connection may outlive a change of it. What a call costs does
--- not grow with the engines, but for the first call of an epoch.
-local FRESH_MS = 1200                    -- first use: engines that live have come
-local WIPED_MS = 2500                    -- the same server, and empty: they are connected, and come by themselves
-local RESTARTED_MS = 11000               -- another server, and empty: they are back after 10 s at most (sync/wire/breaker.h)
-local SETTLE_MS = 1000                   -- another server that knows them: for those it has lost with its last second
-local LATE_MS = 2000                     -- for one that comes when the others have begun again
-local FORGET_MS = 60000                  -- an engine that was not heard of for so long is not waited for in a later epoch
-local LIFE_MS = 86400000                 -- and after that its life is over: should it come again, it begins another
+-- Always true: every reply comes after a write, so a read-only copy of the store replies nothing of this. The first
+-- write uses redis.call, so that Redis refuses all or nothing. Repeating a call with the same arguments changes only
+-- times. The script itself looks up which server this is: a connection may outlive a change. The cost of a call does
+-- not grow with the number of engines, except for the first call of an epoch.
+local FRESH_MS = 1200                    -- first use: live engines have come by then
+local WIPED_MS = 2500                    -- the same server, but empty: engines are connected, and come by themselves
+-- another server, and empty: engines are back after 10 s at most (sync/wire/breaker.h)
+local RESTARTED_MS = 11000
+-- another server that knows the engines: for those that it lost with its last second
+local SETTLE_MS = 1000
+local LATE_MS = 2000                     -- for an engine that comes after the others have begun again
+local FORGET_MS = 60000                  -- a later epoch does not wait for an engine that was silent for this long
+local LIFE_MS = 86400000                 -- after this, its life is over: if it returns, it begins another life
 local REQUESTED_MS = 5000
 local TIDY_MS = 1000
 local WAS_MAX, LOG_MAX, NAMED_MAX = 16, 64, 100
-local EVERY_MS, EVERY_MORE_MS = 150, 1   -- how often each comes: so often, or so many ms for each that there is (lease.lua)
+-- the interval of a heartbeat: this long, or this many ms for each engine (lease.lua)
+local EVERY_MS, EVERY_MORE_MS = 150, 1
 
 if ARGV[1] ~= '2' then return {'CLASH', 0} end
 local me, known, resent_in, fresh = ARGV[2], ARGV[3], ARGV[5], ARGV[6]
 local info = redis.pcall('INFO', 'replication')
-if type(info) ~= 'string' then info = '' end -- not permitted: a change is noticed only by what is missing
+if type(info) ~= 'string' then info = '' end -- INFO is not permitted: a change is noticed only by what is missing
 if string.find(info, 'role:slave', 1, true) then return {err = 'READONLY this store is a replica'} end
 local run = string.match(info, 'master_replid:(%x+)') or ''
 local time = redis.call('TIME')
@@ -52,7 +60,7 @@ local values, had = redis.call('HMGET', KEYS[1], unpack(names)), {}
 for i = 1, #names do had[names[i]] = values[i] or nil end
 local n, late, changes = tonumber(had['n'] or '0'), tonumber(had['late'] or '0'), tonumber(had['c'] or '0')
 
-local set, gone = {}, {}                 -- what becomes of the hash: in one write
+local set, gone = {}, {}                 -- the changes of the hash, made in one write
 local function put(field, value)
   set[#set + 1] = field
   set[#set + 1] = value
@@ -62,12 +70,12 @@ local function drop(field)
   gone[#gone + 1] = field
   had[field] = nil
 end
-local function note(change)              -- somebody came, or went
+local function note(change)              -- an engine came or went
   changes = changes + 1
   put('j:' .. changes, change)
   if changes > LOG_MAX then drop('j:' .. changes - LOG_MAX) end
 end
-local function write(call, command, list) -- Lua unpacks some thousands at most
+local function write(call, command, list) -- Lua unpacks only some thousands at once
   for i = 1, #list, 1000 do call(command, KEYS[1], unpack(list, i, math.min(i + 999, #list))) end
 end
 local function write_all()
@@ -76,7 +84,7 @@ local function write_all()
     if had[field] ~= value then put(field, value) end
   end
   write(redis.call, 'HSET', set)
-  write(redis.pcall, 'HDEL', gone)       -- where it is forbidden nothing is tidied
+  write(redis.pcall, 'HDEL', gone)       -- if HDEL is forbidden, nothing is tidied
 end
 
 if ARGV[8] == '1' then
@@ -112,7 +120,7 @@ local function begin()
   for i = 1, #all, 2 do
     local kind, who = string.sub(all[i], 1, 2), string.sub(all[i], 3)
     if kind == 'i:' then n = n + 1 end
-    -- The second: one whom others have named, and who had not come when the epoch ended.
+    -- The second condition: others have named this engine, and it had not come when the epoch ended.
     if kind == 'i:' and now - tonumber(all[i + 1]) <= FORGET_MS or kind == 'w:' and all[i + 1] == tag then waits[who] = true end
   end
   for who in pairs(waits) do
@@ -124,14 +132,15 @@ local function begin()
   put('tag', fresh)
   put('run', run)
   put('from', string.format('%.0f', now + wait))
-  put('to', string.format('%.0f', now + math.max(RESTARTED_MS, wait, 1.5 * EVERY_MORE_MS * n))) -- in a crowd they come seldom
+  -- if there are many engines, they come rarely
+  put('to', string.format('%.0f', now + math.max(RESTARTED_MS, wait, 1.5 * EVERY_MORE_MS * n)))
   put('open', '0')
 end
 
 local is_strange = known ~= '' and known ~= had['id'] and not has_met(known)
 if (had['id'] or '') == '' or (run ~= '' and had['run'] ~= run) or is_strange or not had['n'] then begin() end
 
--- Who is there.
+-- Records that this engine is there.
 if not had['i:' .. me] then
   n = n + 1
   note('+' .. me)
@@ -140,7 +149,7 @@ end
 put('i:' .. me, tostring(now))
 if not had['b:' .. me] then put('b:' .. me, tostring(now)) end
 
--- Who is waited for.
+-- Which engines are waited for.
 if had['open'] ~= '1' and #ARGV > 10 then
   local fields = {}
   for i = 11, #ARGV do
@@ -167,13 +176,13 @@ elseif is_late then
   drop('w:' .. me)
 end
 local open = now >= tonumber(had['from']) and (late == 0 or now >= tonumber(had['to'])) and '1' or '0'
-if open == '1' and late ~= 0 then        -- who comes after this makes the others wait anew
+if open == '1' and late ~= 0 then        -- an engine that comes later makes the others wait anew
   late = 0
   put('tag', fresh)
 end
 if open ~= had['open'] then put('open', open) end
 
--- Some are looked at: who has not been heard of for long.
+-- Looks at some of the fields, and removes engines that were silent for long.
 local function tidy(cursor)
   local page = redis.pcall('HSCAN', KEYS[1], cursor, 'COUNT', '64')
   if page.err then return '0' end
@@ -203,7 +212,7 @@ if tidies then
 end
 write_all()
 
--- The others, as far as it does not know them.
+-- The other engines, as far as this engine does not know them.
 local changes_out, whole = {}, '0'
 local function name_all()
   local all

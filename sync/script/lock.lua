@@ -1,16 +1,17 @@
--- lock.lua -- one holder at a time, for a while (tw_lock(), tw_lock_extend(), tw_lock_release()). See sync/ask/pool.h.
+-- lock.lua -- one holder at a time, for a limited time (tw_lock(), tw_lock_extend(), tw_lock_release()). See
+-- sync/ask/pool.h.
 --
--- KEYS[1]  calls (a hash), as in strict.lua
--- KEYS[2]  the lock (a string): "token fence"; it dies when the hold is over
--- KEYS[3]  the last fence (a string); kept a day longer than any hold
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 "L" lock,
---          "E" extend, "U" unlock; 5 token, 6 hold in ms
--- Answers  {number, status, fence, ms that the hold lasts}: OK; HELD by another; GONE: not held under this token (any more);
---          STALE: a later call was heard already
+-- KEYS[1]  the calls (a hash), as in strict.lua
+-- KEYS[2]  the lock (a string): "token fence"; it expires when the lease of the lock ends
+-- KEYS[3]  the last fencing token (a string); kept a day longer than any lock
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "L"
+--          lock, "E" extend, "U" unlock; 5 token, 6 lease time in ms
+-- Replies  {number, status, fence, ms that the lock lasts}: OK; HELD by another; GONE: not held under this token (any
+--          more); STALE: a later call came already
 --
--- Always true: whoever asks again with the same token still holds it, under the same fence. Fences rise, also when Redis lost
--- the last one: they are Redis's time in microseconds, or the last one and 1, whichever is more. A hold is never shortened. Nothing is answered by a store that does
--- not take writes, as in strict.lua.
+-- Always true: a repeated request with the same token still holds the lock, under the same fence. Fences rise, even if
+-- Redis lost the last one: a fence is Redis's time in microseconds, or the last fence + 1, whichever is greater. A lock
+-- is never shortened. A store that takes no writes answers nothing, as in strict.lua.
 local calls, lock, fence_name = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb, op, token, hold = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local NOTE_MS, DAY_MS = 600000, 86400000
@@ -22,7 +23,7 @@ local function say(status, fence, left)
   return {serial, status, fence or '0', tostring(left or 0)}
 end
 
--- As in strict.lua
+-- As in strict.lua.
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
@@ -52,13 +53,13 @@ end
 
 if op == 'U' then
   if unlocked then return say('OK') end
-  note(holder == token and 1 or 0)       -- asked again, it finds that it was done
+  note(holder == token and 1 or 0)       -- a repeated request finds that this was done
   if holder ~= token then return say('GONE') end
   redis.call('DEL', lock)
   return say('OK')
 end
 
-if verb == '2' then note(0) end          -- a copy of it may yet come
+if verb == '2' then note(0) end          -- a copy of it may still come
 if op == 'E' then
   if holder ~= token then return say('GONE') end
   if redis.call('PTTL', lock) < hold then redis.call('PEXPIRE', lock, ARGV[6]) end

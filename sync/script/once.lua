@@ -1,17 +1,17 @@
--- once.lua -- says to exactly one caller that it is the first (tw_once() of a strict family), or forgets that one did.
--- See sync/ask/pool.h.
+-- once.lua -- tells exactly one caller that it is the first (tw_once() of a strict family), or cancels that. See
+-- sync/ask/pool.h.
 --
 -- KEYS[1]  the calls of this counter (a hash), as in strict.lua
--- KEYS[2]  who was the first (a string): the token of that call. It lives as long as the counter
+-- KEYS[2]  the first caller (a string): the token of its call. It lives as long as the counter
 -- KEYS[3]  the counter: 1 from then on
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 "O" once or
---          "C" cancel, 5 token, 6 when the counter dies (absolute, ms; 0: never), 7 window in ms where its first count begins
---          it (0: it does not)
--- Answers  {number, status}: FIRST, SECOND; OK (cancelled, or never mind); LATE: the window is dead here; BAD: the counter is
---          no number; STALE: a later call was heard already
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4 "O"
+--          once or "C" cancel, 5 token, 6 when the counter expires (absolute, ms; 0: never), 7 window in ms if its
+--          first count begins it (0: it does not)
+-- Replies  {number, status}: FIRST, SECOND; OK (cancelled); LATE: the window is over here; BAD: the counter is no
+--          number; STALE: a later call came already
 --
--- Always true: the token is written first, and whoever asks again with the same token is still the first (trap L10). Nothing is
--- answered by a store that does not take writes, as in strict.lua.
+-- Always true: the token is written first, so a repeated request with the same token is still the first (trap L10). A
+-- store that takes no writes answers nothing, as in strict.lua.
 local calls, once, name = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb, token = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 local NOTE_MS = 600000
@@ -24,7 +24,7 @@ local function say(status)
   return {serial, status}
 end
 
--- As in strict.lua
+-- As in strict.lua.
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
@@ -35,7 +35,7 @@ end
 
 local last = tonumber(string.match(redis.call('HGET', calls, who) or '', '^(%d+) ') or '0')
 if last > tonumber(serial) or verb == '1' and last == tonumber(serial) then return say('STALE') end
-if verb ~= '1' then                      -- a copy of it may yet come
+if verb ~= '1' then                      -- a copy of it may still come
   local is_new = redis.call('HSET', calls, who, serial .. ' 0 ' .. time[1]) == 1
   wrote = true
   redis.pcall('PEXPIRE', calls, NOTE_MS)

@@ -1,19 +1,19 @@
--- reclaim.lua -- frees what an engine that is gone was granted and never spent, for tw_lease_reclaim(): the names of
--- all leases by pages, and then each of them. See lease.lua for what they hold.
+-- reclaim.lua -- frees what a dead engine was granted and never spent, for tw_lease_reclaim(): first the names of all
+-- leases page by page, then each lease. lease.lua describes what they hold.
 --
 -- KEYS[1]  the epoch (leases.lua): when the engine was last heard of
 -- KEYS[2].. of free: leases
--- ARGV     1..3 of the connection (sync/ask/pool.h), not needed: saying it twice frees nothing twice; 4 what: list, free; 5
--- instance;
+-- ARGV     1..3 of the connection (sync/ask/pool.h), not used: repeating the call frees nothing twice; 4 what: list,
+--          free; 5 instance;
 --          of list: 6 SCAN's cursor, 7 SCAN's pattern
--- Answers  {number, status, ...}: OK; ALIVE it was heard of within 5 s, nothing was done. Behind OK
+-- Replies  {number, status, ...}: OK; ALIVE: it was heard of within 5 s, nothing was done. After OK
 --          list      cursor, names, each as "size:name"
---          free      units freed, of all
+--          free      units freed, in sum
 --
--- Always true: what it said to be spent stays spent; what it spent and did not say is freed, too: the caller knows that
--- it is gone. Should it come back all the same, it may sell those units a second time. Nothing is answered by a store
--- that does not take writes: what changes nothing is preceded by a write all the same, and a replica's READONLY is the
--- answer then.
+-- Always true: what the engine reported as spent stays spent. What it spent and did not report is freed, too: the
+-- caller knows that the engine is dead. If the engine returns all the same, it may sell those units a second time. A
+-- store that takes no writes answers nothing: if nothing else is written, a write that changes nothing comes first, and
+-- a replica replies READONLY.
 local ALIVE_MS = 5000
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

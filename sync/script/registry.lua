@@ -1,14 +1,16 @@
--- registry.lua -- the registry of live engines: each says every second that it is there, less often in a crowd, and learns how many are.
+-- registry.lua -- the registry of live engines. Each engine sends a heartbeat every second, less often if there are
+-- many, and learns how many engines live.
 --
--- KEYS[1]  the registry (a sorted set): instances by when (ms) they are taken for dead; ends a minute after the last word, or later
--- ARGV     1 version, 2 instance, 3 how long (ms) this word is good for at least
--- Answers  {OK, ms of TIME, how many live, how often (ms) it is to be said}; CLASH another version, nothing was done
+-- KEYS[1]  the registry (a sorted set): instances by the time (ms) at which they count as dead; it expires a minute
+--          after the last heartbeat, or later
+-- ARGV     1 version, 2 instance, 3 how long (ms) this heartbeat is valid at least
+-- Replies  {OK, ms of TIME, how many live, the interval (ms) of the heartbeat}; CLASH another version, nothing was done
 --
--- Always true: saying it again changes nothing but times; the first write goes by redis.call, so that Redis refuses all or
+-- Always true: repeating a heartbeat changes only times. The first write uses redis.call, so that Redis refuses all or
 -- nothing.
 local FORGET_MS = 60000
-local EVERY_MS, EVERY_MORE_MS = 1000, 0.5 -- so often, or so many ms for each engine that there is
-local MISSED = 5                         -- words that may be missed, all but one
+local EVERY_MS, EVERY_MORE_MS = 1000, 0.5 -- this long, or this many ms for each engine
+local MISSED = 5                         -- intervals without a heartbeat after which an engine counts as dead
 
 if ARGV[1] ~= '1' then return {'CLASH', 0, 0} end
 local time = redis.call('TIME')

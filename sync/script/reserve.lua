@@ -1,37 +1,41 @@
--- reserve.lua -- one act upon a stock of units that are reserved before they are bought.   engine/reserve/reserve_redis.c asks it.
+-- reserve.lua -- one operation on units that are reserved before they are bought. Sent by
+-- engine/reserve/reserve_redis.c.
 --
--- KEYS     of where: the token alone. Else:
+-- KEYS     of where: the token only. Else:
 --   1  the counter (a string, the family's own name): units that are sold or held
---   2  the stock (a hash): "h" and a reservation's id -> "units buyer", while it is held; "b" and a buyer -> the id of what the
---      buyer holds or has bought
---   3  when reservations return (a sorted set): id -> ms of TIME
---   4  (not of sweep) the token (a hash): "k" the counter's name, "s" set once it is sold. It outlives its hold by ARGV[11]
--- ARGV     1 to 3 as sync/ask/pool.h has them; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units, 7 limit,
---          8 hold in ms, 9 buyer ("": anybody), 10 when the counter ends (absolute, ms; 0: never), 11 how long the token is
---          remembered after its hold, ms
--- Answers  of where: {ARGV[2], OK, the counter's name}: it names all keys of confirm and cancel;  {ARGV[2], UNKNOWN}  no such token
---          (any more). Else {ARGV[2], status, units sold or held, reservations held, ms until the next of them returns or -1}:
---          reserve   OK      held, or had been by this id: asking again changes nothing
---                    DENIED  there are not so many units left
---                    BUYER   the buyer holds some (the ms are until they return), or has bought (-1): nothing was deducted
---                    LATE    the window is dead here, or this id was asked for before and is over
---                    MORE    nothing was decided: more is due than one call takes back; ask again
---          confirm   OK      sold, now or before;  LATE  returned;  UNKNOWN
+--   2  the reservations (a hash): "h" and a reservation's id -> "units buyer", while it is held; "b" and a buyer -> the
+--      id of what the buyer holds or has bought
+--   3  when reservations expire (a sorted set): id -> ms of TIME
+--   4  (not of sweep) the token (a hash): "k" the counter's name, "s" set once it is sold. It outlives its reservation
+--      by ARGV[11]
+-- ARGV     1 to 3 as in sync/ask/pool.h; 4 what: where, reserve, confirm, cancel, sweep; 5 id; and of reserve: 6 units,
+--          7 limit, 8 lease time in ms, 9 buyer ("": anybody), 10 when the counter expires (absolute, ms; 0: never), 11
+--          how long the token is remembered after its reservation, ms
+-- Replies  of where: {ARGV[2], OK, the counter's name}: it names all keys of confirm and cancel;  {ARGV[2], UNKNOWN}
+--          no such token (any more). Else {ARGV[2], status, units sold or held, reservations held, ms until the next of
+--          them expires or -1}:
+--          reserve   OK      held, or was already by this id: repeating it changes nothing
+--                    DENIED  not so many units are left
+--                    BUYER   the buyer holds some (the ms are until they expire), or has bought (-1): nothing was
+--                    deducted
+--                    LATE    the window is over here, or this id was requested before and has ended
+--                    MORE    nothing was decided: more have expired than one call takes back; send it again
+--          confirm   OK      sold, now or before;  LATE  expired or cancelled;  UNKNOWN
 --          cancel    OK      returned, now or before;  SOLD  too late for that;  UNKNOWN
 --          sweep     OK
 --
--- Always true: units sold and held are what the counter says (beside what is counted in other ways), never above the limit of
--- a reservation that was made; a reservation is in the hash and in the sorted set, or in neither. One compare decides between
--- confirm and the end of the hold, by Redis's TIME.
--- Every key is read before any is written, so a key of a wrong kind changes nothing; the first write is the one that Redis refuses
--- when it is out of memory; what may empty a key is the last touch of it, for a slot that moves (of a cluster) refuses a key that is
--- not there, in the middle of a script. The order of writes is such that a user who may not do one of them loses units rather than
--- sells them twice. Nothing is answered by a store that does not take writes: what changes nothing is preceded by a write all the
--- same, and a replica's READONLY is the answer then.
+-- Always true: the counter has the units sold and held (and whatever is counted in other ways). It never exceeds the
+-- limit of a reservation that was made. A reservation is in the hash and in the sorted set, or in neither. One
+-- comparison with Redis's TIME decides between confirm and expiry.
+-- Every key is read before any is written, so a key of a wrong type changes nothing. The first write is one that Redis
+-- refuses when it is out of memory. The write that may empty a key is the last access to it: in a cluster, a slot that
+-- is being moved refuses a missing key in the middle of a script. The writes are ordered so that a user without the
+-- right to one of them loses units, but never sells them twice. A store that takes no writes answers nothing: if
+-- nothing else is written, a write that changes nothing comes first, and a replica replies READONLY.
 local call = redis.call
 local what, id = ARGV[4], ARGV[5]
 local counter, stock, due, token = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local DUE_MAX = 200                      -- taken back in one call: some 500 microseconds
+local DUE_MAX = 200                      -- taken back in one call: about 500 microseconds
 
 if what == 'where' then
   local name = call('HGET', KEYS[1], 'k')
@@ -60,13 +64,13 @@ local function goes_back(other)
   is_back[other] = true
   back[#back + 1] = other
 end
-if record and not held then goes_back(id) end        -- perhaps behind so many others
+if record and not held then goes_back(id) end        -- there may be that many others before it
 
 local function wait_for(score)           -- ms until then
   return score and math.max(tonumber(score) - now, 0) or -1
 end
 
-local function next_wait()               -- until the next of those that stay returns
+local function next_wait()               -- until the next remaining reservation expires
   for i = 1, #ahead, 2 do
     if not is_back[ahead[i]] then return wait_for(ahead[i + 1]) end
   end
@@ -88,7 +92,7 @@ local function cancel()
 end
 
 local gone, returned = {}, 0             -- fields of the hash; units
-local function take_back()               -- their units return, their buyers may come again
+local function take_back()               -- their units return, their buyers may reserve again
   if #back == 0 then return end
   local fields, buyers, whose = {}, {}, {}
   for i = 1, #back do fields[i] = 'h' .. back[i] end
@@ -155,7 +159,7 @@ if status == 'HOLD' then
 elseif status == 'SELL' then
   call('HSET', token, 's', '1')
   gone[#gone + 1] = 'h' .. id
-  goes_back(id)                          -- to nobody: it is not listed any more
+  goes_back(id)                          -- no units return: this only removes it from the sorted set
   status = 'OK'
 elseif #back == 0 then
   call('HDEL', token or stock, '')

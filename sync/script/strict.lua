@@ -1,23 +1,27 @@
--- strict.lua -- decides one call of a strict limit, and charges it once however often it is asked. See sync/ask/pool.h.
+-- strict.lua -- decides one call of a strict limit, and charges it once, however often it is requested. See
+-- sync/ask/pool.h.
 --
--- KEYS[1]  the calls of this counter (a hash): for each connection that asked, under its name: "number given second": its last
---          call, what that was given, and when by Redis's time. It lives ten minutes after the last of them, and so does each
+-- KEYS[1]  the calls of this counter (a hash). For each connection, under its name: "number granted second": its last
+--          call, the units granted, and when by Redis's time. The hash lives ten minutes after the last call, and so
+--          does each field
 -- KEYS[2]  the counter, as batches count it
--- KEYS[3]  the log, where the limit slides (a sorted set): a member for each call that was admitted, "name:number:units", at
---          Redis's time in microseconds. And members whose score is a sum, negated, so that they stand before all times: "+" of
---          the units in the log; "=start" of what calls of this window logged, which the counter has as well: what it has
---          beyond that came another way (a fallback, a refund), and counts until the window's end
--- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" asked, "2" asked again, "0" never mind; 4 units,
---          5 limit, 6 "1": as many as there are, 7 when the counter dies (absolute, ms; 0: never), 8 window in ms where its
---          first count begins it (0: it does not), 9 window in ms where it slides, 10 the window's start
--- Answers  {number, status, units given, used, ms until all is free, ms until these units are}: the last is 0 if they were
---          given, -1 if they never will be
---          OK, DENIED; LATE: the window is dead here; BAD: the counter is no number; STALE: a later call was heard already.
---          Never mind: OK, and what was taken back. Nothing was done but after OK
+-- KEYS[3]  the log of a sliding limit (a sorted set). One member for each admitted call: "name:number:units", at
+--          Redis's time in microseconds. Other members have a negated sum as their score, so they come before all
+--          times. "+": the sum of the units in the log. "=start": the sum that calls of this window logged; the counter
+--          has these units as well. What the counter has beyond that came another way (a fallback, a refund), and
+--          counts until the window's end
+-- ARGV     1 name of the connection, 2 number of the call, 3 verb: "1" request, "2" repeated request, "0" cancel; 4
+--          units, 5 limit, 6 "1": as many as there are, 7 when the counter expires (absolute, ms; 0: never), 8 window
+--          in ms if its first count begins it (0: it does not), 9 window in ms if it slides, 10 the window's start
+-- Replies  {number, status, units granted, used, ms until all is free, ms until these units are}: the last is 0 if they
+--          were granted, -1 if they never will be
+--          OK, DENIED; LATE: the window is over here; BAD: the counter is no number; STALE: a later call came already.
+--          cancel: OK, and what was taken back. Only OK changes anything
 --
--- Always true: what a call was given is noted before anything else is written, so asking again finds it; a call that is
--- denied changes nothing, unless it asks again: only then a copy of it may yet come. Nothing is answered by a store that does
--- not take writes: what changes nothing is preceded by a write all the same, and a replica's READONLY is the answer then.
+-- Always true: the grant of a call is noted before anything else is written, so a repeated request finds it. A denied
+-- call changes nothing unless it is a repeated request: only then a copy of it may still come. A store that takes no
+-- writes answers nothing: if nothing else is written, a write that changes nothing comes first, and a replica replies
+-- READONLY.
 local calls, name, log = KEYS[1], KEYS[2], KEYS[3]
 local who, serial, verb = ARGV[1], ARGV[2], ARGV[3]
 local n, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -37,8 +41,8 @@ local function say(status, taken, used, reset, retry)
   return {serial, status, text(taken), text(used), text(reset), text(retry)}
 end
 
--- What was noted longer ago than it lives goes, some of it now and then: one field comes with each process, and the hash of a
--- counter in use would never end
+-- From time to time, removes some of the notes that are older than their lifetime: each process adds a field, and the
+-- hash of a counter in use would grow for ever.
 local function tidy()
   local page = redis.pcall('HSCAN', calls, time[2], 'COUNT', 100)[2] or {}
   for i = 1, #page, 2 do
@@ -87,7 +91,7 @@ local expiry = tonumber(ARGV[7])
 if expiry ~= 0 and expiry <= now then return say('LATE', 0, count, 0, 0) end
 
 local used, reset = count, 0
-if log then                              -- what has slid out leaves the log
+if log then                              -- removes what has slid out of the window from the log
   local sum, page = score('+'), 500
   repeat
     local old = redis.call('ZRANGEBYSCORE', log, 1, text(now_us - window_us), 'LIMIT', 0, page)
@@ -149,7 +153,7 @@ if log then
   put('+', score('+') + taken)
   local before = redis.call('ZSCORE', log, logged)
   put(logged, (before and -before or 0) + taken)
-  if not before then                     -- sums of windows that are long over
+  if not before then                     -- removes the sums of windows that are long over
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', log, '-inf', 0)) do
       local start = tonumber(string.match(member, '^=(%-?%d+)$') or '')
       if start and start < ARGV[10] - 2 * ARGV[9] then redis.pcall('ZREM', log, member) end
