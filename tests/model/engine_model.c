@@ -1,8 +1,10 @@
-/* engine_model.c -- random operations on a host-driven engine without Redis, on a clock that obeys, against a plain twin.
+/* engine_model.c -- random operations on a host-driven engine without Redis, on a clock that the test controls,
+ * compared with a simple twin.
  *
  * Goal: every answer, count, verdict and hook is what the header says, in any order of calls, clock steps and turns.
- * Method: each seed makes an engine, some families of any kind and some hundred operations; after each the answer is compared.
- * Same seed, same run: nothing here depends on an address, a hash or the time of day. TW_SEED repeats one. */
+ * Method: each seed makes an engine, some families of any kind and some hundred operations; each answer is compared
+ * with the twin's. The same seed gives the same run: nothing depends on an address, a hash or the time of day. TW_SEED
+ * repeats one. */
 #include "tests/model/twin.h"
 
 #include "engine/core/family.h"
@@ -17,7 +19,7 @@ struct member {
     struct twin twin;
     char name[24];
     int64_t told_ms; /* the start of the window whose hook was called last */
-    bool is_gone;    /* its family was closed: what is left of it is told */
+    bool is_gone;    /* its family was closed: its remaining windows are being reported */
 };
 #define GONE_MAX 256u
 
@@ -32,7 +34,7 @@ struct model {
     bool tight; /* memory may run out at any insert */
     bool stopped;
     bool closing;
-    int64_t settled_ms; /* engine time up to which all turns have been made */
+    int64_t settled_ms; /* engine time up to which all turns have run */
     int64_t now_ms;
     int64_t increments, overflow_increments, rejected_increments, late_increments;
     uint64_t step;
@@ -40,14 +42,14 @@ struct model {
 };
 
 static uint64_t seed_running;
-/* Over all seeds: so that it is seen when history is no longer tried. */
+/* Over all seeds: shows if history is no longer tried. */
 static int64_t windows_packed, packs_refused, packed_reads;
 static struct model *running;
 
 static unsigned char key_bytes[TWIN_KEYS][TW_KEY_SIZE_MAX];
 static size_t key_sizes[TWIN_KEYS];
 
-/* Keys of every size class, some of which differ in their last byte alone, with every kind of byte. */
+/* Keys of every size class, with every kind of byte; some differ only in their last byte. */
 static void make_keys(void) {
     static const size_t sizes[] = {1,  2,  7,  8,  9,  15,  16,  17,  31,  32,   33,
                                    63, 64, 65, 96, 97, 224, 225, 480, 481, 1023, 1024};
@@ -88,7 +90,8 @@ static int64_t pick(struct model *model, const int64_t *values, size_t count) {
 #define PICK(model, ...) \
     pick((model), (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
-/* ---- visiting: what tw_each() shows must be what the twin has -------------------------------------------------------- */
+/* ---- visiting: what tw_each() shows must be what the twin has
+ * -------------------------------------------------------- */
 
 struct visit {
     struct model *model;
@@ -126,7 +129,7 @@ static bool visit_one(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* All counters of one window, or what lives in a family from first. */
+/* All counters of one window; in a TW_WINDOW_FROM_FIRST family, all that live. */
 static void check_visit(struct visit *visit, struct twin_window *window) {
     struct twin *twin = visit->twin;
     uint64_t counters = 0;
@@ -150,9 +153,9 @@ static void check_visit(struct visit *visit, struct twin_window *window) {
     check_i64(visit->overflow, overflow);
 }
 
-/* ---- the hook ------------------------------------------------------------------------------------------------------------ */
+/* ---- the hook ---------------------------------------------------------------------------------------------------- */
 
-/* The member it was opened by, or what is left of that one; the latest, where memory was used again. */
+/* The member that the family was opened for, or what is left of it; the latest one, if memory was reused. */
 static struct member *member_of(struct model *model, struct member *member, tw_family *family) {
     if (member->family == family) return member;
     for (uint32_t i = model->gone_count; i != 0; i--)
@@ -186,7 +189,7 @@ static bool window_closed(void *ctx, tw_family *family, int64_t start_ms, int64_
     return true;
 }
 
-/* ---- families ---------------------------------------------------------------------------------------------------------- */
+/* ---- families ---------------------------------------------------------------------------------------------------- */
 
 static tw_family_options draw_options(struct model *model, struct member *member) {
     tw_family_options options;
@@ -215,7 +218,7 @@ static tw_family_options draw_options(struct model *model, struct member *member
     options.on_full_limit = (uint32_t)draw(model, 2);
     options.keys_expected = (uint64_t)PICK(model, 0, 0, 50, 130, 2000);
     if (options.memory_share != 0 && options.keys_expected > options.memory_share / 96)
-        options.keys_expected = 0; /* refused: its share could never hold so many */
+        options.keys_expected = 0; /* else refused: its share could never hold that many */
     return options;
 }
 
@@ -237,13 +240,13 @@ static void close_member(struct model *model, struct member *member) {
     member->family = NULL;
 }
 
-/* ---- adding ------------------------------------------------------------------------------------------------------------- */
+/* ---- adding ------------------------------------------------------------------------------------------------------ */
 
 static bool is_within(int64_t value) {
     return value <= TW_COUNT_MAX && value >= -TW_COUNT_MAX;
 }
 
-/* A new key may be refused only where the bound is reached, or memory may be short. */
+/* A new key may be refused only if the bound is reached, or if memory may be short. */
 static bool may_be_full(const struct model *model, const struct twin *twin, const struct twin_window *window) {
     return model->tight || (twin->options.keys_max != 0 && window->keys >= twin->options.keys_max);
 }
@@ -261,7 +264,7 @@ static void begin_key(struct twin *twin, struct twin_window *window, uint32_t ke
     window->keys++;
 }
 
-/* What an add to a window that takes counts has answered. */
+/* Checks the answer of an add to a window that takes counts. */
 static void check_added(struct model *model, struct member *member, uint32_t key, int64_t delta, int64_t unix_ms,
                         tw_status status, int64_t view) {
     struct twin *twin = &member->twin;
@@ -393,7 +396,7 @@ static void do_many(struct model *model) {
                           : tw_add_many(member->family, keys, ones ? NULL : deltas, count, views, each);
     for (size_t i = 0; i < count; i++) {
         worst = worse(worst, each[i]);
-        if (at) { /* no views are given: take the twin's word */
+        if (at) { /* no views are given: uses the twin's value */
             struct twin_window *window = NULL;
             int64_t start_ms, end_ms;
             if (each[i] >= 0) {
@@ -411,7 +414,7 @@ static void do_many(struct model *model) {
     check_i64(status, worst);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static int64_t value_now(struct model *model, struct member *member, uint32_t key) {
     struct twin_window *window = twin_window_of_key(&member->twin, key, model->now_ms);
@@ -438,7 +441,7 @@ static void do_get(struct model *model) {
     check_that(reading.known);
 }
 
-/* Is the window of that moment gone for certain, or readable for certain? */
+/* Is the window of that moment certainly gone, certainly readable, or either? */
 enum readable { READABLE, GONE, EITHER };
 static enum readable is_readable(struct model *model, struct twin *twin, int64_t unix_ms) {
     int64_t start_ms, end_ms;
@@ -449,7 +452,7 @@ static enum readable is_readable(struct model *model, struct twin *twin, int64_t
     struct twin_window *window = twin_window_at(twin, start_ms);
     bool waits =
         window != NULL && twin_has_counted(window) && twin->options.on_window_closed != NULL && window->told == 0;
-    return model->settled_ms >= until_ms && !waits ? GONE : EITHER; /* else the turn may not have come to it yet */
+    return model->settled_ms >= until_ms && !waits ? GONE : EITHER; /* else the turn may not have reached it yet */
 }
 
 static void note_read(struct member *member, int64_t start_ms) {
@@ -499,7 +502,7 @@ static void do_each(struct model *model) {
     check_visit(&visit, from_first ? NULL : twin_window_at(&member->twin, start_ms));
 }
 
-/* ---- limits -------------------------------------------------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
 
 static void check_verdict(struct model *model, const tw_verdict *verdict, tw_status status, int64_t n, int64_t limit,
                           int64_t used, int64_t start_ms, int64_t end_ms, bool full) {
@@ -517,7 +520,7 @@ static void check_verdict(struct model *model, const tw_verdict *verdict, tw_sta
     check_i64(verdict->claim, 0);
 }
 
-/* A decision on a key that is not there; true: it was taken from then on. */
+/* Checks a decision on a key that is not there; returns true if the key exists from then on. */
 static bool check_new_limit(struct model *model, struct member *member, uint32_t key, int64_t n, int64_t limit,
                             tw_status status, const tw_verdict *verdict) {
     struct twin *twin = &member->twin;
@@ -567,7 +570,8 @@ static void do_acquire(struct model *model) {
     check_i64(status, admits ? TW_OK : TW_DENIED);
     if (admits) window->count[key] += n;
     if (admits && n != 0) model->increments++;
-    bool from_first = member->twin.options.window == TW_WINDOW_FROM_FIRST; /* a life has its own begin and end */
+    /* each key's life has its own begin and end */
+    bool from_first = member->twin.options.window == TW_WINDOW_FROM_FIRST;
     int64_t end_ms = from_first ? window->life_end_ms[key] : window->end_ms;
     int64_t start_ms = from_first ? end_ms - (window->end_ms - window->start_ms) : window->start_ms;
     check_verdict(model, &verdict, status, n, limit, window->count[key], start_ms, end_ms, false);
@@ -621,7 +625,7 @@ static void do_reset(struct model *model) {
     model->increments++;
 }
 
-/* ---- time and turns ---------------------------------------------------------------------------------------------------------- */
+/* ---- time and turns ---------------------------------------------------------------------------------------------- */
 
 static void do_turn(struct model *model) {
     tw_status status = tw_turn(model->engine);
@@ -654,7 +658,7 @@ static void do_clock(struct model *model) {
     model->now_ms = twi_clock_read(&model->engine->clock);
 }
 
-/* A watermark, as often as not one that is behind, or ahead of the clock. */
+/* Sets a watermark; half of the time one that is behind, or ahead of the clock. */
 static void do_close_until(struct model *model) {
     struct member *member = draw_member(model);
     struct twin *twin = &member->twin;
@@ -667,7 +671,7 @@ static void do_close_until(struct model *model) {
     struct twin ahead = *twin;
     ahead.watermark_ms = INT64_MIN;
     ahead.options.lateness_ms = TW_UNBOUNDED;
-    check_i64(status, twin_may_add_at(&ahead, unix_ms, model->now_ms)); /* as far ahead as counts may be */
+    check_i64(status, twin_may_add_at(&ahead, unix_ms, model->now_ms)); /* counts may be this far ahead */
     if (status == TW_OK && unix_ms > twin->watermark_ms) twin->watermark_ms = unix_ms;
     if (chance(model, 60)) settle(model);
 }
@@ -684,7 +688,7 @@ static void do_reopen(struct model *model) {
     open_member(model, member);
 }
 
-/* ---- a run ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 struct operation {
     const char *name;
@@ -718,7 +722,7 @@ static void step(struct model *model) {
     operations[index].run(model);
 }
 
-/* Takes most of the arena away, so that inserts fail now and then. */
+/* Takes most of the arena away, so that inserts fail sometimes. */
 static void hog_memory(struct model *model) {
     uint64_t left = draw(model, 12);
     uint32_t taken = 0;
@@ -737,7 +741,7 @@ static void check_statistics(struct model *model) {
     check_that(stats.memory_bytes <= stats.memory_bytes_max && stats.memory_bytes <= stats.memory_bytes_high);
 }
 
-/* The table, or what was packed of it. */
+/* The table, or its packed form. */
 static bool is_valid(tw_engine *engine, struct twi_generation *generation) {
     const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
     uint32_t packed = twi_load_acquire(&generation->packed);

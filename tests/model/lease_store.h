@@ -1,6 +1,6 @@
-/* lease_store.h -- what sync/script/lease.lua and leases.lua mean, written a second time in C: for leases.c, and for
- * tests/redis/lease_script.c, which runs the same words on it and on a real server.
- * Always true: the whole store is one flat struct, so a snapshot is a copy, and going back is another. */
+/* lease_store.h -- a second implementation of sync/script/lease.lua and leases.lua, in C. leases.c uses it, and
+ * tests/redis/lease_script.c runs the same messages on it and on a real server.
+ * Always true: the whole store is one flat struct, so a snapshot is a copy, and going back is another copy. */
 #ifndef TEST_LEASE_STORE_H
 #define TEST_LEASE_STORE_H
 
@@ -24,16 +24,16 @@ struct store_lease {
     int64_t total, spent, floor, limit, folded, passed;
     char made_in[33]; /* the epoch */
     struct store_part parts[STORE_INSTANCES];
-    int64_t wanted_ms[STORE_INSTANCES]; /* INT64_MIN: it does not want any */
+    int64_t wanted_ms[STORE_INSTANCES]; /* INT64_MIN: it does not request any */
 };
 
 struct store {
     char id[33], run[41];
-    char was[STORE_WAS][33]; /* epochs before, the newest first; "": none */
+    char was[STORE_WAS][33]; /* earlier epochs, the newest first; "": none */
     bool has_id;
     int64_t from_ms, to_ms;
     bool open;
-    char names[STORE_INSTANCES][33]; /* of instances: a book of the test's, never forgotten */
+    char names[STORE_INSTANCES][33]; /* of instances: the test's own list, which nothing erases */
     int64_t last_reply_ms[STORE_INSTANCES];
     int64_t born_ms[STORE_INSTANCES]; /* its life; 0: none */
     int64_t gone_ms[STORE_INSTANCES];
@@ -45,7 +45,7 @@ struct store {
     struct store_lease leases[STORE_KEYS];
 };
 
-/* A word to the store, as it stands on the wire. */
+/* One message to the store, as on the wire. */
 struct store_word {
     struct twi_lease_message ask; /* ask.lease == NULL: leases.lua */
     char instance[33], epoch_run[41], epoch_id[33], fresh[33], life[33];
@@ -109,7 +109,7 @@ static inline int64_t store_every_ms(const struct store *store) {
     return every_ms > 150 ? every_ms : 150;
 }
 
-/* Who was not heard of for long takes part no more; after a day its life is over. */
+/* An engine that was silent for long no longer takes part; after a day its life is over. */
 static inline void store_tidy(struct store *store, int me, int64_t now_ms) {
     for (int i = 0; i < STORE_INSTANCES; i++) {
         if (i == me) continue;
@@ -125,7 +125,7 @@ static inline void store_tidy(struct store *store, int me, int64_t now_ms) {
     }
 }
 
-/* Who takes part, as far as the word does not know it. */
+/* Adds the engines that take part, as far as the message does not know them. */
 static inline void store_tell(const struct store *store, const struct store_word *word, int me,
                               struct store_answer *out) {
     int64_t before = strcmp(word->ask.epoch, store->id) == 0 ? word->changes : -1;
@@ -239,7 +239,7 @@ static inline bool store_grant(struct store_lease *lease, struct store_part *min
     return give < ask->need;
 }
 
-/* What is stranded; and who has no unit out and no life is folded. */
+/* What is stranded. An engine with no unit out and no life is folded. */
 static inline int64_t store_look(const struct store *store, struct store_lease *lease, int me, int64_t now_ms) {
     int64_t stranded = 0;
     for (int i = 0; i < STORE_INSTANCES; i++) {
@@ -256,7 +256,8 @@ static inline int64_t store_look(const struct store *store, struct store_lease *
     return stranded;
 }
 
-/* What was granted as it says: more, and that was forgotten; or less, and it was never told of the rest. True: forgotten. */
+/* Takes over the grant that the engine reports. More than stored: the store forgot. Less: the engine never got the
+ * reply with the rest. Returns true if the store forgot. */
 static inline bool store_take_granted(struct store_lease *lease, struct store_part *mine, int64_t said) {
     int64_t more = said - mine->granted, unspent = mine->granted - mine->returned - mine->spent;
     if (more < 0 && -more > unspent) more = unspent > 0 ? -unspent : 0;
@@ -265,11 +266,12 @@ static inline bool store_take_granted(struct store_lease *lease, struct store_pa
     return more > 0;
 }
 
-/* What is said comes first: what is given back, what is spent, and what was forgotten. False: nothing was forgotten. */
+/* Takes over what the message reports: returned, spent, and what was forgotten. Returns false if nothing was
+ * forgotten. */
 static inline bool store_take_in(struct store_lease *lease, struct store_part *mine,
                                  const struct twi_lease_message *ask, bool made_here) {
     int64_t limit = ask->limit > lease->limit ? ask->limit : lease->limit, before = store_beyond(lease, limit);
-    if (!mine->there && ask->base >= 0) { /* it was folded */
+    if (!mine->there && ask->base >= 0) { /* this engine was folded */
         mine->granted = ask->granted;
         mine->returned = ask->base;
         mine->spent = mine->granted - mine->returned;
@@ -298,7 +300,7 @@ static inline void store_count_risk(struct store_lease *lease, struct store_part
     lease->passed = 0;
 }
 
-/* 0: all others have been told of it, or had time for that; else when it is to try again. */
+/* 0: all other engines know this one, or had time for that; else when it should try again. */
 static inline int64_t store_new_for_ms(const struct store *store, int me, int64_t now_ms) {
     int64_t born_ms = store->born_ms[me], left_ms = born_ms + 1200 - now_ms;
     int64_t soon_ms = born_ms + store_every_ms(store) + 50 - now_ms;
@@ -353,7 +355,7 @@ static inline void store_lease(struct store *store, const struct store_word *wor
     if (failed || word->ask.look) out->answer.stranded = store_look(store, lease, me, now_ms);
 }
 
-/* `run`: the history of the server's data, as it says. */
+/* `run`: the history of the server's data, as the server reports it. */
 static inline struct store_answer store_run(struct store *store, const struct store_word *word, const char *run,
                                             int64_t now_ms) {
     struct store_answer out = {0};
@@ -365,7 +367,7 @@ static inline struct store_answer store_run(struct store *store, const struct st
     return out;
 }
 
-/* Everything is gone; but the test's book of names. */
+/* Erases everything except the test's list of names. */
 static inline void store_wipe(struct store *store) {
     char names[STORE_INSTANCES][33];
     memcpy(names, store->names, sizeof names);

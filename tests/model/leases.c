@@ -1,12 +1,13 @@
-/* leases.c -- hard limits under every fault at once: real engines, a store that means what the scripts mean (lease_store.h), and
- * a network between them that loses, cuts, and runs old copies late.
+/* leases.c -- hard limits under every fault at once: real engines, a store that does what the scripts do
+ * (lease_store.h), and a network between them that loses, cuts, and executes old copies late.
  *
- * Method: host-driven engines on one clock that obeys; each has its connection, whose words and answers wait in a queue. In
- * each step one thing happens: somebody buys, gives back or turns; a word is executed, an answer arrives, a connection is cut
- * (copies of what was on it may be executed later), the store restarts, goes back, or is wiped, also under connections that
- * stay; another store is seen for a while, an old copy or an empty one, and then the one of before; an engine stalls or dies.
- * After every step: what was admitted does not pass the limit, but for what the engines say was at risk (P4); nobody was told
- * "final" while units were unspent. At the end faults stop: everything is sold that no dead engine holds (P5). */
+ * Method: host-driven engines on one clock that the test controls. Each has its connection, whose messages and replies
+ * wait in a queue. Each step does one thing: a caller buys or returns units, or an engine has a turn; a message is
+ * executed, a reply arrives, or a connection is cut (copies of what was on it may be executed later). The store
+ * restarts, goes back, or is wiped, also under connections that stay. Another store is seen for a while, an old copy or
+ * an empty one, and then the earlier one again. An engine stalls or dies. After every step: what was admitted does not
+ * exceed the limit, except by what the engines report as at risk (P4); nobody got a "final" denial while units were
+ * unspent. At the end faults stop: everything is sold that no dead engine holds (P5). */
 #include "tests/support/support.h"
 
 #include "engine/core/state.h"
@@ -26,7 +27,7 @@ struct letter {
     bool executed;
 };
 
-struct twi_sync { /* one node's */
+struct twi_sync { /* of one node */
     tw_engine *engine;
     tw_family *family;
     uint64_t serial;
@@ -37,7 +38,7 @@ struct twi_sync { /* one node's */
     int64_t admitted[KEYS];
 };
 
-struct place { /* a server: what it has, and the number of its history */
+struct place { /* a server: its data, and the number of their history */
     struct store store;
     uint64_t run;
 };
@@ -46,21 +47,21 @@ struct sim {
     struct fake_clock clock;
     struct test_prng prng;
     uint64_t seed;
-    struct place here, aside; /* the one that is seen; the one of before, while another is seen */
+    struct place here, aside; /* the one that is seen; the earlier one, while another is seen */
     struct store before;
-    int64_t before_ms, back_ms; /* when the one of before is seen again; 0: it is */
+    int64_t before_ms, back_ms; /* when the earlier one is seen again; 0: it is seen now */
     uint64_t runs, words;
     struct twi_sync nodes[NODES];
     struct {
         struct store_word word;
-        uint64_t run; /* where it was sent to */
+        uint64_t run; /* the server that it was sent to */
     } adrift[ADRIFT];
     size_t adrift_count;
     int64_t limit[KEYS], limit_most[KEYS];
     bool calm;
     /* what may happen in this run */
     bool forgets, kills, stalls, changes_limits;
-    bool is_quick; /* all engines are back soon, whatever happens: then nothing may be at risk */
+    bool is_quick; /* all engines return soon, whatever happens: then nothing may be at risk */
 };
 
 static struct sim sim;
@@ -89,7 +90,7 @@ static void fail_run(const char *what, int key) {
     fail();
 }
 
-/* ---- the driver: counts arrive at once, leases by letter ---- */
+/* ---- the driver: counts arrive at once, leases by messages ---- */
 
 static struct letter *letter_at(struct twi_sync *sync, size_t i) {
     return &sync->letters[(sync->first + i) % IN_FLIGHT];
@@ -192,7 +193,7 @@ static void node_stats(const struct twi_sync *sync, tw_stats *stats) {
 }
 static void node_destroy(struct twi_sync *sync) {
     bool was = sync->dead;
-    sync->dead = false; /* everything that is held is told, so that memory is in order */
+    sync->dead = false; /* everything in flight is answered, so that memory is in order */
     cut(sync);
     sync->dead = was;
 }
@@ -223,12 +224,13 @@ static int64_t at_risk(void) {
     return sum;
 }
 
-/* What a dead engine was granted and the store forgot nobody can say again; what one that stalls, or is cut off again and again for
- * longer than an epoch waits, was granted shows when it comes back: all of that is in limit_at_risk at the end, to the unit. */
+/* Nobody can restate what a dead engine was granted and the store forgot. What an engine was granted that stalls, or
+ * that is cut off for longer than an epoch waits, shows when it returns. At the end limit_at_risk has all of this, to
+ * the unit. */
 static void check(bool at_end) {
     if (sim.forgets && (sim.kills || (!at_end && !sim.is_quick))) return;
     for (int key = 0; key < KEYS; key++) {
-        int64_t beyond = admitted(key) - sim.limit_most[key]; /* seldom, and the rest of the question is dear */
+        int64_t beyond = admitted(key) - sim.limit_most[key]; /* rare, and the rest of the check is expensive */
         if (beyond > 0 && beyond > at_risk()) fail_run("more than the limit", key);
     }
 }
@@ -257,7 +259,7 @@ static tw_status buy(struct twi_sync *sync, int key, int64_t n) {
     return status;
 }
 
-/* Names are a book of the test's. */
+/* The names are the test's own list. */
 static void put_store(const struct store *store) {
     char names[STORE_INSTANCES][33];
     memcpy(names, sim.here.store.names, sizeof names);
@@ -272,14 +274,15 @@ static void restart(bool forgets_nothing) {
     sim.adrift_count = 0; /* their sockets are gone with the server */
 }
 
-/* The server follows another that lags, and leads again: its data are those of the other, and connections stay. */
+/* The server follows another one that lags, and leads again: its data are those of the other one, and connections
+ * stay. */
 static void follow_and_lead(void) {
     sim.here.run = ++sim.runs;
     put_store(&sim.before);
 }
 
-/* Another store stands under the name for a while: an old copy that leads by now, or an empty one; or, with connections that
- * stay, another database of the same server. */
+/* Another store answers under the name for a while: an old copy that leads by now, or an empty one; or, with
+ * connections that stay, another database of the same server. */
 static void see_another(void) {
     sim.aside = sim.here;
     sim.back_ms = now_ms() + 5 + (int64_t)test_prng_below(&sim.prng, chance(5000) ? 300 : 5000);
@@ -430,7 +433,7 @@ static void begin_run(uint64_t seed, bool is_quick) {
     for (int i = 0; i < NODES; i++) open_node(i);
 }
 
-/* Units that dead engines hold: in their leases, or granted to them without their knowing. */
+/* Units that dead engines hold: in their leases, or granted to them in a reply that they never got. */
 static int64_t stranded(int key) {
     int64_t units = 0;
     for (int i = 0; i < NODES; i++) {
@@ -445,7 +448,7 @@ static int64_t stranded(int key) {
     return units;
 }
 
-/* Faults stop; every buyer asks for one more until nobody gets any. */
+/* Faults stop; every buyer requests one more unit until nobody gets any. */
 static void sell_out(void) {
     sim.calm = true;
     int64_t until_ms = now_ms() + 60000;
@@ -453,7 +456,7 @@ static void sell_out(void) {
     while (now_ms() < until_ms) {
         fake_clock_advance_ms(&sim.clock, 5);
         late_copies();
-        something_befalls_the_store(); /* at most: what it was before comes back */
+        something_befalls_the_store(); /* at most: the earlier store comes back */
         for (int i = 0; i < NODES; i++) step_node(&sim.nodes[i]);
         for (int i = 0; i < NODES; i++)
             for (int key = 0; key < KEYS && !sim.nodes[i].dead; key++)
@@ -469,7 +472,7 @@ static void check_end(void) {
         bool may_pass = sim.forgets;
         bool all = sold + lost == limit || (sim.forgets && sim.kills) || (may_pass && sold + lost > limit);
         if (!all) fail_run("not all was sold", key);
-        for (int i = 0; i < NODES; i++) { /* the books of each lease are in order */
+        for (int i = 0; i < NODES; i++) { /* the books of each lease are consistent */
             struct twi_lease *lease = sim.nodes[i].dead ? NULL : lease_of_key(&sim.nodes[i], name);
             if (lease == NULL) continue;
             assert_i64_equal(lease->granted - lease->returned - twi_load_relaxed(&lease->left),
@@ -504,8 +507,8 @@ static void hard_limits_hold_under_every_schedule(void **state) {
     for (size_t i = 0; i < count; i++) run(seeds[i], false);
 }
 
-/* Goal: whatever becomes of the store, and whichever other one is seen for a while: where all engines are back soon, not a unit is
- * sold twice, and none is said to be at risk. */
+/* Goal: whatever happens to the store, and whichever other one is seen for a while: if all engines return soon, not a
+ * unit is sold twice, and none is reported to be at risk. */
 static void a_store_that_changes_sells_nothing_twice(void **state) {
     (void)state;
     static uint64_t seeds[100000];

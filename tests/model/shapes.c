@@ -1,9 +1,9 @@
-/* shapes.c -- sliding limits and GCRA against exact fractions.
+/* shapes.c -- sliding limits and GCRA compared with exact fractions.
  *
- * Goal: over random schedules of calls, limits, steps of the clock and turns, a sliding limit admits exactly what the fraction
- * admits, and GCRA what the exact bucket admits, but for the rounding that gcra.c states; who waits as long as the verdict
- * says is admitted, and not a millisecond sooner.
- * Method: one thread, a clock that obeys, a twin of each key with numerators on 128 bits. */
+ * Goal: over random schedules of calls, limits, clock steps and turns, a sliding limit admits exactly what the fraction
+ * admits, and GCRA what the exact bucket admits, except for the rounding that gcra.c states. A caller that waits as
+ * long as the verdict says is admitted, and not a millisecond sooner. Method: one thread, a clock that the test
+ * controls, and a twin of each key with 128-bit numerators. */
 #include "tests/support/support.h"
 
 #include "engine/count/lookup.h"
@@ -18,7 +18,7 @@ struct twin {
     int64_t limit;
     /* sliding */
     int64_t window, before, now;
-    /* GCRA: empty at, in 1/limit ms since START_MS; and how often it was charged since it was empty */
+    /* GCRA: when the bucket is empty, in 1/limit ms since START_MS; and how often it was charged since it was empty. */
     wide empty;
     int64_t charges;
 };
@@ -58,14 +58,14 @@ static wide bucket_from(struct model *model, const struct twin *twin) {
     return twin->empty > now ? twin->empty : now;
 }
 
-/* What is left of the burst after n more, in 1/limit ms: negative is denied. */
+/* What is left of the burst after n more units, in 1/limit ms; negative: denied. */
 static wide bucket_room(struct model *model, const struct twin *twin, int64_t n) {
     wide now = (wide)now_ms(model) * twin->limit, most = model->burst;
     if (model->burst == 0 || model->burst > twin->limit) most = twin->limit;
     return (most - n) * model->window_ms - (bucket_from(model, twin) - now);
 }
 
-/* By how much less than it should have been a bucket may be charged. */
+/* How much less than exact a bucket may be charged. */
 static wide bucket_slack(struct model *model, const struct twin *twin) {
     return (((wide)model->window_ms * twin->limit * (twin->charges + 3)) >> 57) + 1;
 }
@@ -125,7 +125,7 @@ static tw_status call(struct model *model, uint32_t key, int64_t n, tw_verdict *
     return status;
 }
 
-/* As long as the verdict says, and not a millisecond sooner. */
+/* Waits as long as the verdict says, and checks that a millisecond less does not suffice. */
 static void wait_for(struct model *model, uint32_t key, int64_t n, int64_t retry_after_ms) {
     tw_verdict verdict;
     assert_true(retry_after_ms > 0);
@@ -136,7 +136,7 @@ static void wait_for(struct model *model, uint32_t key, int64_t n, int64_t retry
     assert_status(call(model, key, n, &verdict), TW_OK);
 }
 
-/* What a verdict says is left can be had, and no more. */
+/* All that a verdict reports as left can be acquired, and no more. */
 static void take_the_rest(struct model *model, uint32_t key, int64_t left) {
     tw_verdict verdict;
     assert_status(call(model, key, left + 1, &verdict), TW_DENIED);

@@ -1,7 +1,8 @@
-/* catch_up.c -- what has piled up in an outage is sent at a bounded rate, in the right order, and not by all at once.
+/* catch_up.c -- after an outage, the backlog is sent at a bounded rate, in the right order, and not by all nodes at
+ * once.
  *
- * The real engine over the real sync code, host-driven on the world's clock; the network is kind, Redis was away for half a
- * minute. From outside: which keys Redis has, after each step. */
+ * The real engine with the real sync code, host-driven on the world's clock. The network has no faults; Redis was away
+ * for half a minute. The test sees from outside which keys Redis has after each step. */
 #include "engine/port/port.h"
 #include "tests/sim/world.h"
 
@@ -75,7 +76,7 @@ static int keys_there(int64_t start_ms) {
     return count;
 }
 
-/* Redis goes away while nothing is under way, and is back after so many ms. */
+/* Redis goes away while nothing is in flight, and returns after this time. */
 static void go_away(int64_t for_ms) {
     for (size_t i = 0; i < WORLD_CONNECTIONS; i++)
         if (world.connections[i].used) world.connections[i].broken_at_ms = world.now_ms;
@@ -86,8 +87,8 @@ static int64_t minute_of(int64_t unix_ms) {
     return unix_ms - unix_ms % TW_MINUTE;
 }
 
-/* Goal: flush_keys_per_s holds on return; the window that dies first in Redis goes first, while the open one has its quarter.
- * Method: three windows of 60 keys pile up; 40 keys a second; counted after every step. */
+/* Goal: flush_keys_per_s holds on return. The window that expires first is sent first, while the open one has its
+ * quarter. Method: a backlog of three windows of 60 keys; 40 keys a second; counted after every step. */
 static void what_has_piled_up_is_sent_at_its_rate_and_in_its_order(void **state) {
     (void)state;
     struct node node;
@@ -129,8 +130,9 @@ static void what_has_piled_up_is_sent_at_its_rate_and_in_its_order(void **state)
     world_free(&world);
 }
 
-/* Goal: nodes that return together do not begin together; a flush is not made to wait for that (fault 60's traffic).
- * Method: three nodes, many seeds; an outage of ten seconds; when does the first key of each arrive after it is connected? */
+/* Goal: nodes that return together do not begin together; a flush does not wait for that (fault 60's traffic). Method:
+ * three nodes, many seeds; an outage of ten seconds; when does the first key of each node arrive after it is
+ * connected? */
 static void nodes_that_return_together_do_not_begin_together(void **state) {
     (void)state;
     int64_t soonest_ms = INT64_MAX, latest_ms = 0;
@@ -166,7 +168,7 @@ static void nodes_that_return_together_do_not_begin_together(void **state) {
         for (int n = 0; n < WORLD_NODES; n++) {
             if (waited_ms[n] < soonest_ms) soonest_ms = waited_ms[n];
             if (waited_ms[n] > latest_ms) latest_ms = waited_ms[n];
-            assert_true(waited_ms[n] <= 500 + 800); /* and the way there and back */
+            assert_true(waited_ms[n] <= 500 + 800); /* plus the round trip */
             (void)tw_close(nodes[n].engine, 0);
         }
         world_free(&world);
@@ -222,9 +224,9 @@ static void note_returns(struct returns *returns, uint64_t seed, uint32_t retry_
     world_free(&world);
 }
 
-/* Goal: a Redis that is back is used again within a second in the middle case, whatever the outage's length; each engine within
- * retry_max_ms and what the first collection is spread over; and they do not come at one time.
- * Method: outages of 2 to 13 s, three nodes each, on the world's clock; the first count of each that Redis has. */
+/* Goal: after Redis is back, it is used again within a second in the median case, whatever the outage's length; by each
+ * engine within retry_max_ms plus the time that spreads the first collection; and not by all at one time. Method:
+ * outages of 2 to 13 s, three nodes each, on the world's clock; the first count of each that Redis has. */
 static void a_redis_that_is_back_is_used_again_within_a_second(void **state) {
     (void)state;
     static const uint32_t mosts_ms[] = {0, 200, 5000};
@@ -235,22 +237,22 @@ static void a_redis_that_is_back_is_used_again_within_a_second(void **state) {
             note_returns(&returns, test_seed() + (uint64_t)n, mosts_ms[i], 2000 + n * 997);
         qsort(returns.after_ms, returns.count, sizeof returns.after_ms[0], by_size);
         int64_t middle_ms = returns.after_ms[returns.count / 2], last_ms = returns.after_ms[returns.count - 1];
-        assert_true(last_ms <= most_ms + 500 + 800); /* and the way there and back, several times */
+        assert_true(last_ms <= most_ms + 500 + 800); /* plus several round trips */
         if (most_ms <= 1000) assert_true(middle_ms <= 1000);
         assert_true(last_ms - returns.after_ms[0] >= most_ms / 4);
     }
 }
 
-/* Goal: what is known of Redis's clock is forgotten with the connection: the next server may have another clock, and its first answer
- * may be slower than the best of the one before. Method: many reconnects to a server of another clock, 0.7 s off, which is too little
- * to be told from a slow answer; what the engine takes for the difference soon after each. */
+/* Goal: what is known of Redis's clock is forgotten with the connection. The next server may have another clock, and
+ * its first reply may be slower than the best one of the server before. Method: many reconnects to a server whose clock
+ * differs by 0.7 s, too little to tell from a slow reply; the engine's idea of the difference soon after each. */
 static void another_connection_has_another_clock(void **state) {
     (void)state;
     struct node node;
     uint64_t seed = test_seed();
     world_init(&world, seed);
     node_open(&node, 0, seed, 0);
-    steps_until(&node, 1, world.now_ms + 20000); /* the quickest of many answers */
+    steps_until(&node, 1, world.now_ms + 20000); /* the quickest of many replies */
     for (int i = 0; i < 20; i++) {
         int64_t skew_ms = i % 2 == 0 ? 700 : 0;
         go_away(0);
@@ -261,7 +263,7 @@ static void another_connection_has_another_clock(void **state) {
             assert_true(world.now_ms < until_ms);
         }
         int64_t error_ms = test_stat_of(node.engine, redis_clock_offset_ms) - skew_ms;
-        assert_true(error_ms > -340 && error_ms < 340); /* half a round trip of the first answer */
+        assert_true(error_ms > -340 && error_ms < 340); /* half a round trip of the first reply */
         steps_until(&node, 1, world.now_ms + 5000);
     }
     (void)tw_close(node.engine, 0);

@@ -65,7 +65,7 @@ void coverage_add_world(struct coverage *coverage, const struct world *world) {
         coverage->edges[edge] += world->redis.edges[edge] + world->other.edges[edge];
 }
 
-/* Pairs that cannot be. */
+/* Pairs that cannot happen. */
 static const char *impossible(enum world_flight flight, enum world_fault fault) {
     bool connecting = fault == WORLD_REFUSED_CONNECT || fault == WORLD_BLACK_HOLE;
     bool carried = flight == FLIGHT_SENT || flight == FLIGHT_APPLIED || flight == FLIGHT_OPENING;

@@ -1,8 +1,9 @@
-/* coverage.h -- what a run of many seeds has seen: a table of counts that must not hold a zero.
+/* coverage.h -- what a run of many seeds has seen: a table of counts that must not contain a zero.
  *
- * Four parts: each fault; each answer of the script; what the engine came to (log lines, figures, states of the breaker);
- * and each pair of a fault and what the oldest unsettled batch of a node was in when it struck.
- * Always true: a pair that cannot happen is named in the list of those, with its reason; every other one counts. */
+ * It has four parts: each fault; each reply of the script; the engine's events (log lines, statistics, states of the
+ * breaker); and each pair of a fault and the state of a node's oldest unsettled batch when it struck.
+ * Always true: a pair that cannot happen is in the list of impossible pairs, with its reason; every other pair
+ * counts. */
 #ifndef TEST_COVERAGE_H
 #define TEST_COVERAGE_H
 
@@ -43,12 +44,12 @@ struct coverage {
     int64_t simulated_ms;
 };
 
-/* What a line of the engine's log says. */
+/* Takes an event from a line of the engine's log. */
 void coverage_read_log(struct coverage *coverage, const char *line);
 void coverage_add_world(struct coverage *coverage, const struct world *world);
 void coverage_print(const struct coverage *coverage);
-/* How many entries are zero; each is named on standard output. Of a run that is not long only the faults and the answers of
- * the script are asked for: the rarest pairs come once in some hundred seeds. */
+/* Returns how many entries are zero, and prints each of them. A run that is not long needs only the faults and the
+ * script's replies: the rarest pairs come once in some hundred seeds. */
 size_t coverage_gaps(const struct coverage *coverage, bool long_run);
 
 #endif

@@ -1,9 +1,9 @@
-/* engine_faults.c -- the real engine over the real sync code in seeded worlds of faults: what a caller is told holds.
+/* engine_faults.c -- the real engine with the real sync code in seeded worlds of faults: what callers are told is true.
  *
- * Host-driven engines on the world's clock, three nodes, the same keys. From outside: of each node and key, what Redis
- * holds is at least what the engine says is acknowledged and at most what was added (P2); a view contains all own adds
- * (P3); a flush that answers TW_OK has sent everything. At the end faults stop, and sums agree to the unit with what
- * on_lost reported. */
+ * Host-driven engines on the world's clock, three nodes, the same keys. The test checks from outside. For each node and
+ * key, Redis holds at least what the engine reports as acknowledged, and at most what was added (P2). A view contains
+ * all own adds (P3). A flush that returns TW_OK has sent everything. At the end faults stop, and the sums equal, to the
+ * unit, what on_lost reported. */
 #include "engine/port/port.h"
 #include "sync/batch/depth.h"
 #include "tests/sim/world.h"
@@ -25,7 +25,7 @@ struct sim {
     struct node nodes[WORLD_NODES];
     const char *name; /* of the list of seeds */
     uint64_t seed;
-    bool forgets; /* Redis may be wiped: what is acknowledged may be gone for a while */
+    bool forgets; /* Redis may be wiped: acknowledged counts may be missing for a while */
 };
 
 static struct sim sim;
@@ -141,7 +141,7 @@ static void assert_books_close(int index) {
     }
     int64_t hours_gap = node->hours_added - node->hours_lost - applied_sum("h:", index);
     int64_t seconds_gap = node->seconds_added - node->seconds_lost - applied_sum("s:", index);
-    if (sim.forgets && seconds_gap > 0) seconds_gap = 0; /* what had ended before a wipe is not told again */
+    if (sim.forgets && seconds_gap > 0) seconds_gap = 0; /* windows that ended before a wipe are not re-sent */
     if (hours_gap > 0 || seconds_gap > 0 || -hours_gap - seconds_gap > node->unsure)
         note_failure("windows do not close", index, 0);
 }
@@ -196,7 +196,7 @@ static void run_seed(const char *name, uint64_t seed, const struct world_faults 
     test_seed_ends();
 }
 
-/* Goal: P2, P3, P8 for callers of the real engine on a lying network. Method: see above; every seed many faults. */
+/* Goal: P2, P3, P8 for callers of the real engine on a faulty network. Method: see above; many faults in every seed. */
 static void what_callers_added_is_in_redis_or_reported(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 1000,
@@ -214,9 +214,9 @@ static void what_callers_added_is_in_redis_or_reported(void **state) {
     for (size_t i = 0; i < count; i++) run_seed("engine_faults", seeds[i], &faults);
 }
 
-/* Goal: a wiped Redis is told again all that the counters of live windows had told it, once, whatever else fails
- * meanwhile. Method: wipes on top of a lying network and restarts, windows rolling over; at the end the sums of the endless
- * family and of the hours agree to the unit, and at every step nothing is there twice. */
+/* Goal: after a wipe, Redis gets all that the counters of live windows had sent, once, whatever else fails meanwhile.
+ * Method: wipes on top of a faulty network and restarts, while windows roll over. At the end the sums of the endless
+ * family and of the hours agree to the unit; at every step nothing is there twice. */
 static void what_a_wiped_redis_had_is_told_again(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 300,

@@ -1,7 +1,7 @@
-/* exactly_once.c -- the real sync code through every hardship at once, seed after seed, and a table of what was met.
+/* exactly_once.c -- the real sync code through every hardship at once, seed after seed, and a table of what happened.
  *
- * TW_COVERAGE=1 prints the table. A run of 5,000 seeds or more fails where an entry of it is zero: what never happened was
- * not tested. From 300 on every fault and every answer of the script must have been there. */
+ * TW_COVERAGE=1 prints the table. A run of 5,000 seeds or more fails if an entry of it is zero: what never happened was
+ * not tested. From 300 seeds on, every fault and every reply of the script must have happened. */
 #include "tests/sim/coverage.h"
 #include "tests/sim/hardships.h"
 
@@ -36,8 +36,8 @@ static void play(const char *name, uint64_t seed) {
     test_seed_ends();
 }
 
-/* Goal: P2, P3, P7, P8 through all that may go wrong, at once; and a table that shows that it did go wrong.
- * Method: hardships.h; 300 seeds, 6,000 in the long suite, and those that once failed. */
+/* Goal: P2, P3, P7, P8 through all possible faults at once, and a table that shows that they happened. Method:
+ * hardships.h; 300 seeds, 6,000 in the long suite, and those that once failed. */
 static void each_count_arrives_exactly_once_whatever_fails(void **state) {
     (void)state;
     static uint64_t seeds[SEEDS_MAX];

@@ -1,8 +1,8 @@
-/* fake_port.h -- the engine's side of engine/port/port.h, small and in plain sight: a row of counters for each node.
+/* fake_port.h -- a small, visible engine side of engine/port/port.h: an array of counters for each node.
  *
- * The real engine hides where a delta is; here every counter keeps books of it (added, handed out, acknowledged, given
- * up), so that P2 can be checked after every step. For one program of this folder, which includes it once.
- * Always true: local >= handed >= acked + lost + unsure, in magnitudes; counters only ever grow one way. */
+ * In the real engine it is hard to see where a delta is. Here every counter records it (added, handed out,
+ * acknowledged, given up), so that P2 can be checked after every step. One program of this folder includes it once.
+ * Always true: local >= handed >= acked + lost + unsure, in magnitudes; a counter only ever grows in one direction. */
 #ifndef TEST_FAKE_PORT_H
 #define TEST_FAKE_PORT_H
 
@@ -30,11 +30,11 @@ struct twi_cell {
     int64_t base;
     bool asked, has_base, marked;
     int64_t not_before_ms;
-    int64_t period_ms; /* of its windows; 0: it has one life */
-    int64_t end_ms;    /* of this one; a key that another node began may die before it */
+    int64_t period_ms; /* of its windows; 0: it has a single life */
+    int64_t end_ms;    /* of this life; a key that another node began may expire before it */
     int in_flight;     /* items handed out and not settled */
-    bool untold;       /* the store that is there has yet to be told what another one has */
-    int64_t adrift;    /* was under way to a store that was left */
+    bool untold;       /* the current store still lacks what another store has */
+    int64_t adrift;    /* was in flight to a store that was left */
 };
 
 struct tw_engine {
@@ -47,15 +47,15 @@ struct tw_engine {
     int grace_turns; /* until a full collection may be done */
     bool asked_full, done_full;
     int64_t outstanding;
-    bool clock_lies;   /* Redis's clock is set now and then: what is late cannot be told from here */
+    bool clock_lies;   /* Redis's clock is set from time to time: late items cannot be recognized from here */
     bool adds_between; /* an adder may come between any two steps of a collection */
     uint64_t rolled_over, turns, breaker_seen[3];
     size_t restore_left; /* cells still to be restored, from the first on */
-    bool was_back;       /* a store that was left was, once */
-    bool keeps;          /* in place of that: another store is back, which was told of them */
+    bool was_back;       /* a store that was left has come back before */
+    bool keeps;          /* instead of restoring: another store is back, and has these counts */
     int64_t begun, away, twice, lacked;
     size_t malloc_fails;
-    uint32_t live; /* as last told; 0: never */
+    uint32_t live; /* as in the last reply; 0: never */
     int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
     char last_error[128];
     char id[33];
@@ -68,7 +68,7 @@ static int64_t fake_stat(const tw_engine *engine, size_t offset) {
 }
 #define fake_stat_of(engine, field) fake_stat((engine), offsetof(tw_stats, field))
 
-/* The window that the cell's time belongs to. Its name says which. */
+/* The window that the cell's time belongs to; its name shows which. */
 static void fake_cell_begin(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
     if (cell->period_ms == 0) return;
@@ -77,7 +77,7 @@ static void fake_cell_begin(tw_engine *engine, size_t index) {
     cell->expiry_ms = cell->end_ms = engine->world->base_ms + (number + 1) * cell->period_ms;
 }
 
-/* A window that is over and owes nothing makes room for the next one. */
+/* A window that is over and owes nothing is replaced by the next one. */
 static void fake_roll_over(tw_engine *engine, size_t index) {
     struct twi_cell *cell = &engine->cells[index];
     bool owes = cell->marked || cell->handed != cell->local || cell->in_flight;
@@ -193,7 +193,8 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     assert_true(--item->family->engine->outstanding >= 0);
 }
 
-/* P7, P8: nothing is called late that was not. An answer may be a while under way, so this is of the end's side alone. */
+/* P7, P8: nothing is called late that was not late. A reply may be in flight for a while, so this checks only the end's
+ * side. */
 static void fake_check_late(const struct twi_item *item) {
     tw_engine *engine = item->family->engine;
     int64_t redis_ms = world_wall_ms(engine->world) + engine->world->redis_skew_ms;
@@ -215,7 +216,7 @@ void twi_port_forgotten(tw_engine *engine) {
     (void)engine;
 }
 
-/* What was under way to a store that is left, and may be there. */
+/* The item was in flight to a store that is left, and may have arrived there. */
 void twi_port_adrift(const struct twi_item *item) {
     item->cell->adrift += item->delta - item->units;
 }
@@ -238,7 +239,7 @@ bool twi_port_end_item(struct twi_item *item) {
     return true;
 }
 
-/* Perhaps it has arrived there: it is not sent again. */
+/* It may have arrived there: it is not sent again. */
 static void fake_keep_adrift(struct twi_cell *cell) {
     int64_t most = (cell->local - cell->handed) * cell->sign, adrift = cell->adrift * cell->sign;
     if (adrift > most) adrift = most;

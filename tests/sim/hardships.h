@@ -1,20 +1,20 @@
-/* hardships.h -- what one seed makes a world go through: which of the faults, how often, and how much is forgotten.
+/* hardships.h -- what one seed does to a world: which faults, how often, and how much Redis forgets.
  *
- * Seven kinds of hardship, because what may be demanded at the end depends on what Redis forgets: nothing (half of
- * the seeds, and in some of these another store is seen for so long that it is believed), its last seconds, more than
- * the replay window holds, everything, the ledgers alone, or all of these mixed (where nothing may be doubled, and no
- * more can be asked: what was given up and then forgotten is in nobody's books). For the programs of this folder that
- * play whole seeds; included once, after play.h. */
+ * There are seven kinds of hardship, because the final check depends on what Redis forgets. It forgets nothing (half of
+ * the seeds; in some of these another store is seen for so long that it is believed), its last seconds, more than the
+ * replay window holds, everything, only the ledgers, or a mix of these. In the mix, the test only checks that nothing
+ * is doubled: what was given up and then forgotten is in nobody's books. For the programs of this folder that play
+ * whole seeds; included once, after play.h. */
 #ifndef TEST_HARDSHIPS_H
 #define TEST_HARDSHIPS_H
 
 #include "tests/sim/play.h"
 
-#define SEED_STEPS 1500 /* each some two turns of the three nodes */
+#define SEED_STEPS 1500 /* each is about two turns of the three nodes */
 
 enum hardship { KEEPS, GOES_BACK, GOES_FAR_BACK, IS_WIPED, EVICTS, MIXED, HARDSHIPS };
 
-/* A fault is there in three of four worlds, in one of three strengths. */
+/* A fault happens in three of four worlds, in one of three strengths. */
 static uint32_t dose(struct test_prng *prng, uint32_t of_10000) {
     if (test_prng_chance(prng, 1, 4)) return 0;
     static const uint32_t halves[] = {1, 2, 4};
@@ -71,7 +71,7 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
     }
     if (hardship == EVICTS || mixed) faults->evict_ledgers = 10;
     if (hardship == EVICTS) faults->odd_reply = 400; /* executed, and unknown when the ledger goes */
-    /* With ledgers evicted or given up, a marker that is lost would be a wipe that was none: docs/SYNC.md, the edge. */
+    /* With ledgers evicted or given up, a lost marker would look like a wipe: docs/SYNC.md, the edge. */
     if (mixed && test_prng_chance(prng, 1, 3)) {
         faults->lose_marker = 20;
         faults->wipe = faults->restart_empty = faults->evict_ledgers = 0;
@@ -81,8 +81,8 @@ static void add_hardship(struct world_faults *faults, enum hardship hardship, st
     }
 }
 
-/* Another store, empty or seen before, stays until it is believed, and goes while it is being told everything, or
- * later: nothing is doubled in the one of before, and what is missing there is uncertain. */
+/* Another store, empty or seen before, stays until it is believed. It goes while everything is being re-sent to it, or
+ * later. Then nothing is doubled in the earlier store, and what is missing there is uncertain. */
 static bool stays_elsewhere(enum hardship hardship, uint64_t seed, struct world_faults *faults) {
     struct test_prng prng;
     test_prng_seed(&prng, seed ^ 0xe15e);
@@ -97,12 +97,12 @@ static void believe_others(void) {
     sim.world.other_kinds = OTHER_EMPTY + 1;
     sim.world.other_stays_ms = 1500;
     sim.world.flicker_max_ms = 600;
-    sim.forgets = true; /* in a way: the one that is back never had what the other one was told */
+    sim.forgets = true; /* in a sense: the store that is back never got what the other one got */
     sim.certain = false;
     sim.believes = true;
 }
 
-/* The world of that seed, nothing played yet. */
+/* Makes the world of that seed; nothing is played yet. */
 static void hardship_make(const char *name, uint64_t seed, bool silent) {
     struct test_prng prng;
     test_prng_seed(&prng, seed ^ 0x5eed);
@@ -120,8 +120,8 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     sim.silent = silent;
     sim.mixed = hardship == MIXED;
     sim.rolls_over = test_prng_chance(&prng, 3, 4);
-    /* What was lost beyond the window, or refused at its replay, and is told again because Redis went back to before all
-     * of it, stays counted as lost: docs/SYNC.md, the edge. */
+    /* What was lost beyond the window, or refused at its replay, stays counted as lost, even if it is sent again
+     * because Redis went back to before all of it: docs/SYNC.md, the edge. */
     /* A key that one store refused and a copy of it took, or the other way round: docs/SYNC.md, the edge. */
     bool goes_back = hardship == GOES_BACK || hardship == MIXED;
     if (goes_back && !faults.poison) sim.world.other_kinds = OTHERS;
@@ -132,7 +132,8 @@ static void hardship_make(const char *name, uint64_t seed, bool silent) {
     for (int n = 0; n < WORLD_NODES; n++) node_make(n);
 }
 
-/* A lost expiry is given back to every key that is written, within the half minute in which each is looked at once. */
+/* A lost expiry is set again for every key that is written, within the half minute in which each key is looked at
+ * once. */
 static void check_expiries(void) {
     int64_t until_ms = sim.world.now_ms + 36000;
     while (sim.world.now_ms < until_ms) {

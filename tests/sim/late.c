@@ -1,6 +1,7 @@
-/* late.c -- turns that come too late: time in which nobody looked is no evidence that Redis does not answer; and one that is silent is left
- * all the same.
- * Always true: one engine, driven by hand on the world's clock; what it sends arrives only when the world makes a step. */
+/* late.c -- turns that come too late. Time without a turn is no evidence that Redis does not reply; yet the engine
+ * leaves a silent Redis.
+ * Always true: one engine, driven by hand on the world's clock; what it sends arrives only when the world makes a
+ * step. */
 #include "tests/sim/world.h"
 
 #include "engine/port/port.h"
@@ -20,7 +21,7 @@ static void step(int64_t ms) {
     }
 }
 
-/* It is connected, nothing is under way; then a batch goes out. */
+/* Connects, with nothing in flight; then sends a batch. */
 static void begin(void) {
     tw_options options;
     tw_family_options family;
@@ -57,7 +58,7 @@ static int64_t unsent(void) {
     return reading.unsent;
 }
 
-/* Nothing travels; a turn comes `turns` times, every so often. */
+/* Nothing travels; `turns` turns come, one each `every_ms`. */
 static void stand_still(int turns, int64_t every_ms) {
     for (int i = 0; i < turns; i++) {
         scene.world.now_ms += every_ms;
@@ -65,8 +66,8 @@ static void stand_still(int turns, int64_t every_ms) {
     }
 }
 
-/* Goal: a machine that is too busy for the engine's thread and for Redis is no outage (R13). Method: the answer is not there when a turn
- * comes, half a second late; it comes within a quarter of redis_timeout_ms from then on. */
+/* Goal: a machine that is too busy for the engine's thread and for Redis is no outage (R13). Method: the reply is not
+ * there when a turn comes half a second late; it comes within a quarter of redis_timeout_ms from then on. */
 static void time_in_which_nobody_looked_is_not_held_against_redis(void **state) {
     (void)state;
     begin();
@@ -79,7 +80,7 @@ static void time_in_which_nobody_looked_is_not_held_against_redis(void **state) 
     end();
 }
 
-/* Goal: who is looked at and says nothing is left as soon as ever. */
+/* Goal: a Redis that is silent in spite of regular turns is left as early as ever. */
 static void a_silent_redis_is_left_in_time(void **state) {
     (void)state;
     begin();
@@ -90,7 +91,8 @@ static void a_silent_redis_is_left_in_time(void **state) {
     end();
 }
 
-/* Goal: an engine whose turns are late each time finds an outage, too. Method: every turn comes a second after the one before. */
+/* Goal: an engine whose turns are always late finds an outage, too. Method: every turn comes a second after the one
+ * before. */
 static void a_silent_redis_is_left_by_who_is_always_late(void **state) {
     (void)state;
     begin();

@@ -1,7 +1,8 @@
-/* left.c -- a store that is left for another one, which is believed, and is back: what of a window that ends meanwhile?
+/* left.c -- a store is left for another one, which is believed, and then is back: what happens to a window that ends
+ * meanwhile?
  *
- * The real engine over the real sync code, host-driven on the world's clock; the network is kind, the other store is
- * empty. */
+ * The real engine with the real sync code, host-driven on the world's clock; the network has no faults, the other store
+ * is empty. */
 #include "tests/sim/world.h"
 
 #include "engine/port/port.h"
@@ -20,7 +21,7 @@ static void pass(int64_t ms) {
     }
 }
 
-/* 100 units of a window are in the store. */
+/* The store has 100 units of a window. */
 static void begin(void) {
     tw_options options;
     tw_family_options family;
@@ -47,7 +48,7 @@ static void begin(void) {
     assert_i64_equal(test_stat_of(scene.engine, restored), 0);
 }
 
-/* An empty store is there, has taken the opening, and takes no counts yet. */
+/* An empty store appears, accepts the opening, and takes no counts yet. */
 static void leave(void) {
     redis_model_init(&scene.world.other);
     scene.world.other.run = 1000001;
@@ -61,9 +62,9 @@ static void leave(void) {
     scene.world.other.refuses = "OOM command not allowed when used memory > 'maxmemory'.";
 }
 
-/* Goal: a window ends while another store is to be told of it. What the store of before has of it is neither told nor
- * lost; what was new is lost. Method: the other store refuses writes until the window's keys are dead by its clock,
- * and then answers LATE. Without the rule 107 units are lost, of which 100 stand in the store that is back. */
+/* Goal: a window ends before it is re-sent to the other store. What the earlier store has of it is neither re-sent nor
+ * lost; what was new is lost. Method: the other store refuses writes until the window's keys are expired by its clock,
+ * and then replies LATE. Without the rule 107 units are lost, of which 100 are in the store that is back. */
 static void of_a_window_that_ends_meanwhile_only_what_is_new_is_lost(void **state) {
     (void)state;
     begin();

@@ -1,9 +1,10 @@
-/* play.h -- nodes with open books (fake_port.h) around the real sync code in a seeded world, and what must be true of them.
+/* play.h -- nodes with visible books (fake_port.h) around the real sync code in a seeded world, and what must be true
+ * of them.
  *
- * Checked after every step (P2): of each node and key, what Redis holds is at least what was acknowledged and at most
- * what was frozen and not taken back; a total that was taken never contains more of ours than was acknowledged (P3);
- * nothing is reported as lost or uncertain without a cause, and nothing as late before its time (P7, P8). At the end faults
- * stop, and everything must settle (liveness) and agree to the unit. For one program of this folder, which includes it once.
+ * After every step it checks P2: for each node and key, Redis holds at least what was acknowledged, and at most what
+ * was frozen and not returned. It checks P3: a total never contains more of a node than was acknowledged. And P7, P8:
+ * nothing is reported as lost or uncertain without a cause, nor as late before its time. At the end faults stop,
+ * everything must settle (liveness), and the books must agree to the unit. One program of this folder includes it once.
  * Always true: everything follows from the seed. */
 #ifndef TEST_PLAY_H
 #define TEST_PLAY_H
@@ -37,9 +38,10 @@ struct sim {
     struct world world;
     struct dead dead[LIVES_DEAD];
     size_t dead_count;
-    bool silent;     /* a failure ends the process */
-    bool certain;    /* there is no cause to be uncertain of anything */
-    bool mixed;      /* forgets in so many ways that the ends need not meet: nothing may be doubled, no more */
+    bool silent;  /* a failure ends the process */
+    bool certain; /* nothing is a cause of uncertainty */
+    /* forgets in so many ways that the final sums need not agree: checks only that nothing is doubled */
+    bool mixed;
     bool rolls_over; /* windows follow each other */
     uint32_t timeout_ms, replay_ms;
     struct twi_transport transport;
@@ -47,7 +49,7 @@ struct sim {
     struct flush flushes[WORLD_NODES];
     const char *name; /* of the list of seeds */
     uint64_t seed;
-    bool forgets;  /* Redis may go back, be wiped, or evict: then only the ends must meet */
+    bool forgets;  /* Redis may go back, be wiped, or evict: then only the final sums must agree */
     bool believes; /* another store stays until it is believed: nothing is replayed, so windows may end meanwhile */
     uint64_t done, refused;
 };
@@ -56,12 +58,12 @@ static struct sim sim;
 
 /* ---- allocations that fail --------------------------------------------------------------------------------------- */
 
-static bool in_turn;           /* only what sync asks for */
-static uint32_t fail_of_10000; /* the chance */
+static bool in_turn;           /* only allocations of sync/ fail */
+static uint32_t fail_of_10000; /* the chance of a failure */
 static uint64_t failed_allocations;
 
 /* Sanitizers bring their own allocator: there nothing fails. */
-#if defined(__has_feature) /* clang's way of saying it */
+#if defined(__has_feature) /* how clang tells it */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define HAS_OWN_ALLOCATOR 1
 #endif
@@ -113,7 +115,7 @@ static void note_failure(const char *what, int node, const struct twi_cell *cell
     fail();
 }
 
-/* The world has all the memory it wants. */
+/* The world itself always has memory. */
 static ssize_t send_freely(void *ctx, const void *data, size_t size) {
     bool was = in_turn;
     in_turn = false;
@@ -141,9 +143,10 @@ static void cells_make(tw_engine *engine) {
         struct twi_cell *cell = &engine->cells[i];
         snprintf(name, sizeof name, "%c:%zu", cell_kinds[i % 5], i);
         switch (i % 5) {
-        case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the poisoned one */
+        case 0: cell_make(cell, i ? name : "w:2", base_ms + 3600000, false, 1); break; /* w:2: the poisoned key */
         case 1: cell_make(cell, name, 0, false, 1); break;
-        /* Over in mid-run; but where Redis forgets, a replay would come too late for them, and that is no loss. */
+        /* These windows end during the run. If Redis forgets, a replay would come too late for them, which is no
+         * loss. */
         case 2:
         case 3:
             cell_make(cell, name, base_ms + 3600000, i % 5 == 3, 1);
@@ -172,7 +175,7 @@ static void node_make(int index) {
         twi_driver_find()->create(engine, &options, &sim.transport, &sim.world.nodes[index], &engine->sync), TW_OK);
 }
 
-/* What the oldest unsettled batch of a node is in. */
+/* The state of a node's oldest unsettled batch. */
 static enum world_flight flight_of(int node) {
     const struct twi_sync *sync = sim.engines[node].sync;
     if (sync->store.opening) return FLIGHT_OPENING;
@@ -186,8 +189,8 @@ static enum world_flight flight_of(int node) {
     return applied ? FLIGHT_ADRIFT_APPLIED : FLIGHT_ADRIFT;
 }
 
-/* Each has a store that knows it, and has just heard of it: who begins anew cannot know which store is the right one, and who
- * sees another one for long enough has to believe it. */
+/* True if each node uses a store that knows it, and has just heard of it. An engine that begins anew cannot know which
+ * store is the right one, and one that sees another store for long enough has to believe it. */
 static bool all_at_home(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         const struct twi_sync *sync = sim.engines[n].sync;
@@ -206,7 +209,7 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     sim.world.redis.policy = policy;
     sim.world.flight_of = flight_of;
     sim.world.may_flicker = all_at_home;
-    sim.world.other_kinds = OTHER_OLD; /* all but the last, which forgets */
+    sim.world.other_kinds = OTHER_OLD; /* all but the last kind, which forgets */
     atomic_store(&twi_doubt_ms, 2000);
     atomic_store(&twi_near_limit_keys,
                  seed % 3 == 0 ? TWI_NEAR_KEYS
@@ -222,7 +225,7 @@ static void sim_begin(uint64_t seed, const struct world_faults *faults, const ch
     fail_of_10000 = 0;
 }
 
-/* Called before a node's figures are thrown away. */
+/* Called before a node's statistics are discarded. */
 static void (*play_note)(const tw_engine *engine);
 
 static void play_note_node(int node) {
@@ -254,7 +257,7 @@ static void check_node(int node) {
         if (sim.forgets) continue;
         if (applied < acked) note_failure("acknowledged, and not in Redis", node, cell);
         if (!cell->has_base || (cell->expiry_ms && !cell->from_first && cell->sign > 0 && i % 5 == 2)) continue;
-        /* Dead in Redis, by its clock or soon. */
+        /* Expired in Redis, by its clock, or soon. */
         if (cell->expiry_ms && cell->expiry_ms < world_wall_ms(&sim.world) + 5000) continue;
         if (sim.world.faults.evict_counters || sim.world.happened[WORLD_EVICTED_COUNTER]) continue;
         int64_t others = 0;
@@ -270,8 +273,8 @@ static void check_node(int node) {
     if (engine->outstanding > 20 * FAKE_CELLS) note_failure("batches pile up", node, &engine->cells[0]);
 }
 
-/* P2 of processes that were killed: never above what they had counted, and below it by no more than they had not heard
- * of. */
+/* P2 of processes that were killed: never above what they had counted, and below it by no more than what was not
+ *    acknowledged to them. */
 static void check_dead(void) {
     for (size_t d = 0; d < sim.dead_count; d++) {
         for (size_t i = 0; i < FAKE_CELLS; i++) {
@@ -297,7 +300,7 @@ static void kill_node(int node) {
     node_make(node);
 }
 
-/* A flush that says DONE means it. */
+/* A flush that reports DONE has sent everything. */
 static void check_flush(int node) {
     struct flush *flush = &sim.flushes[node];
     if (!flush->ticket) return;
@@ -311,8 +314,9 @@ static void check_flush(int node) {
     sim.done++;
     for (size_t i = 0; i < FAKE_CELLS; i++) {
         struct twi_cell *cell = &sim.engines[node].cells[i];
-        if (cell->period_ms && flush->rolled_over != sim.engines[node].rolled_over) continue; /* the next window's */
-        /* What was given up before the call is no business of this flush. */
+        /* counts of the next window */
+        if (cell->period_ms && flush->rolled_over != sim.engines[node].rolled_over) continue;
+        /* What was given up before the call does not belong to this flush. */
         if ((cell->acked + cell->lost + cell->unsure) * cell->sign < flush->local[i] * cell->sign)
             note_failure("flushed, not acknowledged", node, cell);
     }
@@ -334,7 +338,7 @@ static void add_something(tw_engine *engine) {
         struct twi_cell *cell = &engine->cells[i];
         if (cell->expiry_ms && world_wall_ms(&sim.world) >= cell->expiry_ms) continue; /* the engine would refuse it */
         if (test_prng_chance(&sim.world.prng, 1, 10))
-            cell->marked = true; /* only asks */
+            cell->marked = true; /* only requests its total */
         else
             fake_add(engine, i, test_prng_between(&sim.world.prng, 1, 1000));
     }
@@ -386,7 +390,7 @@ static bool is_settled(int node) {
 static void live(void) {
     world_calm(&sim.world);
     for (int n = 0; n < WORLD_NODES; n++)
-        fake_add(&sim.engines[n], 1, 1); /* who says nothing does not learn of a wipe */
+        fake_add(&sim.engines[n], 1, 1); /* an engine that sends nothing does not notice a wipe */
     int64_t until_ms = sim.world.now_ms + LIVE_MS;
     for (bool settled = false; !settled;) {
         world_step(&sim.world);
@@ -401,7 +405,7 @@ static void live(void) {
     }
 }
 
-/* Each node's local = Redis + what was reported: to the unit for each key, or, where Redis forgot, in the sum. */
+/* Each node's local = Redis + what was reported: to the unit for each key, or, if Redis forgot, in the sum. */
 static void check_books(void) {
     for (int n = 0; n < WORLD_NODES; n++) {
         tw_engine *engine = &sim.engines[n];

@@ -47,7 +47,7 @@ void redis_model_init(struct redis_model *model) {
     model->items_max = SIZE_MAX;
 }
 
-/* Most names differ in their ends alone: what is compared first is a hash of the whole. */
+/* Most names differ only at their ends, so a hash of the whole name is compared first. */
 static uint32_t name_hash(const char *name) {
     uint32_t hash = 2166136261u; /* FNV-1a */
     for (; *name; name++) hash = (hash ^ (uint8_t)*name) * 16777619u;
@@ -74,7 +74,7 @@ static struct model_key *free_key(struct redis_model *model) {
         if (i >= model->store.keys_end) model->store.keys_end = i + 1;
         return &model->store.keys[i];
     }
-    abort(); /* a test that needs more room */
+    abort(); /* this test needs more room */
 }
 
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type) {
@@ -100,7 +100,7 @@ static struct model_book *book_of(struct redis_model *model, const char *name) {
         }
         if (book->hash == hash && strcmp(book->name, name) == 0) return book;
     }
-    abort(); /* a test that needs more room */
+    abort(); /* this test needs more room */
 }
 
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node) {
@@ -124,11 +124,11 @@ static bool is_ledger_taken(const struct redis_model *model, size_t ledger) {
     return false;
 }
 
-/* A ledger that is empty; one that was there under that name is gone. */
+/* Makes an empty ledger; it replaces one that had the name. */
 static struct model_key *make_ledger(struct redis_model *model, const char *name) {
     size_t ledger = 0;
     while (is_ledger_taken(model, ledger))
-        if (++ledger == MODEL_LEDGERS) abort(); /* a test that needs more room */
+        if (++ledger == MODEL_LEDGERS) abort(); /* this test needs more room */
     struct model_key *key = redis_model_make(model, name, MODEL_LEDGER);
     key->value = (int64_t)ledger;
     memset(ledger_of(model, key), 0, sizeof(struct model_ledger));
@@ -176,7 +176,7 @@ static void say_bulk(struct twi_bytes *out, const char *text) {
     say(out, "\r\n");
 }
 
-static void say_value(struct twi_bytes *out, const struct model_key *key) { /* as the script tells it */
+static void say_value(struct twi_bytes *out, const struct model_key *key) { /* as the script replies it */
     char number[24];
     if (!key) {
         say(out, "$-1\r\n");
@@ -190,7 +190,7 @@ static void say_value(struct twi_bytes *out, const struct model_key *key) { /* a
     }
 }
 
-/* What a script's write is answered with; NULL: it is done. A replica that takes writes knows that it is one. */
+/* The reply to a script's write; NULL: it succeeds. A replica that takes writes knows that it is one. */
 static const char *refusal(const struct redis_model *model, bool is_batch) {
     if (model->refuses) return model->refuses;
     return model->is_replica && (!model->is_writable || !is_batch) ? READONLY : NULL;
@@ -202,10 +202,10 @@ struct run {
     struct redis_model *model;
     const struct model_word *keys, *args;
     size_t key_count, arg_count;
-    struct twi_bytes items; /* the answer's items */
+    struct twi_bytes items; /* the items of the reply */
     size_t item_count;
     char failed[MODEL_ITEMS];
-    bool tells_known;       /* of the instance before this one */
+    bool tells_known;       /* the reply has the state of the earlier instance */
     struct twi_bytes known; /* so */
 };
 
@@ -252,7 +252,7 @@ static void item_look(struct run *run, bool with_end) {
     }
 }
 
-/* What INCRBY would answer; NULL: an error was said. */
+/* What INCRBY would reply; NULL: an error was added to the reply. */
 static struct model_key *item_add(struct run *run, const struct model_word *word) {
     int64_t delta = word_i64(word);
     char name[MODEL_NAME_MAX];
@@ -285,7 +285,7 @@ static void item_say_sum(struct run *run, const struct model_key *key) {
         say(&run->items, ":%" PRId64 "\r\n", key->value);
 }
 
-/* Lua has doubles: beyond 2^53 it takes neighbours for equal, and looks once too often. */
+/* Lua has doubles: beyond 2^53 it takes adjacent numbers for equal, and looks once too often. */
 static bool is_newborn(int64_t value, int64_t delta) {
     return (double)value == (double)delta;
 }
@@ -384,18 +384,19 @@ static void enter(struct run *run) {
         see(run->model, MODEL_MARKER_MADE);
         struct model_key *marker = redis_model_make(run->model, name, MODEL_TEXT);
         word_text(&run->args[7], marker->text, sizeof marker->text);
-        memset(store->born, 0, sizeof store->born); /* they stood in it */
+        memset(store->born, 0, sizeof store->born); /* the marker held them */
         store->marker_made_ms = run->model->now_ms;
     }
     word_text(&run->keys[0], name, sizeof name);
     if (is_born(run->model, name)) return;
     size_t i = 0;
     while (i < MODEL_BORN && store->born[i].id[0]) i++;
-    if (i == MODEL_BORN) abort();                                    /* a test that needs more room */
+    if (i == MODEL_BORN) abort();                                    /* this test needs more room */
     memcpy(store->born[i].id, id_of(name), strlen(id_of(name)) + 1); /* at most 32 and a NUL */
 }
 
-/* What the marker says of the instance of that ledger; an opening names older ones, which say that we are known. */
+/* Adds what the marker knows of that ledger's instance. An opening names older ledgers, which show that the engine is
+ * known. */
 static void say_known(struct run *run, const char *ledger_name, struct twi_bytes *reply) {
     char name[MODEL_NAME_MAX];
     word_text(&run->keys[1], name, sizeof name);
@@ -424,7 +425,7 @@ static void answer(struct run *run, const char *status, const struct model_ledge
         if (ledger && !(i > 0 && strcmp(status, "OK") == 0 && figures[0] == 0))
             say_bulk(reply, number);
         else
-            say(reply, "$-1\r\n"); /* number 0 is answered before the sums are there */
+            say(reply, "$-1\r\n"); /* number 0 is answered before the sums exist */
     }
     say(reply, ":%d\r\n:0\r\n", done);
     twi_bytes_add(reply, run->items.data, run->items.size);
@@ -435,7 +436,7 @@ static void answer(struct run *run, const char *status, const struct model_ledge
     twi_bytes_free(&run->known);
 }
 
-/* Nothing is denied but by a master that takes writes: what has no ledger is asked for a write that needs no memory. */
+/* Only a master that takes writes denies anything. Without a ledger, the script tries a write that needs no memory. */
 static bool may_deny(struct run *run, bool has_ledger, struct twi_bytes *reply) {
     const char *error = refusal(run->model, false);
     if (!error || (!has_ledger && strncmp(error, "OOM", 3) == 0)) return true;
@@ -586,7 +587,7 @@ static void run_live(struct redis_model *model, const struct model_word *words, 
             own = i;
         count += live->until_ms != 0;
     }
-    if (own == MODEL_LIVE && free == MODEL_LIVE) abort(); /* a test that needs more room */
+    if (own == MODEL_LIVE && free == MODEL_LIVE) abort(); /* this test needs more room */
     if (own == MODEL_LIVE) count++;
     struct model_live *live = &model->store.live[own != MODEL_LIVE ? own : free];
     memcpy(live->instance, instance, sizeof live->instance);
@@ -600,7 +601,7 @@ static bool is(const struct model_word *word, const char *text) {
     return word->size == strlen(text) && memcmp(word->data, text, word->size) == 0;
 }
 
-/* Of all scripts it alone has one key, and that is the registry. */
+/* It is the only script with one key, which is the registry. */
 static bool is_live(const struct model_word *words, size_t count) {
     static const char name[] = "tw:live";
     size_t size = sizeof name - 1;
@@ -656,7 +657,7 @@ void redis_model_run(struct redis_model *model, const struct model_word *words, 
 static bool parse_length(const char *bytes, size_t size, size_t *at, char sign, size_t *length) {
     const char *end = *at < size ? memchr(bytes + *at, '\n', size - *at) : NULL;
     if (!end) return false;
-    if (bytes[*at] != sign) abort(); /* what sync sends is always well-formed */
+    if (bytes[*at] != sign) abort(); /* sync/ always sends well-formed requests */
     *length = strtoull(bytes + *at + 1, NULL, 10);
     *at = (size_t)(end - bytes) + 1;
     return true;

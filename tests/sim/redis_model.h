@@ -1,6 +1,6 @@
-/* redis_model.h -- a small, obvious Redis: what sync sends to it, and what sync/script/batch.lua means, written a
- * second time. tests/redis/script_model.c runs the same operations on it and on a real server.
- * Always true: the whole state is one flat struct, so a snapshot is a copy and going back is another. */
+/* redis_model.h -- a small, obvious Redis: the commands that sync/ sends, and a second implementation of
+ * sync/script/batch.lua. tests/redis/script_model.c runs the same operations on it and on a real server.
+ * Always true: the whole state is one flat struct, so a snapshot is a copy, and going back is another copy. */
 #ifndef TEST_REDIS_MODEL_H
 #define TEST_REDIS_MODEL_H
 
@@ -19,7 +19,7 @@
 
 enum model_type { MODEL_NONE, MODEL_INTEGER, MODEL_TEXT, MODEL_LIST, MODEL_LEDGER };
 
-/* What the script was seen to answer. */
+/* What the script has replied so far. */
 enum model_edge {
     MODEL_OK,
     MODEL_DUP,
@@ -43,7 +43,7 @@ enum model_edge {
     MODEL_ITEM_HEALED,
     MODEL_MARKER_MADE,
     MODEL_EMPTY_BATCH,
-    MODEL_DENIED_NOTHING, /* a refusal in place of GAP, GONE or CLASH */
+    MODEL_DENIED_NOTHING, /* a refusal instead of GAP, GONE or CLASH */
     MODEL_EDGES
 };
 
@@ -67,24 +67,24 @@ struct model_key {
     int64_t expiry_ms; /* 0: none */
 };
 
-/* What each node's batches did to a key, its expiry notwithstanding: only the tests look at this. */
+/* What each node's batches did to a key, regardless of its expiry; only the tests look at this. */
 struct model_book {
     uint32_t hash; /* of the name */
     char name[MODEL_NAME_MAX];
     int64_t applied[MODEL_NODES];
 };
 
-/* One of the registry of live engines. */
+/* One engine in the registry of live engines. */
 struct model_live {
     char instance[40];
     int64_t until_ms; /* 0: free */
 };
 
-/* What survives or not is decided by who copies this. */
+/* The caller that copies this decides what survives. */
 struct model_store {
     struct model_book books[MODEL_KEYS];
     struct model_key keys[MODEL_KEYS];
-    size_t keys_end; /* all keys lie below it */
+    size_t keys_end; /* all keys are below this index */
     struct model_ledger ledgers[MODEL_LEDGERS];
     struct {
         char id[40];    /* "": free */
@@ -103,36 +103,36 @@ struct redis_model {
     int64_t now_ms; /* TIME */
     bool has_script, has_live_script;
     const char *refuses;  /* NULL, or the error that a script's first write gets ("OOM ...") */
-    int run;              /* of INFO's run_id: another one after each start */
-    bool is_replica;      /* INFO says so, and the script: nothing is denied */
-    bool is_writable;     /* and takes writes all the same */
+    int run;              /* of INFO's run_id: a different one after each start */
+    bool is_replica;      /* INFO reports it, and the script denies nothing */
+    bool is_writable;     /* and it takes writes all the same */
     const char *policy;   /* maxmemory_policy of INFO; NULL: INFO is forbidden */
-    const char *password; /* NULL: none asked for */
-    size_t items_max;     /* the script ends after so many items; SIZE_MAX: it never does so */
+    const char *password; /* NULL: none is required */
+    size_t items_max;     /* the script ends after this many items; SIZE_MAX: never */
     bool was_cut_short;   /* it has */
-    int node;             /* on whose behalf the command runs */
-    uint64_t rewrites;    /* of the append-only file, asked for */
+    int node;             /* the node that the command runs for */
+    uint64_t rewrites;    /* rewrites of the append-only file that were requested */
     uint64_t edges[MODEL_EDGES];
-    uint64_t applications; /* batches applied, empty ones not counted */
-    /* NULL, or who answers some commands in our place: false, and nothing is done, for all others. */
+    uint64_t applications; /* batches applied, without empty ones */
+    /* NULL, or a function that answers some commands first; for all others it returns false and does nothing. */
     bool (*beside)(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
 };
 
 void redis_model_init(struct redis_model *model);
 /* Runs one command; the reply's bytes are added to `reply`. */
 void redis_model_run(struct redis_model *model, const struct model_word *words, size_t count, struct twi_bytes *reply);
-/* Takes a whole command from the front of `bytes`: true, and `*count` words that point into it (and how many bytes it
- * is). False: not whole yet. */
+/* Takes a complete command from the front of `bytes`: returns true, `*count` words that point into it, and its size in
+ * bytes. Returns false if it is not complete yet. */
 bool redis_model_parse(const char *bytes, size_t size, struct model_word *words, size_t words_max, size_t *count,
                        size_t *used);
 struct model_key *redis_model_find(struct redis_model *model, const char *name); /* NULL: missing or expired */
 struct model_key *redis_model_make(struct redis_model *model, const char *name, enum model_type type);
 int64_t redis_model_applied(const struct redis_model *model, const char *name, int node);
-uint64_t redis_model_number(struct redis_model *model, const char *ledger_name); /* 0: it is not there */
+uint64_t redis_model_number(struct redis_model *model, const char *ledger_name); /* 0: no such ledger */
 /* The marker forgets the instance of that ledger. */
 void redis_model_unborn(struct redis_model *model, const char *ledger_name);
 void redis_model_delete_ledgers(struct redis_model *model);
-/* Another engine under the same identity writes the next number, without counts. */
+/* Another engine with the same identity writes the next number, without counts. */
 void redis_model_twin(struct redis_model *model, const struct model_key *ledger);
 extern const char *const redis_model_edge_names[MODEL_EDGES];
 void redis_model_wipe(struct redis_model *model);

@@ -1,11 +1,13 @@
-/* refused.c -- keys that Redis refuses: how often they are tried while they are counted on, and what becomes of their counts.
+/* refused.c -- keys that Redis refuses: how often they are tried while they are counted on, and what happens to their
+ * counts.
  *
- * The real engine over the real sync code, host-driven on the world's clock; the network is kind, some keys are lists. */
+ * The real engine with the real sync code, host-driven on the world's clock; the network has no faults, some keys are
+ * lists. */
 #include "engine/port/port.h"
 #include "tests/sim/world.h"
 
 #define KEYS 120
-#define REFUSED 70 /* more than the ring of those near their limits has room for */
+#define REFUSED 70 /* more than the near-limit ring has room for */
 
 static struct world world;
 
@@ -72,9 +74,10 @@ static int64_t in_redis(int n) {
     return key != NULL && key->type == MODEL_INTEGER ? key->value : 0;
 }
 
-/* Goal: refused keys that are counted on are tried after 1 s, 2 s, 4 s and so on, not at each interval; each is told once; the others
- * go on; keys near their limits still go at once; and when they are repaired, each count lands once (R6).
- * Method: 70 of 120 keys are lists; all are counted on for a minute. Without the rule each is tried some 500 times. */
+/* Goal: refused keys that are counted on are tried after 1 s, 2 s, 4 s and so on, not at each interval. Each is
+ * reported once. The other keys go on; keys near their limits are still sent at once. After a repair, each count
+ * arrives once (R6). Method: 70 of 120 keys are lists; all are counted on for a minute. Without the rule each is tried
+ * some 500 times. */
 static void refused_keys_that_are_counted_on_are_tried_ever_more_rarely(void **state) {
     (void)state;
     struct rig rig;
@@ -100,7 +103,7 @@ static void refused_keys_that_are_counted_on_are_tried_ever_more_rarely(void **s
     world_free(&world);
 }
 
-/* ---- a copy of the store answers otherwise ----------------------------------------------------------------------- */
+/* ---- a copy of the store replies differently --------------------------------------------------------------------- */
 
 #define KEY "r:0"
 
@@ -131,7 +134,7 @@ static void cut_all(void) {
     }
 }
 
-/* The copy is promoted and the store is gone, for so long. */
+/* The copy is promoted and the store is gone, for this time. */
 static void promote_copy(int64_t ms) {
     redis_model_init(&world.other);
     world.other.store = copy;
@@ -142,8 +145,8 @@ static void promote_copy(int64_t ms) {
     cut_all();
 }
 
-/* 5 units are in the store and in the copy; 7 more are on their way to the store, which takes or refuses them, and
- * its answer is lost. */
+/* The store and the copy have 5 units. 7 more are in flight to the store, which takes or refuses them, and its reply is
+ * lost. */
 static void lose_an_answer(struct rig *rig, bool refuses) {
     rig_open(rig);
     add(rig, 5);
@@ -161,8 +164,8 @@ static void lose_an_answer(struct rig *rig, bool refuses) {
     promote_copy(3000);
 }
 
-/* Goal: what the store refused, and a promoted copy of it took, is counted as lost when the store is back. Method: see
- * lose_an_answer(). Without the look back the 7 units are missing in silence. */
+/* Goal: what the store refused and a promoted copy took is counted as lost when the store is back. Method: see
+ * lose_an_answer(). Without the check the 7 units are missing without a report. */
 static void what_a_copy_took_and_the_store_refuses_is_lost_to_the_unit(void **state) {
     (void)state;
     struct rig rig;
@@ -181,8 +184,8 @@ static void what_a_copy_took_and_the_store_refuses_is_lost_to_the_unit(void **st
     world_free(&world);
 }
 
-/* Goal: what the store took, and a promoted copy of it refused, is sent again, and said to be uncertain when the
- * store is back. Where the store does not come back nothing is. */
+/* Goal: what the store took and a promoted copy refused is sent again, and reported as uncertain when the store is
+ * back. If the store does not come back, nothing is. */
 static void what_a_copy_refused_and_the_store_took_is_uncertain_to_the_unit(void **state) {
     (void)state;
     struct rig rig;
@@ -202,7 +205,7 @@ static void what_a_copy_refused_and_the_store_took_is_uncertain_to_the_unit(void
     world_free(&world);
 }
 
-/* Goal: a copy that stays makes nothing lost or uncertain, whoever refused the key. */
+/* Goal: a copy that stays makes nothing lost or uncertain, whichever store refused the key. */
 static void a_copy_that_stays_is_told_all_of_it(void **state) {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
@@ -221,8 +224,8 @@ static void a_copy_that_stays_is_told_all_of_it(void **state) {
     }
 }
 
-/* Goal: a store that went back is told so, with all that follows from it, also by whoever asks it once more about
- * what it had. */
+/* Goal: a store that went back is treated as one, with all consequences, even while an engine checks again what it
+ * had. */
 static void a_copy_that_goes_back_is_found_out_while_it_is_asked_once_more(void **state) {
     (void)state;
     struct rig rig;

@@ -1,6 +1,7 @@
-/* rivals.c -- one limit on many nodes: how far it is passed, what stays unsold, and what Redis has counted in the end. What must
- * hold of Tallywheel, and what shows that the others, beside which it stands in bench/rivals, are no straw men.
- * `build/bench/rivals/sim_rivals first` prints how soon new engines have units of a hard limit. */
+/* rivals.c -- one limit on many nodes: how far it is exceeded, what stays unsold, and what Redis has counted in the
+ * end. It checks the promises of Tallywheel. It also checks that the other products in bench/rivals, which it is
+ * compared with, are simulated fairly. `build/bench/rivals/sim_rivals first` prints how soon new engines have units of
+ * a hard limit. */
 #include "bench/rivals/rivals.h"
 
 #include <inttypes.h>
@@ -59,8 +60,8 @@ static void try_hard(struct trial trial) {
     }
 }
 
-/* Goal: P4 and P5 on many nodes: whatever fails, no unit too many, and none left once faults stop and buyers wait. Method: every case;
- * a node that is killed may keep its lease. */
+/* Goal: P4 and P5 on many nodes: whatever fails, no unit is sold too many, and none is left once faults stop and buyers
+ * wait. Method: every case; a node that is killed may keep its lease. */
 static void a_hard_limit_is_never_passed_and_sold_to_the_unit(void **state) {
     (void)state;
     each_trial(try_hard);
@@ -74,7 +75,8 @@ static void try_first(struct trial trial) {
     }
 }
 
-/* Goal: a new engine has its first unit of a hard limit within 300 ms, where Redis answers and its epoch stands; up to 16 take part. */
+/* Goal: a new engine has its first unit of a hard limit within 300 ms, if Redis replies and its epoch stands; up to 16
+ * engines take part. */
 static void a_new_engine_has_its_first_unit_soon(void **state) {
     (void)state;
     each_trial(try_first);
@@ -102,8 +104,8 @@ static void try_soft(struct trial trial) {
     }
 }
 
-/* Goal: shares pass a limit by at most 1 % where calls come steadily, and by at most a fifth of what interval sync does where that
- * is bad; what Redis has counted is what was admitted, after lost replies and an outage, too. */
+/* Goal: shares exceed a limit by at most 1 % if calls come steadily, and by at most a fifth of what interval sync does
+ * where that is bad. What Redis has counted is what was admitted, also after lost replies and an outage. */
 static void a_soft_limit_is_kept_five_times_better_than_by_interval_sync(void **state) {
     (void)state;
     each_trial(try_soft);
@@ -115,7 +117,8 @@ static void try_theirs(struct trial trial) {
     struct rivals_outcome again = outcome_of(trial, REPLIES, SENT_AGAIN);
     struct rivals_outcome right = outcome_of(trial, REPLIES, INTERVAL_SYNC);
     expect(gap(&right) == 0, "it should count right", trial, REPLIES, &right);
-    /* how much is doubled is chance: of two nodes, few of the late replies may be lost; half of the worst seen is asked for */
+    /* how much is doubled is chance: of two nodes, few of the late replies may be lost; half of the worst case is
+     * required */
     expect(gap(&again) * 200 > again.wanted && over(&again) < over(&right), "nothing is doubled", trial, REPLIES,
            &again);
     struct rivals_outcome share = outcome_of(trial, SKEWED, FIXED_SHARE);
@@ -126,8 +129,9 @@ static void try_theirs(struct trial trial) {
     expect(-over(&batches) * 100 > batches.wanted, "nothing stays unsold", trial, REPLIES, &batches);
 }
 
-/* Goal: the comparison is fair: each of the others fails where it must, else the simulation would be a toy, and only there. Method:
- * what was cleared is lost, what was sent again is doubled, shares do not move, and what a lost reply granted nobody has. */
+/* Goal: the comparison is fair: each of the others fails where it must, and only there. Otherwise the simulation would
+ * prove nothing. Method: what was cleared is lost, what was sent again is doubled, shares do not move, and what a lost
+ * reply granted nobody has. */
 static void the_others_are_as_good_and_as_bad_as_they_are_known_to_be(void **state) {
     (void)state;
     each_trial(try_theirs);
@@ -143,7 +147,7 @@ static void try_twice(struct trial trial) {
     }
 }
 
-/* Goal: the table can be printed again. Method: the case with most chances in it, twice. */
+/* Goal: the table can be reproduced. Method: the case with most random events in it, twice. */
 static void the_same_seed_has_the_same_outcome(void **state) {
     (void)state;
     each_trial(try_twice);

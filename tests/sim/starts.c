@@ -1,11 +1,11 @@
-/* starts.c -- a soft limit that up to 16 engines spend as fast as they can: at their start, and of a key that is new; on the world's
- * clock, so that no load of the machine is in it.
+/* starts.c -- a soft limit that up to 16 engines spend as fast as they can: when they start, and when a key is new. It
+ * runs on the world's clock, so the load of the machine does not matter.
  *
  *      build/tests/sim/starts table [SEEDS [LIMIT]]      prints the tables of docs/LIMITS.md
- * Without a word it is a test of how far the limit is passed. Real engines over the real sync code, default options; each has a
- * moment for its calls and a moment for its turns. STARVED: both are late, by up to a twentieth of a second, and so is one in fifty
- * of all that travels, by up to four tenths: more than redis_timeout_ms.
- * Always true: whoever spends stops for that moment at the first denial; what was admitted is counted here. */
+ * Without arguments it tests how far the limit is exceeded. Real engines with the real sync code, default options; each
+ * makes its calls at one moment and its turns at another. STARVED: both are late, by up to a twentieth of a second, and
+ * one in fifty messages is late by up to four tenths, more than redis_timeout_ms.
+ * Always true: each engine stops for that moment at its first denial; the test counts here what was admitted. */
 #include "tests/sim/world.h"
 
 #include "engine/port/port.h"
@@ -16,10 +16,10 @@
 #define LIMIT 20000
 #define STEP_MS 1
 #define SPENDS_MS 4000
-#define LIVED_MS 2500      /* of engines that are no beginners any more */
+#define LIVED_MS 2500      /* of engines that are no longer new */
 #define CALLS_A_MS 2000    /* of one engine */
 #define CALM_CALLS_A_MS 10 /* of all */
-#define KNOWN_MS 1500      /* in which a key is met, some calls of each engine */
+#define KNOWN_MS 1500      /* how long a key is in use when the others meet it; some calls of each engine */
 
 enum scene { COLD, COLD_EXPECTED, RUSH, RUSH_OF_PART, RUSH_KNOWN, CALM, SCENES };
 static const char *const names[SCENES] = {
@@ -40,7 +40,7 @@ static struct {
     bool is_starved;
     int count, spenders;
     int64_t limit, admitted;
-    int64_t calls, outside; /* verdicts; ones whose bound was not true */
+    int64_t calls, outside; /* verdicts; and those whose bound was false */
 } run;
 
 static void open_node(int index) {
@@ -63,7 +63,7 @@ static void open_node(int index) {
     assert_status(tw_family_open(node->engine, &family, &node->family), TW_OK);
 }
 
-/* `used` against what all have counted. */
+/* Compares `used` with what all engines have counted. */
 static void check_bound(const tw_verdict *verdict) {
     int64_t off = run.admitted - verdict->used;
     run.outside += verdict->error_bound != TW_UNBOUNDED && (off < 0 ? -off : off) > verdict->error_bound;
@@ -106,7 +106,7 @@ static void step(int64_t passed_ms) {
     }
 }
 
-/* How many units were admitted by all. */
+/* Returns how many units all engines admitted. */
 static int64_t play(enum scene scene, int count, bool is_starved, int64_t limit, uint64_t seed) {
     memset(&run, 0, sizeof run);
     run.scene = scene;
@@ -158,7 +158,8 @@ static int print_tables(int seeds, int64_t limit) {
 
 /* ---- the test ---- */
 
-/* In thousandths of the limit. Starved engines that go on from a total of before an answer was lost pass it in a rush: by up to a fifth. */
+/* In thousandths of the limit. Starved engines continue from an old total after a lost reply; in a rush they exceed the
+ * limit by up to a fifth. */
 static const int64_t most_over[SCENES][2] = {[COLD] = {10, 100},        [COLD_EXPECTED] = {10, 30}, [RUSH] = {10, 250},
                                              [RUSH_OF_PART] = {20, 50}, [RUSH_KNOWN] = {80, 150},   [CALM] = {5, 80}};
 
@@ -178,15 +179,15 @@ static void each_scene(bool is_starved, int seeds, int most) {
             for (int seed = 1; seed <= seeds; seed++) expect_kept(scene, count, is_starved, (uint64_t)seed);
 }
 
-/* Goal: engines that start together, and ones that meet a key together, keep its limit to 1 % however fast they spend, and sell it; what
- * a verdict says of its error is so, but for one in a thousand (R13). */
+/* Goal: engines that start together, and engines that meet a key together, keep its limit to 1 %, however fast they
+ * spend, and sell it out. A verdict's error bound is true, except in one of a thousand (R13). */
 static void a_rush_keeps_a_soft_limit(void **state) {
     (void)state;
     each_scene(false, (int)test_scale(1), 8);
 }
 
-/* Goal: the same where nobody gets time enough: at a start by 10 %, and by 3 % where they were told how many they are. What others had
- * counted and could not send for longer than an interval is in nobody's bound. */
+/* Goal: the same if no engine gets enough time: within 10 % at a start, and within 3 % if they were told how many
+ * engines there are. What others had counted and could not send for longer than an interval is in nobody's bound. */
 static void a_rush_of_starved_engines_keeps_a_soft_limit(void **state) {
     (void)state;
     each_scene(true, (int)test_scale(1), 8);

@@ -1,5 +1,5 @@
-/* sync_faults.c -- the real sync code in seeded worlds of faults (play.h), one kind of hardship at a time. All of them
- * together: exactly_once.c. */
+/* sync_faults.c -- the real sync code in seeded worlds of faults (play.h), one kind of hardship at a time.
+ * exactly_once.c has all of them together. */
 #include "tests/sim/play.h"
 
 #include "sync/message/presence.h"
@@ -15,7 +15,7 @@ static uint64_t happened[WORLD_FAULTS];
 static int64_t seen_dup, seen_gap, seen_poison, seen_replayed;
 static uint64_t seen_rewrites;
 
-/* A fault that never happened was not tested. (One seed, given by hand, need not show them all.) */
+/* A fault that never happened was not tested. (A single seed, given by hand, need not have them all.) */
 static void assert_happened(size_t runs, enum world_fault first, enum world_fault last) {
     for (int i = (int)first; runs >= 10 && i <= (int)last; i++) assert_true(happened[i] > 0);
 }
@@ -51,9 +51,8 @@ static size_t run_seeds(const char *name, size_t fresh, const struct world_fault
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-/* Goal: P2 on a network that lies, with a Redis that keeps what it was given.
- * Method: cuts at any byte, silence, refusals, restarts, flushed scripts, a poisoned key; every fault must have
- * happened. */
+/* Goal: P2 on a faulty network, with a Redis that forgets nothing. Method: cuts at any byte, silence, refusals,
+ * restarts, flushed scripts, a poisoned key; every fault must have happened. */
 static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     (void)state;
     static const struct world_faults faults = {.refuse_connect = 1000,
@@ -76,7 +75,7 @@ static void no_delta_is_lost_or_doubled_on_a_lying_network(void **state) {
     if (runs >= 500) assert_true(seen_gap > 0);
 }
 
-/* Goal: a kind network needs no second sending. Method: no faults at all; nothing is sent again. */
+/* Goal: without faults nothing is sent a second time. Method: no faults at all. */
 static void on_a_kind_network_each_batch_is_sent_once(void **state) {
     (void)state;
     static const struct world_faults none = {0};
@@ -92,8 +91,8 @@ static void on_a_kind_network_each_batch_is_sent_once(void **state) {
     sim_free();
 }
 
-/* Goal: a Redis that goes back is given again what it forgot, as far as the window reaches; the rest is reported to
- * the unit. Method: snapshots at most some seconds old are restored at random, on top of a lying network. */
+/* Goal: a Redis that goes back gets again what it forgot, as far as the window reaches; the rest is reported to the
+ * unit. Method: snapshots, at most some seconds old, are restored at random, on top of a faulty network. */
 static void what_redis_forgets_is_sent_again(void **state) {
     (void)state;
     static const struct world_faults faults = {
@@ -104,9 +103,9 @@ static void what_redis_forgets_is_sent_again(void **state) {
     if (runs >= 10) assert_true(seen_rewrites > 0 && seen_replayed > 0);
 }
 
-/* Goal: a key that Redis refuses while it goes back, and comes back, is neither doubled nor lost in silence: the refused
- * delta goes its own way, so no replay brings it, and what a replay could not bring is counted. Method: snapshots from
- * before and after a key was poisoned are restored. */
+/* Goal: a key that Redis refuses while it goes back and comes back is neither doubled nor lost without a report. The
+ * refused delta is sent separately, so no replay has it; what a replay could not bring is counted. Method: snapshots
+ * from before and after a key was poisoned are restored. */
 static void a_key_refused_while_redis_goes_back_counts_once(void **state) {
     (void)state;
     static const struct world_faults faults = {
@@ -154,7 +153,7 @@ static void without_memory_nothing_is_lost_or_doubled(void **state) {
     if (CAN_FAIL) assert_true(failed_allocations > 0);
 }
 
-/* Goal: gauges that wait until answers of before a rewind are there ask for no turn meanwhile. */
+/* Goal: gauges that wait for replies from before a rewind request no turn meanwhile. */
 static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     (void)state;
     static const struct world_faults none = {0};
@@ -169,7 +168,7 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     assert_true(twi_presence_take(&sync->store.presence, &gauge, 1));
     fake_add(&sim.engines[0], 1, 1);
     sync->collecting.at_ms = 0;
-    sync->store.presence.end = 0; /* not before a batch is on its way */
+    sync->store.presence.end = 0; /* not before a batch is in flight */
     turn_node(0);
     assert_int_equal(sync->connection.pipeline.count, 1);
     sync->store.presence.end = 1;
@@ -183,8 +182,8 @@ static void gauges_that_wait_for_a_rewind_ask_for_no_turn(void **state) {
     sim_free();
 }
 
-/* Goal: a connection that was marked as broken takes and sends nothing more, though an answer is there; the turn ends it, and the batch goes
- * again under its number. */
+/* Goal: a connection marked as broken takes and sends nothing more, even if a reply is there. The turn ends it, and the
+ * batch is sent again under its number. */
 static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void **state) {
     (void)state;
     static const struct world_faults none = {0};
@@ -199,7 +198,7 @@ static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void *
     turn_node(0);
     assert_int_equal(sync->connection.pipeline.count, 1);
     uint64_t confirmed = sync->store.ledger.confirmed, sent = sync->connection.pipeline.out_sent;
-    for (int i = 0; i < 100; i++) world_step(&sim.world); /* its answer has come */
+    for (int i = 0; i < 100; i++) world_step(&sim.world); /* its reply has come */
     fake_add(&sim.engines[0], 6, 1);
     sync->collecting.at_ms = 0;
     twi_wire_begin(&sync->connection.pipeline.out, 1);
@@ -216,14 +215,15 @@ static void on_a_connection_that_has_failed_nothing_more_is_taken_or_sent(void *
     sim_free();
 }
 
-/* Node 0 counts in all its keys, turn by turn; the most batches that were under way at once, and the most keys of one. */
+/* Node 0 counts in all its keys, turn by turn. Returns the most batches that were in flight at once, and the most keys
+ * of one. */
 static struct twi_load most_under_way(int steps) {
     struct twi_sync *sync = sim.engines[0].sync;
     struct twi_load most = {0, 0};
     for (int i = 0; i < steps; i++) {
         uint32_t batches = 0;
         world_step(&sim.world);
-        for (size_t cell = 1; cell < FAKE_CELLS; cell += 5) fake_add(&sim.engines[0], cell, 1); /* without an end */
+        for (size_t cell = 1; cell < FAKE_CELLS; cell += 5) fake_add(&sim.engines[0], cell, 1); /* endless ones */
         turn_node(0);
         for (uint32_t at = 0; at < sync->connection.pipeline.count; at++) {
             const struct twi_pending *pending =
@@ -237,8 +237,9 @@ static struct twi_load most_under_way(int steps) {
     return most;
 }
 
-/* Goal: near a Redis one small batch is under way at a time, though more wait; far from it a pipeline of them, and larger ones (R7: what
- * lies in our input holds others up). Method: a collection of three keys, one to a small batch; a network without delay, then one with. */
+/* Goal: close to a Redis, one small batch is in flight at a time, even if more wait; far from it, a pipeline of larger
+ * ones (R7: the data in our input buffer hold others up). Method: a collection of three keys, one per small batch; a
+ * network without delay, then one with a delay. */
 static void as_much_is_under_way_as_the_way_asks_for(void **state) {
     (void)state;
     static const struct world_faults none = {0}, slow = {.slow = 10000};

@@ -1,8 +1,8 @@
-/* world.c -- see world.h. A transport for each node, and between them and the model of Redis a network.
- * Always true: bytes of one direction arrive in order, or not at all from some byte on. */
+/* world.c -- see world.h. A transport for each node, and a network between them and the model of Redis.
+ * Always true: the bytes of one direction arrive in order, or not at all from some byte on. */
 #include "tests/sim/world.h"
 
-#define POISONED_KEY "w:2" /* what a clumsy operator overwrites with a text for a while */
+#define POISONED_KEY "w:2" /* the key that an operator overwrites with a text by mistake, for a while */
 
 const char *const world_fault_names[WORLD_FAULTS] = {"connect refused",
                                                      "black hole",
@@ -80,7 +80,7 @@ static void pipe_add(struct world *world, struct world_pipe *pipe, const void *d
     pipe->pieces[last].end = pipe->total;
 }
 
-/* How many bytes have arrived and not been taken. */
+/* How many bytes have arrived and were not taken yet. */
 static size_t pipe_arrived(struct world *world, struct world_pipe *pipe) {
     size_t end = pipe->passed;
     for (size_t i = 0; i < pipe->piece_count; i++) {
@@ -164,7 +164,7 @@ static bool is_broken(const struct world_node *node) {
     return !node->connection || node->connection->broken_at_ms <= node->world->now_ms;
 }
 
-/* Cuts a connection; the client is told soon, or never. */
+/* Cuts a connection; the client learns it soon, or never. */
 static void cut(struct world *world, struct world_connection *connection) {
     bool never = chance(world, world->faults.tell_nobody);
     connection->broken_at_ms = never ? INT64_MAX : world->now_ms + between(world, 0, 50);
@@ -200,7 +200,7 @@ static ssize_t sim_recv(void *ctx, void *data, size_t size) {
 static void sim_close(void *ctx) {
     struct world_node *node = ctx;
     if (!node->connection) return;
-    node->connection->client_open = false; /* what was sent is under way, and may yet be executed */
+    node->connection->client_open = false; /* what was sent is in flight, and may still be executed */
     node->connection = NULL;
 }
 
@@ -221,7 +221,7 @@ const struct twi_transport world_transport = {sim_connect, sim_send, sim_recv, s
 static void redis_answer(struct world *world, struct world_connection *connection, struct twi_bytes *reply) {
     if (chance(world, world->faults.garbage) && reply->size > 1) {
         world_note(world, WORLD_GARBAGE, connection->index);
-        reply->data[0] = (char)between(world, 0, 32); /* no reply begins with it */
+        reply->data[0] = (char)between(world, 0, 32); /* no reply begins with this byte */
     }
     size_t cut_after = SIZE_MAX;
     if (chance(world, world->faults.cut_reply)) {
@@ -254,7 +254,7 @@ static void redis_execute(struct world *world, struct world_connection *connecti
         world->scratch.size = 0;
         redis_model_run(redis, words, count, &world->scratch);
         redis->items_max = SIZE_MAX;
-        if (redis->was_cut_short && !short_before) { /* no reply comes of that */
+        if (redis->was_cut_short && !short_before) { /* no reply comes in this case */
             redis->was_cut_short = false;
             world_note(world, WORLD_CUT_SHORT, connection->index);
             cut(world, connection);
@@ -311,7 +311,7 @@ static void refuse_writes(struct world *world) {
 
 static void poison(struct world *world) {
     struct model_key *key = redis_model_find(&world->redis, POISONED_KEY);
-    if (!key || key->type != MODEL_INTEGER) return; /* kept aside, as an operator would who means well */
+    if (!key || key->type != MODEL_INTEGER) return; /* its value is kept aside, as a careful operator would do */
     world_note(world, WORLD_POISONED, -1);
     key->type = MODEL_TEXT;
     snprintf(key->text, sizeof key->text, "a text");
@@ -324,7 +324,7 @@ static void heal_what_is_over(struct world *world) {
     if (key && key->type == MODEL_TEXT && world->now_ms >= world->poison_until_ms) key->type = MODEL_INTEGER;
 }
 
-/* Or does the snapshot come from before an instance was opened? */
+/* False if the snapshot comes from before an instance was opened. */
 static bool knows_all_ledgers(const struct model_store *before, const struct model_store *store) {
     for (size_t i = 0; i < MODEL_KEYS; i++) {
         bool known = store->keys[i].type != MODEL_LEDGER;
@@ -346,7 +346,7 @@ static void take_snapshot_perhaps(struct world *world) {
     }
 }
 
-/* Some seconds are forgotten; or a replica that lags takes over, and what was written meanwhile is. */
+/* Redis forgets some seconds; or a lagging replica takes over, and what was written meanwhile is forgotten. */
 static void go_back_perhaps(struct world *world) {
     bool back = chance(world, world->faults.roll_back), over = !back && chance(world, world->faults.fail_over);
     if (!back && !over) return;
@@ -376,7 +376,7 @@ void world_turn_to(struct world *world, int node, int64_t until_ms) {
     }
 }
 
-/* One that begins now, or the one that was seen the last time. */
+/* A store that begins now, or the one that was seen the last time. */
 static void prepare_other(struct world *world, enum world_other kind) {
     struct redis_model *other = &world->other;
     bool is_master = kind == OTHER_EMPTY || kind == OTHER_OLD;
@@ -398,7 +398,7 @@ static void prepare_other(struct world *world, enum world_other kind) {
     world->other_known = is_master;
 }
 
-/* It is believed, and being told everything. */
+/* The other store is believed, and everything is being re-sent to it. */
 static void leave_in_the_middle(struct world *world) {
     uint64_t opened = world->other.edges[MODEL_OPENED];
     if (opened == world->other_opened || world->other_stays_ms == 0) return;
@@ -408,7 +408,7 @@ static void leave_in_the_middle(struct world *world) {
             world->other_until_ms[n] = world->now_ms + between(world, 1, 60);
 }
 
-/* One node sees it, or all do. */
+/* One node sees the other store, or all do. */
 static void flicker_perhaps(struct world *world) {
     leave_in_the_middle(world);
     for (int n = 0; n < WORLD_NODES; n++)
@@ -430,7 +430,7 @@ static void flicker_perhaps(struct world *world) {
     }
 }
 
-/* A key of the store: a random one of those that `wanted` likes. NULL: there is none. */
+/* A random key of the store that `wanted` accepts. NULL: there is none. */
 static struct model_key *pick(struct world *world, bool (*wanted)(const struct model_key *key)) {
     size_t start = test_prng_below(&world->prng, MODEL_KEYS);
     for (size_t i = 0; i < MODEL_KEYS; i++) {

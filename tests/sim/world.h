@@ -1,7 +1,7 @@
-/* world.h -- one seeded world: a clock, a network that lies, and a model of Redis; the real sync code runs in it.
+/* world.h -- one seeded world: a clock, a faulty network, and a model of Redis, in which the real sync code runs.
  *
- * Bytes travel in pieces with delays; a connection may be cut at any byte in either direction, with or without anybody
- * being told; what a client sent before it gave up may still be executed later. Always true: everything follows from
+ * Bytes travel in pieces with delays. A connection may be cut at any byte in either direction, with or without notice
+ * to its ends. What a client sent before it gave up may still be executed later. Always true: everything follows from
  * the seed. */
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
@@ -29,26 +29,26 @@ struct world_pipe {
 };
 
 struct world_connection {
-    bool used;            /* the slot: until both ends are done with it */
+    bool used;            /* the slot is in use until both ends are done with it */
     bool to_other;        /* it leads to the other store */
     bool client_open;     /* the client has not closed it */
-    int node;             /* the life it belongs to */
+    int node;             /* the life that it belongs to */
     int index;            /* the node */
     int64_t up_at_ms;     /* connect() succeeds */
-    int64_t broken_at_ms; /* the client is told; INT64_MAX: never */
+    int64_t broken_at_ms; /* the client learns that it is broken; INT64_MAX: never */
     struct world_pipe to_redis, to_client;
-    struct twi_bytes request; /* delivered, not yet whole */
+    struct twi_bytes request; /* arrived, but not complete yet */
 };
 
 struct world_node {
     struct world *world;
     int index;
-    int life; /* whose books its batches go to: another one after the process was killed */
+    int life; /* whose books its batches belong to: a new life after the process was killed */
     struct world_connection *connection;
     char why[40];
 };
 
-/* Chances in 10,000, of one event each; zero all: a kind world. */
+/* Chances in 10,000, of one event each; all zero: no faults. */
 struct world_faults {
     uint32_t refuse_connect, black_hole, cut_request, cut_reply, tell_nobody, garbage, slow, run_twice, cut_short,
         odd_reply; /* at each connect, send, run or reply */
@@ -56,7 +56,7 @@ struct world_faults {
         evict_counters, poison, persist, lose_marker, twin, step_clock, leap, kill, flicker; /* at each step */
 };
 
-/* What the address shows for a while in place of the store. */
+/* What the address shows for a while instead of the store. */
 enum world_other {
     OTHER_EMPTY,
     OTHER_EMPTY_REPLICA,
@@ -75,13 +75,13 @@ enum world_fault {
     WORLD_GARBAGE,
     WORLD_LATE_EXECUTION,
     WORLD_RUN_TWICE, /* a request is executed twice; one reply comes back */
-    WORLD_ODD_REPLY, /* executed, and answered with an error that nobody knows */
-    WORLD_CUT_SHORT, /* a batch ends in its middle: its ledger written, some counters, not "done" */
+    WORLD_ODD_REPLY, /* executed, and answered with an unknown error */
+    WORLD_CUT_SHORT, /* a batch ends in the middle: its ledger is written, some counters are, but not "done" */
     WORLD_RESTART,
     WORLD_FLUSHED_SCRIPTS,
     WORLD_REFUSED_WRITE,
     WORLD_ROLLED_BACK,
-    WORLD_UNBORN, /* gone back to before a ledger was made */
+    WORLD_UNBORN, /* went back to before a ledger was made */
     WORLD_FAILED_OVER,
     WORLD_WIPED,
     WORLD_RESTARTED_EMPTY,
@@ -90,24 +90,24 @@ enum world_fault {
     WORLD_POISONED,
     WORLD_PERSISTED, /* a key loses its expiry */
     WORLD_LOST_MARKER,
-    WORLD_TWIN, /* another engine goes on under the identity of one of ours */
+    WORLD_TWIN, /* another engine continues under the identity of one of ours */
     WORLD_STEPPED_CLOCK,
-    WORLD_LEAPT, /* everything but time stands still for a while: a machine suspended */
+    WORLD_LEAPT, /* everything but time stands still for a while: a suspended machine */
     WORLD_KILLED,
-    WORLD_SAW_OTHER, /* and OTHERS - 1 more: one for each kind of another store, seen for a while */
+    WORLD_SAW_OTHER, /* and OTHERS - 1 more: one for each kind of another store that is seen for a while */
     WORLD_FAULTS = WORLD_SAW_OTHER + OTHERS
 };
 
-/* What the oldest unsettled batch of a node is in when a fault strikes. */
+/* The state of a node's oldest unsettled batch when a fault strikes. */
 enum world_flight {
     FLIGHT_IDLE,           /* there is none */
     FLIGHT_FROZEN,         /* never sent under its number */
-    FLIGHT_SENT,           /* a copy on this connection, not executed */
-    FLIGHT_APPLIED,        /* executed, not answered */
+    FLIGHT_SENT,           /* a copy is on this connection, not executed */
+    FLIGHT_APPLIED,        /* executed, the reply is not there */
     FLIGHT_ADRIFT,         /* its connection is gone; not executed */
     FLIGHT_ADRIFT_APPLIED, /* its connection is gone; executed */
-    FLIGHT_REPLAY,         /* Redis went back, and is being told again */
-    FLIGHT_OPENING,        /* number 0 is under way */
+    FLIGHT_REPLAY,         /* Redis went back, and the batch is re-sent */
+    FLIGHT_OPENING,        /* number 0 is in flight */
     FLIGHTS
 };
 
@@ -122,27 +122,27 @@ struct world {
     enum world_flight (*flight_of)(int node); /* NULL: pairs are not counted */
     int64_t now_ms;                           /* monotonic */
     int64_t wall_offset_ms;                   /* wall minus monotonic, of the nodes */
-    int64_t step_ms;                          /* how long each step takes; 0: some ms, now and then some hundred */
-    bool is_near;                             /* bytes need no time, but that of a step */
-    int64_t base_ms;                          /* windows are counted from there, on the nodes' wall clock */
+    int64_t step_ms;                          /* how long each step takes; 0: some ms, sometimes some hundred */
+    bool is_near;                             /* bytes need no time but that of a step */
+    int64_t base_ms;                          /* windows are counted from this time, on the nodes' wall clock */
     int64_t redis_skew_ms;                    /* Redis's clock minus the nodes' */
-    int64_t down_until_ms;                    /* Redis does not run until then */
+    int64_t down_until_ms;                    /* Redis does not run until this time */
     int64_t refuses_until_ms;
     int64_t poison_until_ms;
     int64_t leap_max_ms;
-    struct model_store before[WORLD_SNAPSHOTS]; /* to go back to: a ring, the newest last */
+    struct model_store before[WORLD_SNAPSHOTS]; /* snapshots to go back to: a ring, the newest last */
     size_t before_count;
-    bool goes_back_to_known; /* never to before a ledger that is there now */
+    bool goes_back_to_known; /* never goes back to before a ledger that is there now */
     int64_t before_at_ms;
     struct redis_model other; /* the other store, and until when each node sees it */
     int64_t other_until_ms[WORLD_NODES];
     int64_t flicker_max_ms;
-    int other_kinds;  /* the first so many */
-    bool other_known; /* it is one that was seen before */
-    /* It is seen for longer than it is doubted, by this; and as soon as it has been opened may be gone at any moment.
-     * 0: it is not */
+    int other_kinds;  /* how many kinds are used, from the first on */
+    bool other_known; /* it was seen before */
+    /* It is seen longer than it is doubted, by this time. As soon as it has been opened, it may go at any moment. 0: it
+     * is not. */
     int64_t other_stays_ms;
-    uint64_t other_opened; /* so often, as of the last look */
+    uint64_t other_opened; /* how often it was opened, at the last look */
     bool (*may_flicker)(void);
     struct world_connection connections[WORLD_CONNECTIONS];
     struct world_node nodes[WORLD_NODES];
@@ -152,16 +152,17 @@ struct world {
 extern const struct twi_transport world_transport; /* its ctx is a struct world_node */
 
 void world_init(struct world *world, uint64_t seed);
-/* Time passes by some milliseconds; whatever arrives, arrives; whatever is to fail, fails. */
+/* Time passes by some milliseconds; what is due arrives, and faults strike. */
 void world_step(struct world *world);
-void world_calm(struct world *world); /* faults stop: what is broken stays broken until it is told, Redis runs */
+/* faults stop: what is broken stays broken until its client learns it; Redis runs */
+void world_calm(struct world *world);
 void world_free(struct world *world);
-/* The process of that node is gone: what it sent is under way. Its next life keeps other books. */
+/* The process of that node is gone; what it sent is in flight. Its next life keeps other books. */
 void world_kill(struct world *world, int node, int life);
 void world_note(struct world *world, enum world_fault fault, int node); /* -1: it strikes all of them */
 bool world_sees_other(const struct world *world, int node);
-/* The node sees the other store until then, or (0) the one of before. Its connections end. What is under way in them
- * may yet be executed, there. */
+/* The node sees the other store until that time, or (0) the earlier one. Its connections end. What is in flight in them
+ * may still be executed there. */
 void world_turn_to(struct world *world, int node, int64_t until_ms);
 extern const char *const world_fault_names[WORLD_FAULTS];
 int64_t world_wall_ms(const struct world *world);

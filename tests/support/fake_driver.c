@@ -13,18 +13,19 @@ struct held {
     uint64_t number;
 };
 
-/* One at a time: a full collection begun after the ticket was taken; done when what it brought is settled for good. */
+/* Tickets are served one at a time: a full collection that begins after the ticket was taken, done when all its items
+ * are settled for good. */
 struct twi_sync {
     tw_engine *engine;
     struct test_prng prng;
     struct held held[HELD_MAX];
     size_t held_count;
-    uint64_t items;         /* numbers of items, rising */
+    uint64_t items;         /* item numbers, rising */
     _Atomic uint64_t asked; /* tickets given out */
     _Atomic uint64_t done;  /* all tickets up to here are done */
-    uint64_t serving;       /* the collection under way serves tickets up to here; 0: none */
-    uint64_t last_item;     /* of its collection; 0: still collecting */
-    bool spoilt;            /* something of it went back: begin again */
+    uint64_t serving;       /* the current collection serves tickets up to this one; 0: there is none */
+    uint64_t last_item;     /* the last item of that collection; 0: it is still collecting */
+    bool spoilt;            /* an item of it was returned: begin again */
 };
 
 void fake_driver_reset(int64_t base_ms, int64_t window_ms) {

@@ -1,11 +1,11 @@
-/* fake_driver.h -- a driver (engine/port/port.h) that keeps books instead of talking to Redis.
+/* fake_driver.h -- a driver (engine/port/port.h) that keeps a ledger instead of a connection to Redis.
  *
- * A test that links fake_driver.c gets it in place of the real one: any redis_url will do. Each turn it collects, and settles
- * some of what it holds: acknowledged, returned (now or later) or given up, by chance. What it settles goes into a ledger
- * by key and window, so that a test can hold it against what was added.
+ * A test that links fake_driver.c gets it in place of the real driver: any redis_url will do. Each turn it collects,
+ * and settles some of its items at random: acknowledged, returned (now or later) or given up. A ledger by key and
+ * window records this, so that a test can compare it with what was added.
  * Keys of the counters are 4 bytes: a number below FAKE_KEYS. Windows are numbered from `base_ms` by `window_ms`.
- * Always true: an item is settled once; the ledger is written by the owner of the turn alone and read when turns have ended,
- * except `acked`, which is atomic so that a test may look beside them. One engine at a time. */
+ * Always true: an item is settled once. Only the owner of the turn writes the ledger, and it is read when turns have
+ * ended. `acked` is atomic, so that a test may read it during turns. One engine at a time. */
 #ifndef TEST_FAKE_DRIVER_H
 #define TEST_FAKE_DRIVER_H
 
@@ -19,9 +19,9 @@ struct fake_driver {
     int64_t base_ms, window_ms;
     uint64_t seed;
     _Atomic uint32_t return_percent, give_up_percent; /* of the items settled */
-    _Atomic uint32_t hold_percent;                    /* how many items stay in flight over a turn */
-    _Atomic size_t collect_max;                       /* items asked for at once; 0: 200 */
-    _Atomic bool totals;         /* acknowledgements bring a total: all that is acknowledged of the key */
+    _Atomic uint32_t hold_percent;                    /* how many items stay in flight after a turn */
+    _Atomic size_t collect_max;                       /* items collected at once; 0: 200 */
+    _Atomic bool totals;         /* acknowledgements have a total: all that is acknowledged of the key */
     _Atomic bool away;           /* collects and settles nothing */
     _Atomic bool settle_nothing; /* collects only */
     /* the ledger: [window][key]; the overflow counter is key FAKE_KEYS */
@@ -32,7 +32,7 @@ struct fake_driver {
 };
 extern struct fake_driver fake_driver;
 
-/* Forgets everything; then set what you need. */
+/* Forgets everything; set the fields that you need after it. */
 void fake_driver_reset(int64_t base_ms, int64_t window_ms);
 void fake_driver_install(tw_options *options);
 /* Acknowledged and given up, all keys and windows. */

@@ -1,8 +1,8 @@
 /* proxy.c -- see proxy.h.
  *
  *   client --> in --whole request? plan--> to_server --> Redis --> back --whole reply? plan--> to_client --> client
- * Always true: `mutex` is held whenever anything but `url` and `wake` is touched, and never while the thread waits;
- * `expected` holds one entry for each request that went to the server and is not answered, oldest first. */
+ * Always true: `mutex` is held when anything but `url` and `wake` is used, and never while the thread waits. `expected`
+ * has one entry for each request that went to the server and has no reply yet, the oldest first. */
 #include "tests/support/proxy.h"
 #include "tests/support/support.h"
 
@@ -30,21 +30,21 @@ struct plan {
     size_t at;
     const char *text;
     size_t text_size;
-    bool is_batch, is_hidden; /* hidden: asked by the proxy itself, its reply goes nowhere */
+    bool is_batch, is_hidden; /* hidden: the proxy's own request; its reply goes nowhere */
     bool is_late;
 };
 
-/* One connection of a client and the one to Redis that serves it. */
+/* A client's connection, and the connection to Redis that serves it. */
 struct pair {
     bool used;
     int client, server; /* -1: closed */
-    bool deaf, mute;    /* nothing more is taken from the client; nothing more is given to it */
-    bool ends;          /* the client's end is closed as soon as to_client has gone out */
+    bool deaf, mute;    /* deaf: takes nothing more from the client; mute: sends nothing more to it */
+    bool ends;          /* the client's connection is closed as soon as to_client has been sent */
     bool faulty;        /* had a fault: its end is noted */
     struct bytes in, to_server, back, to_client, held;
     struct plan expected[EXPECTED_MAX];
     size_t expected_first, expected_count;
-    size_t drip_ms; /* to_client goes out byte by byte */
+    size_t drip_ms; /* to_client is sent byte by byte */
     int64_t drip_at_ms;
 };
 
@@ -66,14 +66,14 @@ struct proxy {
     struct proxy_seen seen;
 };
 
-/* ---- bytes ----------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* Behind them stands a NUL: words are looked for in them. */
+/* Adds a NUL after the bytes, because they are searched for words. */
 static void bytes_add(struct bytes *bytes, const char *data, size_t size) {
     if (bytes->size + size >= bytes->room) {
         bytes->room = 2 * (bytes->size + size) + 1;
         bytes->data = realloc(bytes->data, bytes->room);
-        if (bytes->data == NULL) abort(); /* a test without memory has nothing to say */
+        if (bytes->data == NULL) abort(); /* a test without memory cannot go on */
     }
     if (size > 0) memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
@@ -91,13 +91,13 @@ static void bytes_free(struct bytes *bytes) {
     *bytes = (struct bytes){0};
 }
 
-/* Where the line at `at` ends, its \r\n included; 0: it is not whole. */
+/* Where the line at `at` ends, with its \r\n; 0: it is not complete. */
 static size_t line_end(const char *data, size_t size, size_t at) {
     const char *end = at < size ? memchr(data + at, '\n', size - at) : NULL;
     return end != NULL ? (size_t)(end - data) + 1 : 0;
 }
 
-/* The number of a whole line that begins at `at` behind one letter. The bytes end with the line, not with a NUL. */
+/* The number in a complete line that begins at `at`, after one letter. The bytes end with the line, not with a NUL. */
 static long line_number(const char *data, size_t at) {
     long number = 0;
     bool negative = data[at + 1] == '-';
@@ -106,7 +106,7 @@ static long line_number(const char *data, size_t at) {
     return negative ? -number : number;
 }
 
-/* Where the value at `at` ends; 0: it is not whole. Requests and replies have the same form. */
+/* Where the value at `at` ends; 0: it is not complete. Requests and replies have the same form. */
 static size_t value_end(const char *data, size_t size, size_t at, int depth) {
     size_t end = line_end(data, size, at);
     if (end == 0 || depth > DEPTH_MAX) return 0;
@@ -117,7 +117,7 @@ static size_t value_end(const char *data, size_t size, size_t at, int depth) {
     return end;
 }
 
-/* The word of this index in a request: its text, and where it begins with its `$`. */
+/* The word with this index in a request: its text, and where it begins with its `$`. */
 static const char *word_of(const char *data, size_t size, size_t index, size_t *length, size_t *begins) {
     size_t at = line_end(data, size, 0);
     for (size_t i = 0; i < index; i++) at = value_end(data, size, at, 0);
@@ -126,7 +126,7 @@ static const char *word_of(const char *data, size_t size, size_t index, size_t *
     return data + line_end(data, size, at);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------------------ */
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 static void close_client(struct proxy *proxy, struct pair *pair, bool reset) {
     if (pair->client < 0) return;
@@ -150,7 +150,7 @@ static void pair_free(struct proxy *proxy, struct pair *pair) {
     *pair = (struct pair){.client = -1, .server = -1};
 }
 
-/* ---- planning -------------------------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static struct plan plan_next(struct proxy *proxy) {
     struct proxy_order *order = &proxy->order;
@@ -176,7 +176,7 @@ static struct plan plan_next(struct proxy *proxy) {
 }
 
 static void expect(struct pair *pair, const struct plan *plan) {
-    if (pair->expected_count == EXPECTED_MAX) abort(); /* clients pipeline a few */
+    if (pair->expected_count == EXPECTED_MAX) abort(); /* clients pipeline only a few */
     pair->expected[(pair->expected_first + pair->expected_count++) % EXPECTED_MAX] = *plan;
 }
 
@@ -186,9 +186,9 @@ static void note_fault(struct proxy *proxy, struct pair *pair, enum proxy_fault 
     pair->faulty = true;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* The ledger of this request becomes another one's, in place: both names are equally long. */
+/* Replaces the ledger's name of this request in place: both names have the same length. */
 static void impersonate(struct proxy *proxy, char *data, size_t size) {
     size_t length = strlen(proxy->from);
     char *found = length > 0 ? memmem(data, size, proxy->from, length) : NULL;
@@ -246,14 +246,14 @@ static void take_batch(struct proxy *proxy, struct pair *pair, char *data, size_
         forward(pair, data, size, &plan);
         break;
     case PROXY_ANSWER:
-        bytes_add(&pair->to_server, "PING\r\n", 6); /* so that answers keep their order */
+        bytes_add(&pair->to_server, "PING\r\n", 6); /* so that replies keep their order */
         expect(pair, &plan);
         break;
     default: forward(pair, data, size, &plan); break;
     }
 }
 
-/* Of the scripts this one alone has one key. */
+/* It is the only script with one key. */
 static bool is_the_registry(const char *data, size_t size) {
     size_t length, begins;
     const char *word = word_of(data, size, 2, &length, &begins);
@@ -276,9 +276,9 @@ static void take_requests(struct proxy *proxy, struct pair *pair) {
     if (pair->deaf) pair->in.size = 0;
 }
 
-/* ---- replies --------------------------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
 
-/* A batch was answered: what was held back on dead connections is executed now. */
+/* A batch was answered: now the requests held back on dead connections are executed. */
 static void release_held(struct proxy *proxy) {
     static const struct plan late = {.is_late = true};
     for (size_t i = 0; i < PAIRS_MAX; i++) {
@@ -352,13 +352,13 @@ static void take_replies(struct proxy *proxy, struct pair *pair) {
     }
 }
 
-/* ---- sockets --------------------------------------------------------------------------------------------------------- */
+/* ---- sockets ----------------------------------------------------------------------------------------------------- */
 
 static bool would_wait(void) {
     return errno == EAGAIN || errno == EINTR;
 }
 
-/* Reads what is there. False: the other side has closed. */
+/* Reads what has arrived. Returns false if the other side has closed. */
 static bool fill(int fd, struct bytes *bytes) {
     char chunk[65536];
     ssize_t got;
@@ -404,7 +404,7 @@ static void take_connection(struct proxy *proxy) {
         return;
     }
     pair->server = dial(proxy->upstream);
-    if (pair->server < 0) close_client(proxy, pair, true); /* as a port where nobody listens */
+    if (pair->server < 0) close_client(proxy, pair, true); /* like a port where nobody listens */
 }
 
 static void drip(struct proxy *proxy, struct pair *pair) {
@@ -479,7 +479,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* ---- life and orders ------------------------------------------------------------------------------------------------- */
+/* ---- life and orders --------------------------------------------------------------------------------------------- */
 
 static int listen_somewhere(struct proxy *proxy) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -562,7 +562,7 @@ void proxy_only(struct proxy *proxy, const char *text) {
 
 void proxy_cut_all(struct proxy *proxy) {
     lock(proxy);
-    proxy->cut = true; /* the thread's own work: it may be waiting on them */
+    proxy->cut = true; /* the thread closes them itself: it may be waiting on them */
     unlock(proxy);
 }
 

@@ -1,7 +1,7 @@
-/* redis_server.c -- see redis_server.h. Speaks just enough of the protocol to ask a question, so that tests judge the
- * library's codec by another one.
- * Always true: every server in `running` belongs to this process and is killed, and its folder removed, at exit; a forked
- * child leaves them alone. */
+/* redis_server.c -- see redis_server.h. Has a minimal codec of its own for commands, so that tests judge the library's
+ * codec by another one.
+ * Always true: every server in `running` belongs to this process and is killed at exit, and its folder removed. A
+ * forked child does not touch them. */
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
 
@@ -24,7 +24,7 @@
 static struct redis_server *running[SERVERS_MAX];
 static pid_t owner;
 
-/* ---- life ------------------------------------------------------------------------------------------------------------ */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
     (void)info, (void)kind, (void)walk;
@@ -96,10 +96,11 @@ static void become_server(struct redis_server *server, pid_t parent) {
         arguments[count++] = server->extra[index];
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* it died before we could ask to die with it */
+    if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     int nothing = open("/dev/null", O_RDWR);
     dup2(nothing, 0), dup2(nothing, 1), dup2(nothing, 2);
-    for (int fd = 3; fd < 1024; fd++) close(fd); /* connections of the program under test are not ours to hold open */
+    /* the server must not hold open the connections of the program under test */
+    for (int fd = 3; fd < 1024; fd++) close(fd);
     execvp("redis-server", (char *const *)arguments);
     _exit(127);
 }
@@ -109,7 +110,7 @@ static bool answers(struct redis_server *server) {
 }
 
 static bool try_launch(struct redis_server *server) {
-    unlink(server->socket); /* left behind by a killed one */
+    unlink(server->socket); /* left by a killed server */
     pid_t parent = getpid();
     server->pid = fork();
     if (server->pid == 0) become_server(server, parent);
@@ -156,7 +157,7 @@ void redis_server_start(struct redis_server *server, const char *const *extra) {
     launch(server);
 }
 
-/* A port that was free a moment ago may be somebody's by now. */
+/* A port that was free a moment ago may be in use by now. */
 void redis_server_start_tcp(struct redis_server *server, const char *const *extra) {
     prepare(server, extra);
     for (int tries = 0; tries < 5; tries++) {
@@ -196,7 +197,8 @@ void redis_server_destroy(struct redis_server *server) {
     server->folder[0] = '\0';
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------------- */
+/* ---- commands
+ * -------------------------------------------------------------------------------------------------------- */
 
 struct answer {
     char text[1 << 16];
@@ -224,7 +226,7 @@ static void answer_append(struct answer *answer, const char *text, size_t size) 
 
 static bool read_bulk(FILE *stream, struct answer *answer, long size) {
     char block[4096];
-    for (long left = size + 2; left > 0;) { /* the two: \r\n */
+    for (long left = size + 2; left > 0;) { /* + 2: \r\n */
         size_t wanted = left < (long)sizeof block ? (size_t)left : sizeof block;
         if (fread(block, 1, wanted, stream) != wanted) return false;
         long shown = left - 2 < (long)wanted ? left - 2 : (long)wanted;
@@ -265,7 +267,7 @@ static bool send_words(FILE *stream, va_list words) {
     return fflush(stream) == 0;
 }
 
-/* "" also when the connection could not be made: callers that care look for what they expect. */
+/* Returns "" also if the connection failed: callers that care check for the reply that they expect. */
 const char *redis_server_ask(struct redis_server *server, ...) {
     static struct answer answer;
     answer.size = 0;
@@ -276,7 +278,7 @@ const char *redis_server_ask(struct redis_server *server, ...) {
     va_start(words, server);
     bool sent = send_words(stream, words);
     va_end(words);
-    fseek(stream, 0, SEEK_CUR); /* C wants this between writing and reading; on a socket it does nothing */
+    fseek(stream, 0, SEEK_CUR); /* C requires this between writing and reading; on a socket it does nothing */
     bool whole = sent && read_reply(stream, &answer);
     fclose(stream);
     return whole ? answer.text : "";

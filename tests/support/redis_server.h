@@ -1,5 +1,5 @@
 /* redis_server.h -- a real redis-server of the test's own, on a unix socket in a fresh folder.
- * Always true: it dies with the test (PR_SET_PDEATHSIG, and atexit), and its folder is removed with it. */
+ * Always true: it ends with the test (PR_SET_PDEATHSIG, and atexit), and its folder is removed with it. */
 #ifndef TEST_REDIS_SERVER_H
 #define TEST_REDIS_SERVER_H
 
@@ -17,22 +17,22 @@ struct redis_server {
     const char *const *extra; /* further arguments of redis-server, NULL-terminated; kept for restarts */
 };
 
-/* Ends the program as skipped where redis-server is not installed; first line of main(). */
+/* Ends the program as skipped if redis-server is not installed; call it first in main(). */
 void redis_server_require(void);
-/* Starts it and waits until it answers; fails the test if it does not within 10 s. `extra`: NULL, or arguments such as
- * "--appendonly", "yes", NULL (it must outlive the server). */
+/* Starts it and waits until it replies; fails the test if it does not within 10 s. `extra`: NULL, or arguments such as
+ * "--appendonly", "yes", NULL (they must outlive the server). */
 void redis_server_start(struct redis_server *server, const char *const *extra);
 /* The same, listening also on a free loopback port (server->port). */
 void redis_server_start_tcp(struct redis_server *server, const char *const *extra);
-void redis_server_stop(struct redis_server *server);    /* SHUTDOWN (saves if it was told to save); data stays */
+void redis_server_stop(struct redis_server *server);    /* SHUTDOWN (saves if it is configured to); data stays */
 void redis_server_kill(struct redis_server *server);    /* kill -9; data stays */
 void redis_server_restart(struct redis_server *server); /* starts again over the same data, same socket and port */
-void redis_server_pause(struct redis_server *server);   /* SIGSTOP: the socket stays open, nobody answers */
+void redis_server_pause(struct redis_server *server);   /* SIGSTOP: the socket stays open, but gets no replies */
 void redis_server_resume(struct redis_server *server);
 void redis_server_destroy(struct redis_server *server); /* kills it and removes the folder */
 
-/* Runs one command (words, NULL-terminated) on a connection of its own; the reply as text, lines for array elements, "" for
- * nil, "ERR ..." for errors. Static storage, valid until the next call; not for several threads. */
+/* Runs one command (words, NULL-terminated) on a connection of its own. Returns the reply as text: lines for array
+ * elements, "" for nil, "ERR ..." for errors. Static storage, valid until the next call; not for several threads. */
 const char *redis_server_ask(struct redis_server *server, ...) __attribute__((sentinel));
 int64_t redis_server_get(struct redis_server *server, const char *key); /* GET as a number; 0 for a missing key */
 

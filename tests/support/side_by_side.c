@@ -1,5 +1,5 @@
 /* side_by_side.c -- see side_by_side.h.
- * Method: a fork for each test, whose output goes to a file without a name; the parent prints the files one after the
+ * Method: one fork for each test, whose output goes to an unnamed file. The parent prints the files one after the
  * other, with the numbers of its own plan. */
 #include "tests/support/side_by_side.h"
 
@@ -18,7 +18,7 @@ struct apart {
     bool over, passed;
 };
 
-/* TW_SIDE_BY_SIDE=1: one after the other, as a debugger or a doubt may want it. */
+/* TW_SIDE_BY_SIDE=1: one after the other, for a debugger or for comparison. */
 static size_t at_once(void) {
     const char *text = getenv("TW_SIDE_BY_SIDE");
     long wanted = text != NULL ? strtol(text, NULL, 10) : 0;
@@ -28,11 +28,11 @@ static size_t at_once(void) {
 
 static _Noreturn void become_test(const struct CMUnitTest *test, FILE *output, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* it died before we could ask to die with it */
+    if (getppid() != parent) _exit(1); /* the parent died before PR_SET_PDEATHSIG was set */
     dup2(fileno(output), STDOUT_FILENO);
     dup2(fileno(output), STDERR_FILENO);
     int failed = _cmocka_run_group_tests(test->name, test, 1, NULL, NULL);
-    exit(failed == 0 ? 0 : 1); /* not _exit(): servers that the test has left are ended by exit handlers */
+    exit(failed == 0 ? 0 : 1); /* not _exit(): exit handlers end the servers that the test has left */
 }
 
 static void begin_test(struct apart *apart, const struct CMUnitTest *test) {
@@ -70,7 +70,7 @@ static void await_one(struct apart *apart, size_t count) {
     }
 }
 
-/* The child's plan and its result are replaced by the parent's; all else is shown as a comment. */
+/* Replaces the child's plan and result by the parent's, and prints the rest as comments. */
 static void print_test(const struct apart *apart, const struct CMUnitTest *test, size_t number) {
     char line[1024];
     printf("%s %zu - %s\n", apart->passed ? "ok" : "not ok", number, test->name);

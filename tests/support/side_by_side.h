@@ -1,15 +1,15 @@
-/* side_by_side.h -- the tests of a program that mostly wait, run at the same time.
+/* side_by_side.h -- runs the tests of one program at the same time, if they mostly wait.
  *
- * A test against a real server spends most of its time in waiting: for a window's end, a lease, a back-off. Such tests need
- * no processor, so several run at once, each in a process of its own. What they print comes out in the order of the list.
- * Always true: a test that crashes, hangs until the program's time-out, or ends without a result counts as failed, and no
- * other test is touched by it; the program prints one TAP plan. */
+ * A test with a real server spends most of its time waiting: for a window's end, a lease, a back-off. Such tests need
+ * no processor, so several run at once, each in a process of its own. Their output comes in the order of the list.
+ * Always true: a test that crashes, hangs until the program's time-out, or ends without a result counts as failed, and
+ * affects no other test. The program prints one TAP plan. */
 #ifndef TEST_SIDE_BY_SIDE_H
 #define TEST_SIDE_BY_SIDE_H
 
 #include "tests/support/support.h"
 
-/* In place of cmocka_run_group_tests(), for tests without a group set-up. Call it before the program has a thread.
+/* Replaces cmocka_run_group_tests(), for tests without a group set-up. Call it before the program starts a thread.
  * Returns how many failed. */
 #define test_run_side_by_side(tests) test_run_each_apart((tests), sizeof(tests) / sizeof *(tests))
 int test_run_each_apart(const struct CMUnitTest *tests, size_t count);

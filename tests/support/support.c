@@ -1,5 +1,5 @@
-/* support.c -- see support.h. The tests' own door to the system clock, /proc and the environment.
- * Always true: nothing here touches the library except through its public calls. */
+/* support.c -- see support.h. The tests' own access to the system clock, /proc and the environment.
+ * Always true: it uses the library only through public calls. */
 #include "tests/support/support.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 void test_i64_equal(int64_t got, int64_t want, const char *text, const char *file, int line) {
     if (got == want) return;
@@ -19,7 +19,7 @@ void test_i64_equal(int64_t got, int64_t want, const char *text, const char *fil
     _fail(file, line);
 }
 
-/* ---- seeds and scale ------------------------------------------------------------------------------------------------- */
+/* ---- seeds and scale --------------------------------------------------------------------------------------------- */
 
 static bool seed_of_environment(uint64_t *seed) {
     const char *text = getenv("TW_SEED");
@@ -97,7 +97,7 @@ size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_
     return count;
 }
 
-/* The line of the seed that runs, made before it runs, so that a signal handler has nothing to do but write it. */
+/* The line for the current seed, made in advance, so that a signal handler only has to write it. */
 static char seed_line[256];
 static volatile sig_atomic_t seed_runs;
 static const int deadly[] = {SIGILL, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGTERM, SIGALRM};
@@ -122,12 +122,13 @@ void test_seed_failed(const char *name, uint64_t seed) {
     seed_line_print();
 }
 
-/* Writes the line and leaves the rest to whoever was there before: the signal comes again, and to them. */
+/* Writes the line and leaves the rest to the earlier handler: the signal comes again, and goes to it. */
 static void seed_died(int signal_number) {
     if (seed_runs) (void)!write(STDOUT_FILENO, seed_line, strlen(seed_line));
     seed_runs = 0;
     for (size_t i = 0; i < DEADLY; i++) sigaction(deadly[i], &before_us[i], NULL);
-    if (signal_number == SIGTERM || signal_number == SIGALRM) raise(signal_number); /* the others come by themselves */
+    /* the other signals come again by themselves */
+    if (signal_number == SIGTERM || signal_number == SIGALRM) raise(signal_number);
 }
 
 void test_seed_begins(const char *name, uint64_t seed) {
@@ -136,9 +137,9 @@ void test_seed_begins(const char *name, uint64_t seed) {
     seed_runs = 1;
     if (!is_known) atexit(seed_line_print);
     is_known = true;
-    fflush(stdout); /* what comes before it should stand before it */
+    fflush(stdout); /* so that earlier output comes before it */
     struct sigaction now, ours = {.sa_handler = seed_died};
-    for (size_t i = 0; i < DEADLY; i++) /* cmocka puts its own there for each test */
+    for (size_t i = 0; i < DEADLY; i++) /* cmocka installs its own handlers for each test */
         if (sigaction(deadly[i], NULL, &now) == 0 && now.sa_handler != seed_died)
             sigaction(deadly[i], &ours, &before_us[i]);
 }
@@ -159,7 +160,7 @@ void test_seed_ends(void) {
 #endif
 
 bool test_is_slow(void) {
-    /* valgrind preloads its own libraries into the program it runs. */
+    /* valgrind preloads its own libraries into the program that it runs. */
     const char *preload = getenv("LD_PRELOAD");
     return BUILT_SLOW || (preload != NULL && strstr(preload, "vgpreload") != NULL);
 }
@@ -185,7 +186,7 @@ void test_left_out(const char *test, const char *why) {
     fflush(stdout);
 }
 
-/* ---- random numbers -------------------------------------------------------------------------------------------------- */
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 static uint64_t splitmix_next(uint64_t *state) {
     uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -202,7 +203,7 @@ static uint64_t rotate_left(uint64_t value, int bits) {
     return value << bits | value >> (64 - bits);
 }
 
-/* xoshiro256**: long period, and every bit is good enough to take a remainder of. */
+/* xoshiro256**: a long period, and every bit is good enough for a remainder. */
 uint64_t test_prng_next(struct test_prng *prng) {
     uint64_t *state = prng->state;
     uint64_t result = rotate_left(state[1] * 5, 7) * 9, shifted = state[1] << 17;
@@ -229,7 +230,8 @@ bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denom
     return test_prng_below(prng, denominator) < numerator;
 }
 
-/* ---- a clock that obeys ---------------------------------------------------------------------------------------------- */
+/* ---- a clock that tests control
+ * -------------------------------------------------------------------------------------- */
 
 void fake_clock_init(struct fake_clock *clock, int64_t wall_ms) {
     atomic_init(&clock->wall_ns, wall_ms * 1000000);
@@ -259,7 +261,8 @@ int64_t fake_clock_wall_ms(struct fake_clock *clock) {
     return atomic_load(&clock->wall_ns) / 1000000;
 }
 
-/* ---- what a process holds -------------------------------------------------------------------------------------------- */
+/* ---- resources of the process
+ * ---------------------------------------------------------------------------------------- */
 
 static int64_t entries_of(const char *folder) {
     DIR *dir = opendir(folder);
@@ -280,7 +283,7 @@ int64_t test_rss_bytes(void) {
 }
 
 int64_t test_fd_count(void) {
-    return entries_of("/proc/self/fd") - 1; /* the folder's own */
+    return entries_of("/proc/self/fd") - 1; /* without the folder's own */
 }
 
 int64_t test_thread_count(void) {

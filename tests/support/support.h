@@ -1,13 +1,14 @@
-/* support.h -- what every test program uses: seeds, scale, random numbers, a clock that obeys.
+/* support.h -- what every test program uses: seeds, scale, random numbers, a clock that tests control.
  *
- * A test program is a cmocka program with ONE group (its TAP output holds one plan). It includes this header instead of
- * <cmocka.h>. cmocka's skip() must not be used: 1.1.5 reports it as a failure. What cannot run here is said by
- * test_skip_program() at the start of main(), or by test_leave_out() in the test.
- * Always true: a run can be repeated: TW_SEED=0x... gives the same numbers, TW_SCALE=percent the same amount of work. */
+ * A test program is a cmocka program with ONE group (its TAP output has one plan). It includes this header instead of
+ * <cmocka.h>. cmocka's skip() must not be used: 1.1.5 reports it as a failure. If a program cannot run here, it calls
+ * test_skip_program() at the start of main(). If a test cannot, it calls test_leave_out().
+ * Always true: a run can be repeated. TW_SEED=0x... gives the same numbers, TW_SCALE=percent the same amount of
+ * work. */
 #ifndef TEST_SUPPORT_H
 #define TEST_SUPPORT_H
 
-/* cmocka.h needs these, in this order. */
+/* cmocka.h needs these headers, in this order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,46 +24,47 @@
 
 #include "tallywheel.h"
 
-/* assert_int_equal() of cmocka 1.1.5 prints 64-bit numbers in hexadecimal; these say both in decimal. */
+/* assert_int_equal() of cmocka 1.1.5 prints 64-bit numbers in hexadecimal; these print both in decimal. */
 #define assert_i64_equal(got, want) test_i64_equal((int64_t)(got), (int64_t)(want), #got, __FILE__, __LINE__)
 #define assert_status(got, want) test_status_equal((got), (want), #got, __FILE__, __LINE__)
 void test_i64_equal(int64_t got, int64_t want, const char *text, const char *file, int line);
 void test_status_equal(tw_status got, tw_status want, const char *text, const char *file, int line);
 
-/* ---- seeds and scale ----------------------------------------------------------------------------------------------- */
+/* ---- seeds and scale --------------------------------------------------------------------------------------------- */
 
 /* The seed of this run: TW_SEED, else unpredictable. Printed once ("# seed 0x..."). */
 uint64_t test_seed(void);
-/* Seeds for a test that runs under many: those that once failed (tests/seeds/NAME.txt, one a line, # begins a comment)
- * first, then `fresh` ones drawn from test_seed(). With TW_SEED set: that one alone. Returns how many, <= count_max. */
+/* The seeds for a test that runs with many: first those that once failed (tests/seeds/NAME.txt, one per line, # begins
+ * a comment), then `fresh` ones drawn from test_seed(). If TW_SEED is set: only that one. Returns how many, <=
+ * count_max. */
 size_t test_seeds(const char *name, size_t fresh, uint64_t *seeds, size_t count_max);
 /* Prints the line that repeats a failure. */
 void test_seed_failed(const char *name, uint64_t seed);
-/* From here to test_seed_ends() that line is printed by itself when the test fails in any way: an assertion, a trap, an
- * abort, a signal that ends a test out of time. */
+/* From here to test_seed_ends(), that line is printed automatically if the test fails in any way: an assertion, a trap,
+ * an abort, a signal that ends a test out of time. */
 void test_seed_begins(const char *name, uint64_t seed);
 void test_seed_ends(void);
 
 /* `n` times TW_SCALE percent; a tenth of it under ThreadSanitizer, AddressSanitizer or valgrind. At least 1. */
 uint64_t test_scale(uint64_t n);
-/* Running under a sanitizer or valgrind: timings mean little, address space is dear. */
+/* True under a sanitizer or valgrind: timings mean little there, and address space is scarce. */
 bool test_is_slow(void);
 
 /* Ends the program as skipped, before any test ran: TAP "1..0 # SKIP reason", else exit status 77. */
 _Noreturn void test_skip_program(const char *reason);
 
-/* Says that this test, or a part of it, does not run here, and why: scripts/count_tests.py counts it as skipped, never as
- * passed. The caller returns, or goes on with the rest. The line bears the name of the test: in a function that several
- * tests call, pass it on. */
+/* Reports that this test, or a part of it, does not run here, and why. scripts/count_tests.py counts it as skipped,
+ * never as passed. The caller returns, or continues with the rest. The line has the name of the test: a function shared
+ * by several tests passes the name on. */
 #define test_leave_out(why) test_left_out(__func__, (why))
 void test_left_out(const char *test, const char *why);
 
-/* A file of the source, as "docs/SYNC.md", with a NUL at its end; fails where it cannot be read or has no room. */
+/* Reads a file of the source, such as "docs/SYNC.md", and adds a NUL; fails if it cannot be read or has no room. */
 void test_read_source(const char *name, char *text, size_t size);
 
-/* ---- random numbers ------------------------------------------------------------------------------------------------ */
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
-/* xoshiro-like state filled by splitmix64; not shared between threads: give each its own, seeded from seed ^ index. */
+/* xoshiro-like state filled by splitmix64. Not shared between threads: each gets its own, seeded from seed ^ index. */
 struct test_prng {
     uint64_t state[4];
 };
@@ -73,7 +75,8 @@ uint64_t test_prng_below(struct test_prng *prng, uint64_t bound);             /*
 int64_t test_prng_between(struct test_prng *prng, int64_t low, int64_t high); /* low .. high, both included */
 bool test_prng_chance(struct test_prng *prng, uint32_t numerator, uint32_t denominator);
 
-/* ---- a clock that obeys -------------------------------------------------------------------------------------------- */
+/* ---- a clock that tests control
+ * ------------------------------------------------------------------------------------ */
 
 struct fake_clock {
     _Atomic int64_t wall_ns;
@@ -87,17 +90,18 @@ int64_t fake_clock_now_ns(void *ctx, int kind);
 /* Sets options->clock_now_ns and clock_ctx. */
 void fake_clock_install(struct fake_clock *clock, tw_options *options);
 void fake_clock_advance_ms(struct fake_clock *clock, int64_t ms);   /* time passes: both clocks */
-void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms); /* somebody sets the wall clock, forward or back */
+void fake_clock_step_wall_ms(struct fake_clock *clock, int64_t ms); /* sets the wall clock, forward or back */
 int64_t fake_clock_wall_ms(struct fake_clock *clock);
 
-/* ---- what a process holds ------------------------------------------------------------------------------------------ */
+/* ---- resources of the process
+ * -------------------------------------------------------------------------------------- */
 
 int64_t test_rss_bytes(void);    /* resident memory of this process */
 int64_t test_fd_count(void);     /* open file descriptors */
 int64_t test_thread_count(void); /* threads of this process */
 int64_t test_mono_ms(void);      /* the system's monotonic clock, for deadlines of tests */
 void test_sleep_ms(int64_t ms);
-/* Calls `is_true(ctx)` every millisecond until it is or the time is up; returns whether it was. */
+/* Calls `is_true(ctx)` every millisecond until it returns true or the time is over; returns its last value. */
 bool test_wait(bool (*is_true)(void *ctx), void *ctx, int64_t timeout_ms);
 
 /* tw_stats.memory_bytes of an engine: what its counting memory holds now. */

@@ -1,5 +1,6 @@
-/* support_engine.c -- the part of support.h that asks the library; apart, so that a test of one file links without the rest.
- * Always true: only public calls are made. */
+/* support_engine.c -- the part of support.h that calls the library. It is a separate file, so that a test of one file
+ * links without the rest.
+ * Always true: it makes only public calls. */
 #include "tests/support/support.h"
 
 void test_status_equal(tw_status got, tw_status want, const char *text, const char *file, int line) {
