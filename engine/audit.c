@@ -45,7 +45,7 @@ static tw_status check(const tw_audit_options *in, bool has_engine, tw_audit_opt
     if (in->size < first || in->size > 4096)
         return twi_refuse(TW_ERR_OPTIONS, "size: the struct was not filled by tw_audit_options_init()");
     memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
-    if (!has_engine && !in->redis_url) return refuse(in, "redis_url: missing, and there is no engine to ask");
+    if (!has_engine && !in->redis_url) return refuse(in, "redis_url: missing, and there is no engine");
     if (has_engine && (in->redis_url || in->redis_prefix)) return refuse(in, "redis_url: the engine has its own");
     if (in->timeout_ms > 600000) return refuse(in, "timeout_ms: must be within 1..600000");
     if (in->totals_name && !name_is_good(in->totals_name))
@@ -211,12 +211,12 @@ static void publish(tw_engine *engine, tw_status status, const char *error, cons
                     const struct first *first) {
     if (!take_turn(engine, UINT32_MAX)) return;
     if (status != TW_OK)
-        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit could not be done: %s", error);
+        twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit failed: %s", error);
     else if (report->findings)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_AUDIT, "an audit found %llu differences; the first: %s",
                      (unsigned long long)report->findings, first->text);
     else
-        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_AUDIT, "an audit found nothing wrong: %llu ledgers, %llu keys",
+        twi_port_log(engine, TW_LOG_INFO, TW_EVENT_AUDIT, "an audit found no difference: %llu ledgers, %llu keys",
                      (unsigned long long)report->ledgers, (unsigned long long)report->keys);
     twi_turn_leave(engine);
 }
@@ -272,7 +272,7 @@ tw_status twi_audit_start(tw_engine *engine) {
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
     auditor->runs = pthread_create(&auditor->thread, NULL, run_audits, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return auditor->runs ? TW_OK : twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
+    return auditor->runs ? TW_OK : twi_refuse(TW_ERR_MEMORY, "no thread could be started");
 }
 
 void twi_audit_stop(tw_engine *engine) {

@@ -229,7 +229,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->has_redis = options->redis_url != NULL;
     twi_store_relaxed(&engine->random_state, random_seed);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
-    if (!twi_random_bytes(secret, sizeof secret)) return twi_refuse(TW_ERR_MEMORY, "the system gave no random bytes");
+    if (!twi_random_bytes(secret, sizeof secret)) return twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     twi_hash_secret_make(&engine->secret, secret);
     engine->hash = twi_hash_choose();
     engine->stripes_log2 = stripes_log2();
@@ -244,7 +244,7 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     twi_leases_begin(engine);
     twi_share_open(engine);
     if (twi_arena_make(&engine->arena, bytes)) return TW_OK;
-    return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: the system gave no addresses for it");
+    return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
 }
 
 tw_status twi_open_with(const tw_options *options, const struct twi_transport *transport, void *transport_ctx,
@@ -261,7 +261,7 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     engine->opening = true;
     status = fill_engine(engine, &checked, random_seed);
     if (status == TW_OK) status = start_sync(engine);
-    if (status == TW_OK && engine->random_failed) status = twi_refuse(TW_ERR_MEMORY, "the system gave no random bytes");
+    if (status == TW_OK && engine->random_failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
     engine->opening = false;
     if (status == TW_OK) {
         engine->options.error_text = NULL;             /* the caller's buffer may be gone from here on */
@@ -345,7 +345,7 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     free_engine(engine);
     return drained ? TW_OK
                    : twi_refuse(TW_ERR_TIMEOUT,
-                                "timeout_ms: not all counts were acknowledged, or a hook answered false to the end");
+                                "timeout_ms: not all counts were acknowledged, or a hook returned false to the end");
 }
 
 /* ---- statistics ---- */

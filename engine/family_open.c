@@ -275,7 +275,7 @@ tw_status tw_family_close(tw_family *family) {
     twi_check(family != NULL);
     struct twi_thread *self = twi_thread_here();
     if (self != NULL && self->in_hook)
-        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is at this family");
+        return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is using this family");
     tw_engine *engine = family->engine;
     pthread_mutex_lock(&engine->lock);
     twi_check(family->opened != 0);

@@ -95,7 +95,7 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
     if (seen == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     for (size_t i = 0; i < count && status == TW_OK; i++)
         if (!read_total(family, keys[i], &seen[i]))
-            status = twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not told all totals");
+            status = twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not sent all totals");
     if (status == TW_OK && totals != NULL) memcpy(totals, seen, count * sizeof *seen);
     free(seen);
     return status;

@@ -9,11 +9,11 @@
 
 /* Returns what is missing; NULL: nothing. */
 static const char *missing(tw_engine *engine) {
-    if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not answer yet";
-    if (!twi_share_is_settled(engine)) return "timeout_ms: it is not known yet how many engines live";
+    if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not reply yet";
+    if (!twi_share_is_settled(engine)) return "timeout_ms: the number of live engines is not known yet";
     /* A hint, like the others: a caller that spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.awaiting_first_grant) != 0)
-        return "timeout_ms: leases that tw_lease_warm() asked for are not here yet";
+        return "timeout_ms: leases requested by tw_lease_warm() are not here yet";
     return NULL;
 }
 

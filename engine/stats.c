@@ -170,7 +170,7 @@ static void put_histogram(struct output *output, const struct twi_family_limit_s
 static void put_histograms(struct output *output, const struct twi_family_limit_stats *families, size_t count) {
     char head[DESCRIPTION_BYTES];
     describe(output, HISTOGRAM, RATIO, UNIT_RATIO,
-             "by what part of their limit counters were above it when their window was over", head);
+             "by what part of the limit counters exceeded it at the end of their window", head);
     for (size_t i = 0; i < count && !output->ended; i++) {
         if (!families[i].is_measured) continue;
         put_histogram(output, &families[i], head);
@@ -183,7 +183,7 @@ static void put_families(struct output *output, const struct twi_family_limit_st
     { "family_limit_" #name, text, offsetof(struct twi_limit_stats, name) }
     static const struct figure figures[] = {
         FIGURE(admitted, "calls that a limit of this family admitted"),
-        FIGURE(denied, "calls over a limit of this family; those in the shadow, too"),
+        FIGURE(denied, "calls over a limit of this family, also in shadow mode"),
         FIGURE(near, "calls that were admitted and left a fifth of the limit, or less"),
         FIGURE(shadow_denied, "calls let through that a limit would not have admitted (shadow)"),
     };

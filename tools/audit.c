@@ -18,13 +18,13 @@
 static const char help[] =
     "Usage: tallywheel audit --redis URL [OPTION]...\n"
     "Looks at Redis's memory and eviction, at the ledgers of all engines, at keys that should end, and at\n"
-    "totals; tells each difference and changes nothing.\n"
+    "totals; reports each difference and changes nothing.\n"
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
-    "  --prefix TEXT       the engines' redis_prefix, where they have one\n"
-    "  --pattern GLOB      keys that must have an expiry, as SCAN's MATCH has it: 'views:*'\n"
+    "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
+    "  --pattern GLOB      keys that must have an expiry, a pattern for SCAN's MATCH: 'views:*'\n"
     "  --keys-max N        look at no more of them (default 10000000)\n"
-    "  --totals FILE       what a database says: key<TAB>count, in keys \\t \\n \\\\ \\xHH\n"
+    "  --totals FILE       the counts of a database: key<TAB>count, in keys \\t \\n \\\\ \\xHH\n"
     "  --name TEXT         the name in Redis of a key of FILE: %k the key, %% a percent sign (default %k),\n"
     "                      as 'views:%k:2026112014'\n"
     "  --timeout SPAN      of one answer (default 1s)\n"
@@ -129,17 +129,17 @@ static int read_options(int argc, char **argv, tw_audit_options *options) {
         if (option == OPTION_HELP) return fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_TROUBLE;
         if (option == '?' || option == ':') {
             tool_complain("%s '%s'; 'tallywheel audit --help' lists the options",
-                          option == ':' ? "a value is wanted after" : "unknown option", argv[optind - 1]);
+                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
             return EXIT_USAGE;
         }
         if (!take(options, option, optarg)) return EXIT_USAGE;
     }
     if (optind < argc) {
-        tool_complain("'%s' is no option; a file of totals is named with --totals", argv[optind]);
+        tool_complain("'%s' is no option; name a file of totals with --totals", argv[optind]);
         return EXIT_USAGE;
     }
     if (options->redis_url) return -1;
-    tool_complain("--redis is wanted: where is the Redis to look at?");
+    tool_complain("--redis is missing: which Redis?");
     return EXIT_USAGE;
 }
 

@@ -33,10 +33,10 @@ struct lost {
 
 static const char *lost_why(int reason) {
     switch (reason) {
-    case TW_LOST_EXPIRED: return "their retention was over before it could be reached";
+    case TW_LOST_EXPIRED: return "their retention ended before it could be reached";
     case TW_LOST_LATE: return "its clock says that their windows are over";
     case TW_LOST_ROLLBACK: return "it forgot them";
-    case TW_LOST_UNCERTAIN: return "whether it counted them is not known";
+    case TW_LOST_UNCERTAIN: return "it is not known whether it counted them";
     case TW_LOST_POISON: return "it refuses the keys: they hold something else there, or their sums are out of range";
     default: return "it did not take them in time";
     }
@@ -203,7 +203,7 @@ static void drain(tw_engine *engine) {
         if (!stopped && stop_signal() != 0) return;
         if (!said && passed_ms >= 2000) {
             tool_complain(stats.redis_connected ? "waiting for Redis to take the rest"
-                                                : "waiting for Redis, which does not answer");
+                                                : "waiting for Redis, which does not reply");
             said = true;
         }
     }
@@ -248,8 +248,8 @@ static bool engine_close(const struct plan *plan, tw_engine *engine, tw_family *
     tw_status status = tw_close(engine, plan->redis_url != NULL ? 1000 : 0);
     if (plan->redis_url == NULL) return true;
     if (lost->keys > 0) {
-        tool_complain("Redis: %" PRId64 " counts in %" PRIu64 " counters did not get there: %s", lost->units,
-                      lost->keys, lost_why(lost->reason));
+        tool_complain("Redis: %" PRId64 " counts in %" PRIu64 " counters did not arrive: %s", lost->units, lost->keys,
+                      lost_why(lost->reason));
     } else if (status != TW_OK) {
         tool_complain("Redis did not take every count: %s", tw_status_text(status));
     }
@@ -272,7 +272,7 @@ static void feed_files(const struct plan *plan, tw_family *family, struct print 
         tool_complain("stopped by SIG%s: the input was not read to its end", stop_signal() == SIGINT ? "INT" : "TERM");
     }
     *result = (struct result){.total = feed.total, .skipped_file = feed.skipped_file, .trouble = feed.trouble};
-    if (windows.no_memory) tool_complain("no memory to note every window");
+    if (windows.no_memory) tool_complain("no memory for the list of windows");
     if (!print_all(plan, family, &windows.set, print) || windows.no_memory) result->trouble = true;
     result->windows = windows.set;
 }

@@ -36,9 +36,9 @@ static void skip(struct outcome *outcome, uint64_t line, const char *why) {
 
 static const char *refusal(tw_status status) {
     switch (status) {
-    case TW_ERR_RANGE: return "the count would pass 2^61 - 1";
+    case TW_ERR_RANGE: return "the count would exceed 2^61 - 1";
     case TW_ERR_LATE: return "late: its window has been closed";
-    case TW_ERR_EARLY: return "its time lies too far ahead";
+    case TW_ERR_EARLY: return "its time is too far ahead";
     default: return tw_status_text(status);
     }
 }

@@ -78,7 +78,7 @@ static int options_read(int argc, char **argv, struct demo *demo) {
         } else if (option == 'n') {
             demo->no_redis = true;
         } else if (option == 'e' || option == 't') {
-            tool_complain("--%s '%s': a whole number from 1 to %d is wanted", option == 'e' ? "engines" : "threads",
+            tool_complain("--%s '%s': must be a whole number from 1 to %d", option == 'e' ? "engines" : "threads",
                           optarg, option == 'e' ? DEMO_ENGINES_MAX : DEMO_THREADS_MAX);
             return EXIT_USAGE;
         } else if (option == ':') {
@@ -256,7 +256,7 @@ static bool redis_ask(const struct demo *demo, int64_t *totals, int64_t *sold) {
     if (!demo_open(demo->redis.url, &shop)) return false;
     tw_status status = tw_fetch(shop.views, keys, DEMO_PAGES, FETCH_MS, totals);
     if (status == TW_OK) status = tw_fetch(shop.sale, &item, 1, FETCH_MS, sold);
-    if (status != TW_OK) tool_complain("Redis does not say what it holds: %s", tw_status_text(status));
+    if (status != TW_OK) tool_complain("Redis does not reply what it holds: %s", tw_status_text(status));
     tw_close(shop.engine, 1000);
     return status == TW_OK;
 }

@@ -353,8 +353,8 @@ bool feed_is_compressed(const char *file, const char *text) {
                  {"\x28\xb5\x2f\xfd", "zstd", "zstdcat"}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (memcmp(text, kinds[i].magic, strlen(kinds[i].magic)) != 0) continue;
-        tool_complain("%s: is compressed (%s); count the text that is in it: %s FILE | tallywheel count ... -",
-                      feed_name(file), kinds[i].name, kinds[i].tool);
+        tool_complain("%s: is compressed (%s); decompress it first: %s FILE | tallywheel count ... -", feed_name(file),
+                      kinds[i].name, kinds[i].tool);
         return true;
     }
     return false;
@@ -427,13 +427,13 @@ void feed_run(struct feed *feed) {
         unsigned started = workers_start(crew, workers);
         feed->trouble = started == 0 || !pieces_prepare(crew, started);
         if (feed->trouble) {
-            tool_complain("no memory or no thread to count with");
+            tool_complain("no memory, or no thread could be started");
         } else {
             read_all(crew);
         }
         crew_end(crew, workers, started);
     } else {
-        tool_complain("no memory to count with");
+        tool_complain("no memory for counting");
     }
     free(workers);
     free(crew);

@@ -254,7 +254,7 @@ static void finish(struct follow *follow) {
     windows_print(follow, follow->is_live ? live.start_min_ms : INT64_MIN, INT64_MAX);
     print_end(follow->print);
     if (follow->windows.no_memory) {
-        tool_complain("no memory to note every window");
+        tool_complain("no memory for the list of windows");
         follow->result->trouble = true;
     }
     windows_free(&follow->windows.set);
@@ -273,7 +273,7 @@ void follow_run(const struct plan *plan, tw_family *family, tw_family_options *o
     follow.counter = counter_new(family, &plan->rule, plan->window_ms, &follow.windows);
     follow.tails = calloc(plan->file_count, sizeof *follow.tails);
     if (follow.counter == NULL || follow.tails == NULL) {
-        tool_complain("no memory to count with");
+        tool_complain("no memory for counting");
         result->trouble = true;
     }
     for (size_t i = 0; i < plan->file_count && !result->trouble; i++) {

@@ -80,7 +80,7 @@ static const char *field_read(const char *at, const char *end, struct field *fie
     }
     close = *at == '"' ? quote_end(at + 1, end) : memchr(at + 1, ']', (size_t)(end - at - 1));
     if (close == NULL) return *at == '"' ? "a quote is not closed" : "a bracket is not closed";
-    if (close + 1 < end && close[1] != ' ') return "a field goes on after its closing mark";
+    if (close + 1 < end && close[1] != ' ') return "a field continues after its closing mark";
     field->text = tw_bytes(at + 1, (size_t)(close - at - 1));
     field->next = close + 1;
     return NULL;
@@ -105,8 +105,8 @@ static const char *fields_read(struct found *found, uint16_t lead, const char *t
     for (uint16_t number = 1; found->time_number == 0 || number <= rule->field_last + lead; number++) {
         struct field field;
         while (at < end && *at == ' ') at++;
-        if (at == end && found->time_number != 0) return "the line has fewer fields than --key asks for";
-        if (at == end) return bracket_seen ? "no time as [17/May/2015:10:05:03 +0000]" : "no time in brackets";
+        if (at == end && found->time_number != 0) return "the line has fewer fields than --key needs";
+        if (at == end) return bracket_seen ? "no time like [17/May/2015:10:05:03 +0000]" : "no time in brackets";
         const char *wrong = field_read(at, end, &field);
         if (wrong != NULL) return wrong;
         if (field.bracketed && found->time_number == 0) {
@@ -156,10 +156,10 @@ const char *line_combined(const struct line_rule *rule, const char *text, size_t
         wrong = fields_read(&found, 1, text, size, line);
     }
     if (wrong != NULL) return wrong;
-    if (led && !may_be_led(&found)) return "no virtual host leads the line";
+    if (led && !may_be_led(&found)) return "the line does not begin with a virtual host";
     for (uint16_t i = 0; i < rule->field_count; i++) {
         if (rule->fields[i] != LINE_FIELD_HOST) continue;
-        if (!led) return "no virtual host leads the line";
+        if (!led) return "the line does not begin with a virtual host";
         found.field_at[i] = found.first;
     }
     line->delta = 1;

@@ -25,12 +25,11 @@ const char *line_dpkg(const struct line_rule *rule, const char *text, size_t siz
     tw_key field_at[LINE_FIELDS_MAX];
     int64_t unix_s;
     if (size <= TIME_SIZE || text[TIME_SIZE] != ' ' || !time_read(text, &unix_s)) {
-        return "no time as 2024-05-01 12:00:01 at the start";
+        return "no time like 2024-05-01 12:00:01 at the start";
     }
     for (uint16_t number = 1; number <= rule->field_last; number++) {
         while (at < end && *at == ' ') at++;
-        if (at == end)
-            return number <= 3 ? "no action after the time" : "the line has fewer fields than --key asks for";
+        if (at == end) return number <= 3 ? "no action after the time" : "the line has fewer fields than --key needs";
         const char *close = memchr(at, ' ', (size_t)(end - at));
         if (close == NULL) close = end;
         for (uint16_t i = 0; i < rule->field_count; i++) {

@@ -27,14 +27,14 @@ const char *line_tsv(const char *text, size_t size, struct line *line) {
     int64_t unix_s;
     if (tab == NULL) return "no tab after the time";
     if (!integer_read(text, (size_t)(tab - text), &unix_s) || unix_s < UNIX_S_MIN || unix_s > UNIX_S_MAX) {
-        return "the time is no number of Unix seconds";
+        return "the time is not a number of Unix seconds";
     }
     const char *key = tab + 1;
     const char *key_end = memchr(key, '\t', (size_t)(end - key));
     int64_t delta = 1;
     if (key_end != NULL) {
         if (!integer_read(key_end + 1, (size_t)(end - key_end - 1), &delta))
-            return "the third field is no whole number";
+            return "the third field is not a whole number";
         if (delta > TW_DELTA_MAX || delta < -TW_DELTA_MAX) return "the delta is out of range";
     } else {
         key_end = end;

@@ -14,7 +14,7 @@ static const char help[] = "Usage: tallywheel COMMAND [OPTION]...\n"
                            "  audit    compare what a Redis holds with ledgers, expiries and a file of totals\n"
                            "  count    count the lines of logs by key and window, by each line's own time\n"
                            "  demo     watch several processes count the same keys, with Redis cut off in the middle\n"
-                           "  reclaim  free what a process that died held of hard limits\n"
+                           "  reclaim  free the units of hard limits that a dead process held\n"
                            "\n"
                            "tallywheel COMMAND --help says more. tallywheel --version prints the version.\n";
 
@@ -57,7 +57,7 @@ static void descriptors_hold(void) {
 int main(int argc, char **argv) {
     descriptors_hold();
     if (argc < 2) {
-        tool_complain("a command is wanted: audit, count, demo or reclaim ('tallywheel --help')");
+        tool_complain("name a command: audit, count, demo or reclaim ('tallywheel --help')");
         return EXIT_USAGE;
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

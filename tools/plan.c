@@ -22,7 +22,7 @@ static const char help[] =
     "Counts the lines of logs by key and window, each line by its own time. - is standard input.\n"
     "\n"
     "  --format FORMAT     combined: web servers' access logs (default), also behind a virtual host;\n"
-    "                      vhost_combined: the same, where a virtual host leads every line; dpkg:\n"
+    "                      vhost_combined: the same, if a virtual host begins every line; dpkg:\n"
     "                      /var/log/dpkg.log, whose local times are taken as in --utc-offset;\n"
     "                      tsv: unix-seconds<TAB>key[<TAB>delta]\n"
     "  --key N[,N...]      the fields that make the key, counted from 1, joined by ':'; a quoted or bracketed\n"

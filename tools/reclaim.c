@@ -15,7 +15,7 @@ static const char help[] =
     "Be sure that it is gone: one that was only stopped, and goes on, sells those units a second time.\n"
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
-    "  --prefix TEXT       the engines' redis_prefix, where they have one\n"
+    "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --redis-key TEXT    the family's template up to its stamp, where it has one of its own, as 'sale:%k'\n"
     "  --help\n"
     "\n"
@@ -42,7 +42,7 @@ static int read_options(int argc, char **argv, tw_options *options, tw_family_op
         case OPTION_KEY: family->redis_key = optarg; break;
         default:
             tool_complain("%s '%s'; 'tallywheel reclaim --help' lists the options",
-                          option == ':' ? "a value is wanted after" : "unknown option", argv[optind - 1]);
+                          option == ':' ? "a value is missing after" : "unknown option", argv[optind - 1]);
             return EXIT_USAGE;
         }
     }

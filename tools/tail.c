@@ -107,7 +107,7 @@ static enum tail_state look_around(struct take *take) {
     struct tail *tail = take->tail;
     struct stat named, opened;
     if (fstat(tail->fd, &opened) == 0 && opened.st_size < lseek(tail->fd, 0, SEEK_CUR)) {
-        tool_complain("%s: was cut; reading on from its start", tail->file);
+        tool_complain("%s: was truncated; continuing from its start", tail->file);
         tail->size = 0; /* the beginning of a line of the old file */
         tail->skipping = false;
         tail->lines = 0;

@@ -113,8 +113,8 @@ bool twi_closing_is_repeat(const struct twi_generation *generation) {
 void twi_closing_note_unreported(struct twi_generation *generation, const char *why) {
     struct tw_family *family = generation->family;
     twi_port_count(family->engine, windows_untold, 1);
-    twi_port_log(family->engine, TW_LOG_WARNING, TW_EVENT_CLOSED, "no hook was told of a window of family \"%s\": %s",
-                 family->options.name, why);
+    twi_port_log(family->engine, TW_LOG_WARNING, TW_EVENT_CLOSED,
+                 "no hook was called for a window of family \"%s\": %s", family->options.name, why);
 }
 
 /* Another engine has closed the window without this engine's last counts, and this engine has no hook to report them
@@ -123,7 +123,7 @@ static void note_late(struct twi_close_election *election) {
     if (election->is_noted) return;
     election->is_noted = true;
     twi_closing_note_unreported(election->generation,
-                                "counts came after another engine had closed it, and there is none here");
+                                "counts came after another engine had closed it, and this engine has no hook");
 }
 
 /* Others have closed the window, or continue with it. Counts that this engine still owes come too late for them. The
@@ -283,7 +283,7 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
         enter(election, TWI_ELECTION_PASS, engine->turn_mono_ms);
         return;
     }
-    twi_closing_note_unreported(generation, "its hook answered false until the family had to go");
+    twi_closing_note_unreported(generation, "its hook returned false until the family had to close");
     generation->hook_done = true;
     end(election);
 }
@@ -293,8 +293,8 @@ static void take_pass_answer(struct twi_close_election *election, int64_t now_ms
     struct twi_generation *generation = election->generation;
     enter(election, TWI_ELECTION_CLAIM, now_ms + PASSED_MS);
     if (!twi_load_relaxed(&generation->family->close_requested)) return;
-    twi_closing_note_unreported(generation,
-                                "its hook answered false until the family had to go; another engine's may do better");
+    twi_closing_note_unreported(
+        generation, "its hook returned false until the family had to close; another engine's hook may accept it");
     generation->hook_done = true;
     end(election);
 }

@@ -170,7 +170,7 @@ static bool call_hook_or_give_up(struct rollover *rollover, struct twi_generatio
     if (twi_generation_has_counted(generation) && !is_its_turn(rollover)) return false;
     if (call_hook(rollover, generation, flags)) return true;
     if (!is_refused_for_good(rollover)) return false;
-    twi_closing_note_unreported(generation, "its hook answered false until the family had to go");
+    twi_closing_note_unreported(generation, "its hook returned false until the family had to close");
     return true;
 }
 
@@ -523,8 +523,8 @@ static void log_late(struct rollover *rollover) {
     family->is_late_logged = true;
     twi_port_log(
         rollover->engine, TW_LOG_WARNING, TW_EVENT_LATE,
-        "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were refused "
-        "(TW_ERR_LATE; tw_stats.late_increments counts them)",
+        "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were "
+        "refused (TW_ERR_LATE; tw_stats.late_increments counts them)",
         family->options.name);
 }
 

@@ -52,7 +52,7 @@ static void check_barriers(tw_engine *engine) {
     int refusal = twi_epoch_refusal();
     if (refusal != 0 && !engine->refusal_logged)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_BARRIER,
-                     "membarrier(2) is refused (error %d): no memory of windows that are over is used again", refusal);
+                     "membarrier(2) is refused (error %d): memory of ended windows is not reused", refusal);
     engine->refusal_logged = refusal != 0;
 }
 
@@ -61,13 +61,13 @@ static void check_arena(tw_engine *engine) {
     int64_t usable = twi_arena_usable(&engine->arena);
     if (usable <= most / 5)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
-                     "counting memory: %lld of %lld bytes in use, %lld can be had", (long long)used, (long long)most,
+                     "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
                      (long long)usable);
     uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->refused_seen;
     engine->refused_seen = refused;
     if (times != 0 && most - used > most / 16)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CRUMBS,
-                     "counting memory: %lld bytes are free, but in runs too short: pieces were refused %llu times",
+                     "counting memory: %lld bytes are free, but fragmented: %llu allocations were refused",
                      (long long)(most - used), (unsigned long long)times);
 }
 
@@ -84,12 +84,11 @@ static void check_clock(tw_engine *engine) {
     if (!is_far) return;
     if (drift_ms > 0)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
-                     "the wall clock is %lld ms ahead of engine time, which follows it when that has stood for 5 s",
-                     (long long)drift_ms);
+                     "the wall clock is %lld ms ahead of engine time, which follows after 5 s", (long long)drift_ms);
     else
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
-                     "the wall clock was set back: engine time is %lld ms ahead of it and goes on by the monotonic "
-                     "clock; where windows must be those of the wall clock again, open the engine anew",
+                     "the wall clock was set back: engine time is %lld ms ahead of it and follows the monotonic "
+                     "clock; open the engine anew if its windows must follow the wall clock again",
                      -(long long)drift_ms);
 }
 
@@ -170,12 +169,13 @@ tw_status twi_turn_start_thread(tw_engine *engine) {
     sigset_t all, before;
     sigfillset(&all);
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->wake_fd < 0) return twi_refuse(TW_ERR_MEMORY, "the system gave no descriptor to wake the thread by");
+    if (engine->wake_fd < 0)
+        return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the wake-up of the background thread");
     twi_store_relaxed(&engine->thread_stop, false);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
     engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "the system gave no thread");
+    if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
     return TW_OK;
 }
 

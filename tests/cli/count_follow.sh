@@ -57,7 +57,7 @@ ok $? 'a file that is rotated is read to its end, then the new one from its star
 : >"$work/log"
 sleep 0.5
 printf '%s\tcut\n' "$(now)" >>"$work/log"
-wait_sum cut 1 "$work/live" && err_has 'was cut'
+wait_sum cut 1 "$work/live" && err_has 'was truncated'
 ok $? 'a file that is cut is read on from its start'
 rm "$work/log"
 sleep 0.5

@@ -75,11 +75,11 @@ ok $? "table: the heading is in the offset's time"
 printf '2015-05-17T08:00:00Z\t404:frank:Some Agent\t3\n' >"$work/want"
 run 0 count --output tsv --key 6,3,9 "$work/offsets" && same "$work/out" "$work/want"
 ok $? 'several fields are joined in the order given'
-run 1 count --output tsv --key 10 "$work/offsets" && err_has 'fewer fields than --key asks for'
+run 1 count --output tsv --key 10 "$work/offsets" && err_has 'fewer fields than --key needs'
 ok $? 'a field that no line has'
 printf '[2001:db8::1]:443 - john smith [17/May/2015:08:05:03 +0000] "GET / HTTP/1.1" 200 1\n' >"$work/spaces"
 printf '2015-05-17T08:00:00Z\tjohn\t1\n' >"$work/want"
-run 1 count --output tsv --key 3 "$work/spaces" && err_has 'goes on after its closing mark'
+run 1 count --output tsv --key 3 "$work/spaces" && err_has 'continues after its closing mark'
 ok $? 'text behind a closing bracket is no field'
 sed 's/^[^ ]* /[2001:db8::1] /' "$work/spaces" >"$work/spaces2"
 run 0 count --output tsv --key 3 "$work/spaces2" && same "$work/out" "$work/want"
@@ -109,9 +109,9 @@ printf "%b" "$hour\tshop.example:443:10.0.0.1\t1\n$hour\tshop.example:80:2001:db
 run 0 count --output tsv --key host,client --format vhost_combined "$work/vhost" && same "$work/out" "$work/want"
 ok $? 'the host is a part of the key where its name is said'
 run 0 count --output tsv --key host "$work/vhost" "$work/plain" && err_has '2 lines skipped' &&
-    err_has 'no virtual host leads the line'
+    err_has 'the line does not begin with a virtual host'
 ok $? 'a line without a host has none to count'
-run 1 count --output tsv --format vhost_combined "$work/plain" && err_has 'no virtual host leads the line'
+run 1 count --output tsv --format vhost_combined "$work/plain" && err_has 'the line does not begin with a virtual host'
 ok $? 'where every line is to have one, a line without is not read'
 
 {
@@ -122,7 +122,7 @@ ok $? 'where every line is to have one, a line without is not read'
 } >"$work/dpkg"
 printf '2024-05-01T00:00:00Z\tstatus\t2\n2024-05-01T00:00:00Z\tinstall\t1\n' >"$work/want"
 run 0 count --format dpkg --output tsv "$work/dpkg" && same "$work/out" "$work/want" &&
-    err_has "1 line skipped, first: $work/dpkg:4: no time as 2024-05-01 12:00:01 at the start"
+    err_has "1 line skipped, first: $work/dpkg:4: no time like 2024-05-01 12:00:01 at the start"
 ok $? 'dpkg: the action is the key'
 printf '2024-04-30T22:00:00Z\tinstall:foo:amd64\t1\n' >"$work/want"
 head -n 1 "$work/dpkg" >"$work/dpkg1"

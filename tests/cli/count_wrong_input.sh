@@ -16,7 +16,7 @@ refused() { # SENTENCE TEXT ARGS...: a usage error that says TEXT
     run 2 "$@" && err_has "$text" && [ ! -s "$work/out" ]
     ok $? "$sentence"
 }
-refused 'no command' 'a command is wanted'
+refused 'no command' 'name a command'
 refused 'an unknown command' "unknown command 'cuont'; did you mean count?" cuont
 refused 'no file' 'name a FILE' count
 refused 'a misspelt option' 'unknown option --windwo; did you mean --window?' count --windwo 1h "$work/log"
@@ -99,7 +99,7 @@ run 0 count --format tsv --output tsv "$work/tsv" && err_has "11 lines skipped, 
     printf '2015-05-17T10:00:00Z\ta\t9007199254740992\n' | cmp -s - "$work/out"
 ok $? 'broken tsv lines count nothing'
 awk 'BEGIN { for (i = 0; i < 300; i++) print "1431857103\ta\t9007199254740992" }' >"$work/sum"
-run 0 count --format tsv --output tsv --threads 1 "$work/sum" && err_has 'the count would pass' &&
+run 0 count --format tsv --output tsv --threads 1 "$work/sum" && err_has 'the count would exceed' &&
     awk -F "$tab" '{ exit !($3 == 255 * 9007199254740992 || $3 == 256 * 9007199254740992) }' "$work/out"
 ok $? 'a sum that would pass 2^61 - 1 is refused line by line'
 

@@ -153,10 +153,10 @@ static void ready_waits_for_what_must_be_known(void **state) {
     rig_close(&rig);
     hand_open(&rig);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
-    assert_non_null(strstr(tw_error_text(), "Redis does not answer"));
+    assert_non_null(strstr(tw_error_text(), "Redis does not reply"));
     twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
-    assert_non_null(strstr(tw_error_text(), "how many engines live"));
+    assert_non_null(strstr(tw_error_text(), "number of live engines"));
     twi_port_live_engines(rig.engine, 2);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
     rig_pass(&rig, 100);
