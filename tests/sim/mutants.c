@@ -1,11 +1,11 @@
-/* mutants.c -- plays hardships.h until something is found wrong: the program that must catch each mistake of tests/sim/mutants/.
+/* mutants.c -- plays hardships.h until a check fails: the program that must catch each mistake of tests/sim/mutants/.
  *
- *     sim_mutants          the test that nothing is found in the code as it is
- *     sim_mutants SEEDS    the test that something is found within SEEDS seeds: scripts/mutants.py builds and runs this in a
+ *     sim_mutants          the test that correct code fails no check
+ *     sim_mutants SEEDS    the test that a check fails within SEEDS seeds: scripts/mutants.py builds and runs this in a
  *                          copy of the tree, once for each patch
  *
- * What is played runs in a process of its own, because some mistakes end in a failed check of the code itself, which is as
- * good. Its time is bounded. */
+ * Each run plays in a process of its own, because some mistakes end in a failed check of the code itself, which counts
+ * as caught. Its time is bounded. */
 #include "tests/sim/mutants.h"
 #include "tests/sim/hardships.h"
 
@@ -17,7 +17,8 @@
 #define SEEDS_OF_THE_SOUND 60
 #define MUTANT_SECONDS 100
 
-/* ---- the mistakes that need more than a line ------------------------------------------------------------------------- */
+/* ---- the mistakes that need more than one line
+ * ----------------------------------------------------------------------- */
 
 /* The content of `batch` becomes that of `items`; number and nonce stay. */
 static void refill(struct twi_batch *batch, struct twi_item *items, size_t count) {
@@ -69,7 +70,7 @@ void mutant_shrink(struct twi_sync *sync, struct twi_batch *batch) {
     refill(batch, items, left);
 }
 
-/* Is one of three of our keys still there? */
+/* True if one of three counters of this engine is still in Redis. */
 bool mutant_probe(const struct twi_sync *sync) {
     for (size_t i = 0; i < 3; i++) {
         size_t cell = test_prng_below(&sync->engine->prng, FAKE_CELLS);
@@ -78,14 +79,14 @@ bool mutant_probe(const struct twi_sync *sync) {
     return false;
 }
 
-/* ---- the tests ------------------------------------------------------------------------------------------------------- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
-/* What a process that plays tells the one that waits for it. */
+/* What a playing process reports to the process that waits for it. */
 struct played {
     _Atomic uint64_t count, seed; /* of the last one begun */
 };
 
-/* In a process of its own: plays until something is found wrong. */
+/* Plays until a check fails, in a process of its own. */
 static void play_until_caught(uint64_t seed, size_t seeds, struct played *played) {
     struct test_prng prng;
     test_prng_seed(&prng, seed);
@@ -101,7 +102,7 @@ static void play_until_caught(uint64_t seed, size_t seeds, struct played *played
     _exit(0);
 }
 
-/* Whether something was found wrong; by the how manieth seed, and which. */
+/* Returns whether a check failed; by which seed, and after how many. */
 static bool is_caught(size_t seeds, uint64_t *seed_count, uint64_t *by) {
     struct played *played = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(played != MAP_FAILED);
@@ -120,7 +121,7 @@ static bool is_caught(size_t seeds, uint64_t *seed_count, uint64_t *by) {
     return !out_of_time && (WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
-/* Goal: the simulator sees nothing where there is nothing. */
+/* Goal: the simulator reports nothing for correct code. */
 static void the_code_as_it_is_survives(void **state) {
     (void)state;
     uint64_t seeds = 0, by = 0;
@@ -131,7 +132,8 @@ static void the_code_as_it_is_survives(void **state) {
 
 static size_t seeds_max;
 
-/* Goal: it sees what it is there to see. Method: in a copy of the tree with one mistake; the seeds differ from run to run. */
+/* Goal: the simulator detects the mistakes that it exists for. Method: in a copy of the tree with one mistake; the
+ * seeds differ from run to run. */
 static void the_mistake_is_caught(void **state) {
     (void)state;
     uint64_t seeds = 0, by = 0;
