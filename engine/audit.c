@@ -98,10 +98,10 @@ static void patterns_free(struct patterns *patterns) {
 
 static tw_status gather(tw_engine *engine, struct patterns *patterns) {
     tw_status status = TW_OK;
-    pthread_mutex_lock(&engine->lock);
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL && status == TW_OK;
-         family = twi_load_acquire(&family->next)) {
-        if (!family->synced || family->options.window == TW_WINDOW_FOREVER) continue;
+    pthread_mutex_lock(&engine->roster.lock);
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL && status == TW_OK;
+         family = twi_load_acquire(&family->entry.next)) {
+        if (!family->kind.synced || family->options.window == TW_WINDOW_FOREVER) continue;
         char **all = realloc(patterns->all, (patterns->count + 1) * sizeof *all);
         if (all) patterns->all = all;
         char *pattern = all ? pattern_of(&family->template) : NULL;
@@ -110,28 +110,28 @@ static tw_status gather(tw_engine *engine, struct patterns *patterns) {
         else
             status = twi_refuse(TW_ERR_MEMORY, NULL);
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     return status;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 static bool engine_goes_on(tw_engine *engine) {
-    return engine == NULL || !twi_load_acquire(&engine->stopped);
+    return engine == NULL || !twi_load_acquire(&engine->life.stopped);
 }
 
 static bool take_turn(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = system_mono_ms() + timeout_ms;
     while (!twi_turn_take(engine)) {
         if (system_mono_ms() >= deadline_ms || !engine_goes_on(engine)) return false;
-        twi_event_count_wait(&engine->turned, twi_event_count_value(&engine->turned), 1);
+        twi_event_count_wait(&engine->turn.ended, twi_event_count_value(&engine->turn.ended), 1);
     }
     return true;
 }
 
 static tw_status read_own(tw_engine *engine, uint32_t timeout_ms, struct twi_audit_own *own) {
     if (!take_turn(engine, timeout_ms)) return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: the engine's turn took longer");
-    engine->driver->own(engine->sync, own);
+    engine->remote.driver->own(engine->remote.sync, own);
     twi_turn_leave(engine);
     return TW_OK;
 }
@@ -142,7 +142,7 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    if (engine->sync == NULL) return twi_redis_refuse();
+    if (engine->remote.sync == NULL) return twi_redis_refuse();
     options->redis_url = engine->options.redis_url;
     options->redis_prefix = engine->options.redis_prefix;
     audit->password = engine->options.redis_password;
@@ -150,7 +150,7 @@ static tw_status audit_engine(tw_engine *engine, struct twi_audit *audit, tw_aud
     status = read_own(engine, options->timeout_ms, &audit->own);
     if (status == TW_OK && !options->pattern) status = gather(engine, &patterns);
     if (!options->pattern) audit->patterns = (const char *const *)patterns.all, audit->pattern_count = patterns.count;
-    if (status == TW_OK) status = engine->driver->audit(audit);
+    if (status == TW_OK) status = engine->remote.driver->audit(audit);
     patterns_free(&patterns);
     return status;
 }
@@ -238,7 +238,7 @@ static void audit_once(tw_engine *engine) {
 
 /* Returns true when the audit is due, false when the thread has to stop. */
 static bool sleep_until_due(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->auditor;
+    struct twi_auditor *auditor = &engine->background.auditor;
     struct timespec due;
     twi_clock_system_monotonic(&due);
     int64_t ns = due.tv_nsec + (int64_t)(engine->options.audit_interval_ms % 1000) * 1000000;
@@ -258,8 +258,8 @@ static void *run_audits(void *arg) {
 }
 
 tw_status twi_audit_start(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->auditor;
-    if (engine->options.audit_interval_ms == 0 || engine->sync == NULL) return TW_OK;
+    struct twi_auditor *auditor = &engine->background.auditor;
+    if (engine->options.audit_interval_ms == 0 || engine->remote.sync == NULL) return TW_OK;
     pthread_condattr_t by_monotonic;
     pthread_condattr_init(&by_monotonic);
     pthread_condattr_setclock(&by_monotonic, CLOCK_MONOTONIC);
@@ -276,7 +276,7 @@ tw_status twi_audit_start(tw_engine *engine) {
 }
 
 void twi_audit_stop(tw_engine *engine) {
-    struct twi_auditor *auditor = &engine->auditor;
+    struct twi_auditor *auditor = &engine->background.auditor;
     if (!auditor->runs) return;
     pthread_mutex_lock(&auditor->lock);
     auditor->stops = true;

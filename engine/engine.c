@@ -4,7 +4,7 @@
 #include "engine/turn/delayed.h"
 #include "engine/base/hash_aes.h"
 #include "engine/core/report.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
 
 #include "engine/audit.h"
@@ -38,7 +38,7 @@
 /* ---- its threads ---- */
 
 static tw_status start_threads(tw_engine *engine) {
-    if (engine->host_driven) return TW_OK;
+    if (engine->life.host_driven) return TW_OK;
     tw_status status = twi_turn_start_thread(engine);
     return status == TW_OK ? twi_audit_start(engine) : status;
 }
@@ -69,14 +69,15 @@ static void delist(tw_engine *engine) {
 }
 
 static tw_status start_sync(tw_engine *engine) {
-    if (!engine->has_redis) return TW_OK;
-    engine->driver = twi_driver_find();
-    if (engine->driver == NULL) {
+    if (!engine->life.has_redis) return TW_OK;
+    engine->remote.driver = twi_driver_find();
+    if (engine->remote.driver == NULL) {
         (void)twi_options_refuse(engine->options.error_text, engine->options.error_size,
                                  "redis_url: this library was built without Redis");
         return twi_refuse(TW_ERR_REDIS, "redis_url: this library was built without Redis");
     }
-    return engine->driver->create(engine, &engine->options, engine->transport, engine->transport_ctx, &engine->sync);
+    return engine->remote.driver->create(engine, &engine->options, engine->remote.transport,
+                                         engine->remote.transport_ctx, &engine->remote.sync);
 }
 
 static void empty_family(struct tw_family *family) {
@@ -84,18 +85,18 @@ static void empty_family(struct tw_family *family) {
     twi_store_relaxed(&family->map, 0);
     twi_store_relaxed(&family->arrivals, 0);
     twi_store_relaxed(&family->quota.bytes, 0);
-    family->generations = family->unsorted = 0;
-    family->epoch_begun = false;
-    family->due_ms = INT64_MAX;
-    family->look_mono_ms = INT64_MAX;
+    family->turn.generations = family->turn.unsorted = 0;
+    family->turn.eviction.begun = false;
+    family->turn.due_ms = INT64_MAX;
+    family->turn.look_mono_ms = INT64_MAX;
     twi_closing_free(family);
-    memset(&family->closing, 0, sizeof family->closing);
-    family->packing = family->to_pack = 0;
-    family->pack_mono_ms = INT64_MAX;
-    family->keys_last = 0;
-    family->prepared = NULL;
-    family->prepared_start_ms = INT64_MIN;
-    family->held = 0;
+    memset(&family->turn.closing, 0, sizeof family->turn.closing);
+    family->turn.history.packing = family->turn.history.waiting = 0;
+    family->turn.history.mono_ms = INT64_MAX;
+    family->turn.keys_last = 0;
+    family->turn.prepared.generation = NULL;
+    family->turn.prepared.start_ms = INT64_MIN;
+    family->turn.held = 0;
     twi_limit_stats_clear(family);
 }
 
@@ -103,33 +104,34 @@ static void empty_family(struct tw_family *family) {
 static void name(tw_engine *engine) {
     unsigned char bytes[16];
     twi_port_random(engine, bytes, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->id + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < sizeof bytes; i++) (void)snprintf(engine->remote.id + 2 * i, 3, "%02x", bytes[i]);
 }
 
 /* The child must not use the parent's counts, leases, batches or socket: they belong to the parent (trap E37). */
 static void renew(tw_engine *engine) {
-    pthread_mutex_init(&engine->lock, NULL);
+    pthread_mutex_init(&engine->roster.lock, NULL);
     twi_report_begin(&engine->report);
-    engine->opening = true;
+    engine->life.opening = true;
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
-    twi_store_relaxed(&engine->marked, 0);
-    twi_store_relaxed(&engine->retired_maps, 0);
-    twi_store_relaxed(&engine->stripes_requested, 0);
-    twi_store_relaxed(&engine->any_near_limit, false);
-    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_limit[i], 0);
+    twi_store_relaxed(&engine->collector.marked, 0);
+    twi_store_relaxed(&engine->unlinked.new_maps, 0);
+    twi_store_relaxed(&engine->stripes.of, 0);
+    twi_store_relaxed(&engine->near_ring.any, false);
+    for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) twi_store_relaxed(&engine->near_ring.slots[i], 0);
     twi_overshoot_clear(engine);
-    twi_store_relaxed(&engine->turn_owned, false);
-    engine->pending = engine->pending_new = engine->retired = engine->maps = 0;
-    twi_delayed_clear(engine->delayed);
-    engine->collect_requested = engine->collect_running = false;
+    twi_store_relaxed(&engine->turn.owned, false);
+    engine->collector.pending = engine->collector.pending_new = engine->unlinked.generations = engine->unlinked.maps =
+        0;
+    twi_delayed_clear(engine->collector.delayed);
+    engine->collector.requested = engine->collector.running = false;
     twi_restore_forget(engine->restore);
-    engine->forgot_mono_ms = 0;
+    engine->collector.forgot_mono_ms = 0;
     twi_leases_begin(engine);
-    twi_share_open(engine);
-    twi_event_count_make(&engine->turned);
+    twi_peers_begin(engine);
+    twi_event_count_make(&engine->turn.ended);
     twi_event_count_make(&engine->given_back);
-    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
-         family = twi_load_relaxed(&family->next))
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
+         family = twi_load_relaxed(&family->entry.next))
         empty_family(family);
     uint64_t bytes_max = engine->arena.bytes_max;
     twi_arena_unmake(&engine->arena);
@@ -139,20 +141,20 @@ static void renew(tw_engine *engine) {
     twi_reserve_local_renew(engine);
     name(engine);
     twi_hold_book_make(engine);
-    if (engine->sync != NULL) engine->driver->abandon(engine->sync);
-    engine->sync = NULL;
-    bool works = !twi_load_relaxed(&engine->stopped); /* else it only waits for tw_close() */
-    made = made && (!works || start_sync(engine) == TW_OK) && !engine->random_failed;
-    engine->opening = false;
-    if (engine->wake_fd >= 0) close(engine->wake_fd);
-    engine->wake_fd = -1;
-    engine->auditor.runs = false;
-    if (engine->thread_runs) {
-        engine->thread_runs = false;
+    if (engine->remote.sync != NULL) engine->remote.driver->abandon(engine->remote.sync);
+    engine->remote.sync = NULL;
+    bool works = !twi_load_relaxed(&engine->life.stopped); /* else it only waits for tw_close() */
+    made = made && (!works || start_sync(engine) == TW_OK) && !engine->random.failed;
+    engine->life.opening = false;
+    if (engine->background.wake_fd >= 0) close(engine->background.wake_fd);
+    engine->background.wake_fd = -1;
+    engine->background.auditor.runs = false;
+    if (engine->background.runs) {
+        engine->background.runs = false;
         made = made && (!works || start_threads(engine) == TW_OK);
     }
-    if (!made) twi_store_release(&engine->broken, true);
-    if (!made) twi_store_release(&engine->gate, true);
+    if (!made) twi_store_release(&engine->life.broken, true);
+    if (!made) twi_store_release(&engine->life.gate, true);
 }
 
 static void renew_all(void) {
@@ -167,13 +169,13 @@ static void free_engine(tw_engine *engine) {
     free((void *)(uintptr_t)engine->options.redis_prefix);
     free((void *)(uintptr_t)engine->options.metrics_labels);
     free((void *)(uintptr_t)engine->options.redis_url);
-    twi_delayed_free(engine->delayed);
+    twi_delayed_free(engine->collector.delayed);
     twi_restore_free(engine->restore);
     twi_reserve_local_unmake(engine);
     twi_hold_book_unmake(engine);
     twi_roster_free(engine);
     free(engine->shards);
-    pthread_mutex_destroy(&engine->lock);
+    pthread_mutex_destroy(&engine->roster.lock);
     twi_report_end(&engine->report);
     free(engine);
 }
@@ -193,7 +195,7 @@ static tw_engine *make_engine(void) {
     memset((void *)whole, 0, sizeof *whole);
     whole->engine.reservations = &whole->reservations;
     whole->engine.holds = &whole->holds;
-    whole->engine.delayed = &whole->delayed;
+    whole->engine.collector.delayed = &whole->delayed;
     whole->engine.restore = &whole->restore;
     return &whole->engine;
 }
@@ -213,10 +215,10 @@ static uint32_t stripes_log2(void) {
 }
 
 static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint64_t random_seed) {
-    engine->wake_fd = -1;
-    pthread_mutex_init(&engine->lock, NULL);
+    engine->background.wake_fd = -1;
+    pthread_mutex_init(&engine->roster.lock, NULL);
     twi_report_begin(&engine->report);
-    twi_event_count_make(&engine->turned);
+    twi_event_count_make(&engine->turn.ended);
     twi_event_count_make(&engine->given_back);
     engine->options = *options;
     bool copied = copy_text(&engine->options.redis_url);
@@ -225,24 +227,24 @@ static tw_status fill_engine(tw_engine *engine, const tw_options *options, uint6
     engine->shards = aligned_alloc(TWI_LINE_BYTES, TWI_SHARDS * sizeof *engine->shards);
     if (!copied || engine->shards == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     memset(engine->shards, 0, TWI_SHARDS * sizeof *engine->shards);
-    engine->host_driven = options->threads == TW_HOST_DRIVEN;
-    engine->has_redis = options->redis_url != NULL;
-    twi_store_relaxed(&engine->random_state, random_seed);
+    engine->life.host_driven = options->threads == TW_HOST_DRIVEN;
+    engine->life.has_redis = options->redis_url != NULL;
+    twi_store_relaxed(&engine->random.state, random_seed);
     unsigned char secret[TWI_HASH_SECRET_BYTES];
     if (!twi_random_bytes(secret, sizeof secret)) return twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
-    twi_hash_secret_make(&engine->secret, secret);
-    engine->hash = twi_hash_choose();
-    engine->stripes_log2 = stripes_log2();
-    twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->host_driven);
-    engine->epoch_seen = UINT64_MAX;
+    twi_hash_secret_make(&engine->hashing.secret, secret);
+    engine->hashing.fn = twi_hash_choose();
+    engine->stripes.log2 = stripes_log2();
+    twi_clock_init(&engine->clock, options->clock_now_ns, options->clock_ctx, !engine->life.host_driven);
+    engine->turn.epoch_seen = UINT64_MAX;
     twi_stat_set(engine, offsetof(tw_stats, sync_age_ms), -1);
     twi_reserve_local_make(engine);
     name(engine);
     twi_hold_book_make(engine);
     uint64_t bytes = options->memory_bytes_max;
-    if (engine->has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
+    if (engine->life.has_redis) bytes -= bytes / SYNC_MEMORY_SHARE;
     twi_leases_begin(engine);
-    twi_share_open(engine);
+    twi_peers_begin(engine);
     if (twi_arena_make(&engine->arena, bytes)) return TW_OK;
     return twi_refuse(TW_ERR_MEMORY, "memory_bytes_max: not so much address space");
 }
@@ -256,23 +258,23 @@ tw_status twi_open_with(const tw_options *options, const struct twi_transport *t
     twi_epoch_set_on_fork(renew_all);
     tw_engine *engine = make_engine();
     if (engine == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    engine->transport = transport;
-    engine->transport_ctx = transport_ctx;
-    engine->opening = true;
+    engine->remote.transport = transport;
+    engine->remote.transport_ctx = transport_ctx;
+    engine->life.opening = true;
     status = fill_engine(engine, &checked, random_seed);
     if (status == TW_OK) status = start_sync(engine);
-    if (status == TW_OK && engine->random_failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
-    engine->opening = false;
+    if (status == TW_OK && engine->random.failed) status = twi_refuse(TW_ERR_MEMORY, "no random bytes from the system");
+    engine->life.opening = false;
     if (status == TW_OK) {
-        engine->options.error_text = NULL;             /* the caller's buffer may be gone from here on */
-        if (engine->host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
+        engine->options.error_text = NULL;                  /* the caller's buffer may be gone from here on */
+        if (engine->life.host_driven) twi_turn_run(engine); /* so that tw_timeout_ms() has a value */
         uint32_t work = TWI_WORK_AHEAD;
         twi_arena_keep_ahead(&engine->arena, &work); /* counting before the thread's first turn is no slower then */
         status = start_threads(engine);
     }
     if (status != TW_OK) {
         stop_threads(engine);
-        if (engine->sync != NULL) engine->driver->destroy(engine->sync);
+        if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
         free_engine(engine);
         return status;
     }
@@ -291,15 +293,16 @@ tw_status tw_open(const tw_options *options, tw_engine **engine) {
 tw_status tw_stop(tw_engine *engine) {
     twi_check(engine != NULL);
     (void)twi_thread_here(); /* in a forked child: renews the engine before it is stopped */
-    twi_store_release(&engine->stopped, true);
-    twi_store_release(&engine->gate, true);
-    if (engine->sync != NULL && engine->driver->request_stop != NULL) engine->driver->request_stop(engine->sync);
+    twi_store_release(&engine->life.stopped, true);
+    twi_store_release(&engine->life.gate, true);
+    if (engine->remote.sync != NULL && engine->remote.driver->request_stop != NULL)
+        engine->remote.driver->request_stop(engine->remote.sync);
     return TW_OK;
 }
 
 static bool has_hooks(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         if (family->options.on_window_closed != NULL) return true;
     return false;
 }
@@ -307,19 +310,19 @@ static bool has_hooks(tw_engine *engine) {
 /* Seals every window, sends what is owed, calls the hooks. Returns false if the time did not suffice. */
 static bool drain_engine(tw_engine *engine, uint32_t timeout_ms) {
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
-    if (engine->sync == NULL && !has_hooks(engine)) return true;
-    engine->closing = true;
-    twi_delayed_all_due(engine->delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
+    if (engine->remote.sync == NULL && !has_hooks(engine)) return true;
+    engine->turn.closing = true;
+    twi_delayed_all_due(engine->collector.delayed, INT64_MIN); /* what Redis refused a while ago is tried once more */
     for (;;) {
         twi_turn_run(engine);
         if (twi_rollover_is_done(engine) && twi_leases_are_over(engine) && twi_closing_is_over(engine)) return true;
         int64_t now_ms = twi_clock_mono_ms(&engine->clock);
         if (now_ms >= deadline_ms) break;
-        int64_t next_ms = twi_load_relaxed(&engine->next_turn_ms);
+        int64_t next_ms = twi_load_relaxed(&engine->turn.next_ms);
         if (next_ms > now_ms) twi_turn_nap(engine, next_ms - now_ms < 5 ? (uint32_t)(next_ms - now_ms) : 5);
     }
     /* Out of time: the hooks get what is known here. Sealing continues until the values are final. */
-    engine->hooks_partial = true;
+    engine->turn.hooks_partial = true;
     while (!twi_rollover_is_sealed(engine)) twi_turn_run(engine);
     twi_turn_run(engine);
     return twi_rollover_is_done(engine);
@@ -333,12 +336,12 @@ tw_status tw_close(tw_engine *engine, uint32_t timeout_ms) {
     (void)tw_stop(engine);
     stop_threads(engine);
     delist(engine);
-    bool drained = twi_load_relaxed(&engine->broken) || drain_engine(engine, timeout_ms);
-    if (engine->sync != NULL) engine->driver->destroy(engine->sync);
-    engine->sync = NULL;
+    bool drained = twi_load_relaxed(&engine->life.broken) || drain_engine(engine, timeout_ms);
+    if (engine->remote.sync != NULL) engine->remote.driver->destroy(engine->remote.sync);
+    engine->remote.sync = NULL;
     if (!drained) twi_lost_report_unsent(engine);
-    for (struct tw_family *family = twi_load_relaxed(&engine->families), *next; family != NULL; family = next) {
-        next = twi_load_relaxed(&family->next);
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first), *next; family != NULL; family = next) {
+        next = twi_load_relaxed(&family->entry.next);
         twi_closing_free(family);
         twi_family_free(family);
     }
@@ -354,8 +357,8 @@ static void gather_windows(tw_engine *engine, tw_stats *stats) {
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return;
     twi_section_enter(self); /* keeps their windows */
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         twi_window_count(family, &stats->generations, &stats->entries);
     twi_section_leave(self);
 }
@@ -364,12 +367,12 @@ static void gather_windows(tw_engine *engine, tw_stats *stats) {
  * meanwhile. */
 static void gather_families(tw_engine *engine, tw_stats *stats) {
     int64_t *fields = (int64_t *)stats;
-    pthread_mutex_lock(&engine->lock); /* families stay */
+    pthread_mutex_lock(&engine->roster.lock); /* families stay */
     for (size_t i = 0; i < offsetof(tw_stats, last_error) / sizeof(int64_t); i++)
         fields[i] = twi_load_relaxed(&engine->report.stats[i]);
     twi_limit_stats_read(engine, stats);
     gather_windows(engine, stats);
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
 }
 
 static void gather_all(tw_engine *engine, tw_stats *stats) {
@@ -386,8 +389,8 @@ static void gather_all(tw_engine *engine, tw_stats *stats) {
     stats->clock_held_ms = twi_clock_held_ms(&engine->clock);
     stats->clock_lag_max_ms = twi_clock_lag_max_ms(&engine->clock);
     stats->clock_ahead_ms = -twi_clock_drift_ms(&engine->clock);
-    stats->redis_configured = engine->has_redis;
-    if (engine->sync != NULL) engine->driver->stats(engine->sync, stats);
+    stats->redis_configured = engine->life.has_redis;
+    if (engine->remote.sync != NULL) engine->remote.driver->stats(engine->remote.sync, stats);
     twi_report_error_text(&engine->report, stats->last_error);
 }
 

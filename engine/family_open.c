@@ -62,58 +62,59 @@ static const char *different_policy(const tw_family_options *a, const tw_family_
 /* By the old times, windows may have been sealed, reported and dropped already: they must not begin again. */
 static void note_what_is_over(struct tw_family *family) {
     int64_t now_ms = twi_clock_now_ms(&family->engine->clock), open_ms = twi_family_open_for_ms(family);
-    int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->history_ms));
-    (void)twi_family_raise(&family->over_ms, twi_time_before(now_ms, open_ms));
-    (void)twi_family_raise(&family->gone_ms, twi_time_before(now_ms, more_ms));
+    int64_t more_ms = twi_time_add(open_ms, twi_load_relaxed(&family->policy.history_ms));
+    (void)twi_family_raise(&family->marks.over_ms, twi_time_before(now_ms, open_ms));
+    (void)twi_family_raise(&family->marks.gone_ms, twi_time_before(now_ms, more_ms));
 }
 
 static void apply_policies(struct tw_family *family, const tw_family_options *options) {
-    twi_store_release(&family->lateness_ms, options->lateness_ms); /* F1: with what note_what_is_over() has noted */
-    twi_store_relaxed(&family->earliness_ms, options->earliness_ms);
-    twi_store_release(&family->history_ms, options->history_ms); /* F1 */
-    twi_store_relaxed(&family->retention_ms, options->retention_ms);
-    twi_store_relaxed(&family->on_full, options->on_full);
-    twi_store_relaxed(&family->on_full_limit, options->on_full_limit);
-    twi_store_relaxed(&family->on_outage, options->on_outage);
-    twi_store_relaxed(&family->outage_grace_ms, options->outage_grace_ms);
+    twi_store_release(&family->policy.lateness_ms,
+                      options->lateness_ms); /* F1: with what note_what_is_over() has noted */
+    twi_store_relaxed(&family->policy.earliness_ms, options->earliness_ms);
+    twi_store_release(&family->policy.history_ms, options->history_ms); /* F1 */
+    twi_store_relaxed(&family->policy.retention_ms, options->retention_ms);
+    twi_store_relaxed(&family->policy.on_full, options->on_full);
+    twi_store_relaxed(&family->policy.on_full_limit, options->on_full_limit);
+    twi_store_relaxed(&family->policy.on_outage, options->on_outage);
+    twi_store_relaxed(&family->policy.outage_grace_ms, options->outage_grace_ms);
     twi_store_relaxed(&family->quota.keys_max,
-                      family->evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
-    twi_store_relaxed(&family->idle_ms, options->idle_ms);
-    twi_store_relaxed(&family->burst, options->burst);
-    twi_store_relaxed(&family->shadow, options->shadow);
-    bool counts_stats = options->shadow || family->limit->acquire != NULL;
-    twi_store_relaxed(&family->hot_acquire, counts_stats ? twi_shadow_acquire : family->limit_acquire);
-    twi_store_relaxed(&family->keys_expected, options->keys_expected);
+                      family->kind.evicts_idle ? twi_idle_eviction_share(options->keys_max) : options->keys_max);
+    twi_store_relaxed(&family->policy.idle_ms, options->idle_ms);
+    twi_store_relaxed(&family->policy.burst, options->burst);
+    twi_store_relaxed(&family->policy.shadow, options->shadow);
+    bool counts_stats = options->shadow || family->kind.limit->acquire != NULL;
+    twi_store_relaxed(&family->kind.hot_acquire, counts_stats ? twi_shadow_acquire : family->kind.limit_acquire);
+    twi_store_relaxed(&family->policy.keys_expected, options->keys_expected);
     twi_store_relaxed(&family->quota.bytes_max, (int64_t)options->memory_share);
 }
 
 static void choose_hot_path(struct tw_family *family) {
-    bool synced = family->synced;
-    family->hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
-    family->hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
-    family->limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
+    bool synced = family->kind.synced;
+    family->kind.hot_add = synced ? twi_hot_add_any_synced : twi_hot_add_any;
+    family->kind.hot_group = synced ? twi_hot_group_any_synced : twi_hot_group_any;
+    family->kind.limit_acquire = synced ? twi_hot_acquire_any_synced : twi_hot_acquire_any;
 #if TWI_WITH_AES
-    if (family->engine->hash == twi_hash_aes()) {
-        family->hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
-        family->hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
-        family->limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
+    if (family->engine->hashing.fn == twi_hash_aes()) {
+        family->kind.hot_add = synced ? twi_hot_add_aes_synced : twi_hot_add_aes;
+        family->kind.hot_group = synced ? twi_hot_group_aes_synced : twi_hot_group_aes;
+        family->kind.limit_acquire = synced ? twi_hot_acquire_aes_synced : twi_hot_acquire_aes;
     }
 #endif
     /* These families need the slow call: keys with lives of their own, names to check, or a fence in every section. The
      * fast call has none of these. */
-    if (family->from_first || family->evicts_idle || (synced && family->template.guard_reserved) ||
+    if (family->kind.from_first || family->kind.evicts_idle || (synced && family->template.guard_reserved) ||
         !twi_section_may_be_short()) {
-        family->hot_add = twi_add_slow;
-        family->hot_group = NULL;
-        family->limit_acquire = twi_acquire_slow;
+        family->kind.hot_add = twi_add_slow;
+        family->kind.hot_group = NULL;
+        family->kind.limit_acquire = twi_acquire_slow;
     }
-    if (family->is_gcra) {
-        family->hot_add = twi_add_slow; /* which refuses */
-        family->hot_group = NULL;
+    if (family->kind.is_gcra) {
+        family->kind.hot_add = twi_add_slow; /* which refuses */
+        family->kind.hot_group = NULL;
     }
-    if (family->slides) family->limit_acquire = twi_acquire_slow;
-    family->limit = twi_limit_kind_of(family);
-    if (family->limit->acquire != NULL) family->limit_acquire = family->limit->acquire;
+    if (family->kind.slides) family->kind.limit_acquire = twi_acquire_slow;
+    family->kind.limit = twi_limit_kind_of(family);
+    if (family->kind.limit->acquire != NULL) family->kind.limit_acquire = family->kind.limit->acquire;
 }
 
 #define ALLOCATION_BYTES 16 /* the overhead of an allocator, counted twice: for the family and for its name */
@@ -127,37 +128,38 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
     if (family == NULL) return NULL;
     memset((void *)family, 0, bytes);
     memcpy((unsigned char *)family + offsetof(struct tw_family, template), template, key_template_bytes);
-    family->bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
-    if (options->redis_key != NULL) family->bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
+    family->entry.bytes = bytes + strlen(options->name) + 1 + ALLOCATION_BYTES;
+    if (options->redis_key != NULL) family->entry.bytes += strlen(options->redis_key) + 1 + ALLOCATION_BYTES;
     family->engine = engine;
     /* Times do not add up: for GCRA, Redis keeps a value of its own for each key (strict_gcra.c), and local values are
      * not sent. */
-    family->synced = engine->has_redis && options->limit_shape != TW_SHAPE_GCRA;
+    family->kind.synced = engine->life.has_redis && options->limit_shape != TW_SHAPE_GCRA;
     family->rule = twi_options_rule(options);
-    family->from_first = options->window == TW_WINDOW_FROM_FIRST;
-    family->evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
-    family->is_hard = options->limit_mode == TW_LIMIT_HARD;
-    family->gauge = options->kind == TW_KIND_GAUGE && engine->has_redis;
-    family->closes_once = family->synced && options->closed_by == TW_CLOSED_BY_ONE;
-    family->slides = options->limit_shape == TW_SHAPE_SLIDING;
-    family->is_gcra = options->limit_shape == TW_SHAPE_GCRA;
-    family->is_strict = options->limit_mode == TW_LIMIT_STRICT;
-    family->shares = family->synced && !family->is_hard && !family->is_gcra && options->kind == TW_KIND_COUNTER;
-    if (family->is_hard && family->synced)
+    family->kind.from_first = options->window == TW_WINDOW_FROM_FIRST;
+    family->kind.evicts_idle = options->on_full == TW_ON_FULL_EVICT_IDLE;
+    family->kind.is_hard = options->limit_mode == TW_LIMIT_HARD;
+    family->kind.gauge = options->kind == TW_KIND_GAUGE && engine->life.has_redis;
+    family->kind.closes_once = family->kind.synced && options->closed_by == TW_CLOSED_BY_ONE;
+    family->kind.slides = options->limit_shape == TW_SHAPE_SLIDING;
+    family->kind.is_gcra = options->limit_shape == TW_SHAPE_GCRA;
+    family->kind.is_strict = options->limit_mode == TW_LIMIT_STRICT;
+    family->kind.shares =
+        family->kind.synced && !family->kind.is_hard && !family->kind.is_gcra && options->kind == TW_KIND_COUNTER;
+    if (family->kind.is_hard && family->kind.synced)
         twi_store_relaxed(&engine->leases.exist, true); /* the engine takes part in leases from now on */
-    if (family->evicts_idle) family->rule.window = TWI_WINDOW_EVICTION;
-    family->has_starts = twi_calendar_has_starts(&family->rule);
-    family->due_ms = INT64_MAX;
-    family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-    family->look_mono_ms = INT64_MAX;
-    family->pack_mono_ms = INT64_MAX;
-    family->prepared_start_ms = INT64_MIN;
-    family->opened_ms = twi_clock_read(&engine->clock);
-    twi_store_relaxed(&family->over_ms, INT64_MIN);
-    twi_store_relaxed(&family->gone_ms, INT64_MIN);
-    twi_store_relaxed(&family->watermark_ms, INT64_MIN);
-    family->opened = 1;
+    if (family->kind.evicts_idle) family->rule.window = TWI_WINDOW_EVICTION;
+    family->kind.has_starts = twi_calendar_has_starts(&family->rule);
+    family->turn.due_ms = INT64_MAX;
+    family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+    family->turn.look_mono_ms = INT64_MAX;
+    family->turn.history.mono_ms = INT64_MAX;
+    family->turn.prepared.start_ms = INT64_MIN;
+    family->turn.opened_ms = twi_clock_read(&engine->clock);
+    twi_store_relaxed(&family->marks.over_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.gone_ms, INT64_MIN);
+    twi_store_relaxed(&family->marks.watermark_ms, INT64_MIN);
+    family->entry.opened = 1;
     family->options = *options;
     choose_hot_path(family);
     family->options.name = strdup(options->name);
@@ -174,10 +176,10 @@ static struct tw_family *make_family(tw_engine *engine, const tw_family_options 
 /* Refuses a template that can produce the same names as another open family's: both would count in one Redis key. */
 static tw_status check_collisions(tw_engine *engine, const tw_family_options *options,
                                   const struct twi_key_template *template) {
-    if (!engine->has_redis) return TW_OK;
-    for (struct tw_family *each = twi_load_acquire(&engine->families); each != NULL;
-         each = twi_load_acquire(&each->next))
-        if (!twi_load_relaxed(&each->close_requested) && twi_key_templates_collide(&each->template, template))
+    if (!engine->life.has_redis) return TW_OK;
+    for (struct tw_family *each = twi_load_acquire(&engine->roster.first); each != NULL;
+         each = twi_load_acquire(&each->entry.next))
+        if (!twi_load_relaxed(&each->requests.close_requested) && twi_key_templates_collide(&each->template, template))
             return twi_options_refuse(options->error_text, options->error_size,
                                       "redis_key: some keys would have the same name in Redis as some of family \"%s\"",
                                       each->options.name);
@@ -192,7 +194,7 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
         if (field != NULL)
             return twi_options_refuse(options->error_text, options->error_size,
                                       "%s: family \"%s\" is open already with another value", field, options->name);
-        family->opened++;
+        family->entry.opened++;
         *out = family;
         return TW_OK;
     }
@@ -214,9 +216,9 @@ static tw_status open_locked(tw_engine *engine, const tw_family_options *options
 
 /* A caller that announces many keys waits for their memory here, so that no later caller has to. */
 static void open_first_window(struct tw_family *family) {
-    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
     struct twi_thread *self = twi_thread_here();
-    if (expected == 0 || family->from_first || family->evicts_idle || self == NULL) return;
+    if (expected == 0 || family->kind.from_first || family->kind.evicts_idle || self == NULL) return;
     twi_section_enter(self);
     int64_t now_ms = twi_clock_read(&family->engine->clock);
     (void)twi_window_open(family, twi_calendar_span(&family->rule, now_ms), expected);
@@ -224,7 +226,7 @@ static void open_first_window(struct tw_family *family) {
 }
 
 static tw_status check(tw_engine *engine, const tw_family_options *options, tw_family_options *checked) {
-    struct twi_options_context context = {engine->has_redis, engine->arena.bytes_max, engine->options.merge};
+    struct twi_options_context context = {engine->life.has_redis, engine->arena.bytes_max, engine->options.merge};
     return twi_family_options_check(options, checked, &context);
 }
 
@@ -232,15 +234,15 @@ tw_status tw_family_open(tw_engine *engine, const tw_family_options *options, tw
     twi_check(engine != NULL && options != NULL && family != NULL);
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&engine->roster.lock);
     status = open_locked(engine, &checked, family);
-    bool is_new = status == TW_OK && (*family)->opened == 1;
-    pthread_mutex_unlock(&engine->lock);
+    bool is_new = status == TW_OK && (*family)->entry.opened == 1;
+    pthread_mutex_unlock(&engine->roster.lock);
     if (is_new) open_first_window(*family);
     return status;
 }
@@ -249,11 +251,11 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
     twi_check(family != NULL && options != NULL);
     tw_engine *engine = family->engine;
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_family_options checked;
     tw_status status = check(engine, options, &checked);
     if (status != TW_OK) return status;
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&engine->roster.lock);
     const char *field = different_identity(&family->options, &checked);
     if (field != NULL) {
         status = twi_options_refuse(checked.error_text, checked.error_size, "%s: cannot be changed", field);
@@ -262,12 +264,12 @@ tw_status tw_family_set(tw_family *family, const tw_family_options *options) {
         checked.redis_key = family->options.redis_key;
         checked.error_text = NULL;
         family->options = checked;
-        if (family->has_starts) note_what_is_over(family);
+        if (family->kind.has_starts) note_what_is_over(family);
         apply_policies(family, &checked);
-        twi_store_release(&family->changed, true);
+        twi_store_release(&family->requests.changed, true);
         twi_agenda_notify(family);
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     return status;
 }
 
@@ -277,16 +279,16 @@ tw_status tw_family_close(tw_family *family) {
     if (self != NULL && self->in_hook)
         return twi_refuse(TW_ERR_MODE, "not from inside a hook: the turn that calls it is using this family");
     tw_engine *engine = family->engine;
-    pthread_mutex_lock(&engine->lock);
-    twi_check(family->opened != 0);
-    bool last = --family->opened == 0;
+    pthread_mutex_lock(&engine->roster.lock);
+    twi_check(family->entry.opened != 0);
+    bool last = --family->entry.opened == 0;
     if (last) twi_reserve_local_forget(engine, family);
     if (last) twi_hold_book_forget(engine, family);
     if (last) {
         twi_roster_forget(engine, family);
-        twi_store_release(&family->close_requested, true); /* the turn does the rest */
+        twi_store_release(&family->requests.close_requested, true); /* the turn does the rest */
         twi_agenda_notify(family);
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     return TW_OK;
 }

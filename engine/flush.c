@@ -17,16 +17,16 @@
 
 /* Makes some progress: runs a turn itself if the engine is host-driven, else waits for the next turn. */
 void twi_flush_wait_for_turn(tw_engine *engine, uint32_t waits) {
-    uint32_t seen = twi_event_count_value(&engine->turned);
-    if (!engine->host_driven) {
+    uint32_t seen = twi_event_count_value(&engine->turn.ended);
+    if (!engine->life.host_driven) {
         if (waits < PROMPT_TURNS) twi_turn_wake(engine);
-        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
+        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     } else if (twi_turn_take(engine)) {
         twi_turn_run(engine);
         twi_turn_leave(engine);
         twi_turn_nap(engine, 1);
     } else {
-        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
+        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     }
 }
 
@@ -36,9 +36,9 @@ static tw_status refuse_flush(void) {
 }
 
 static tw_status await_flush(tw_engine *engine, int64_t deadline_ms) {
-    uint64_t ticket = engine->driver->ticket_take(engine->sync);
+    uint64_t ticket = engine->remote.driver->ticket_take(engine->remote.sync);
     for (uint32_t waits = 0;; waits++) {
-        enum twi_ticket state = engine->driver->ticket_state(engine->sync, ticket);
+        enum twi_ticket state = engine->remote.driver->ticket_state(engine->remote.sync, ticket);
         if (state != TWI_TICKET_OPEN) return state == TWI_TICKET_DONE ? TW_OK : refuse_flush();
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms)
             return twi_refuse(TW_ERR_TIMEOUT, "timeout_ms: Redis has not acknowledged all of it yet; it stays queued");
@@ -50,7 +50,7 @@ tw_status tw_flush(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->sync == NULL) return status;
+    if (status != TW_OK || engine->remote.sync == NULL) return status;
     return await_flush(engine, deadline_ms);
 }
 
@@ -85,9 +85,9 @@ tw_status tw_fetch(tw_family *family, const tw_key *keys, size_t count, uint32_t
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    if (family->is_gcra) /* a time is no total */
+    if (family->kind.is_gcra) /* a time is no total */
         return twi_refuse(TW_ERR_MODE, "limit_shape: a family of TW_SHAPE_GCRA keeps times and no counts");
-    if (engine->sync == NULL) return twi_redis_refuse();
+    if (engine->remote.sync == NULL) return twi_redis_refuse();
     for (size_t i = 0; i < count && status == TW_OK; i++) status = request_total(family, keys[i]);
     if (status == TW_OK) status = await_flush(engine, deadline_ms);
     if (status != TW_OK) return status;

@@ -8,8 +8,8 @@
 #include "engine/ask/strict.h"
 
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
-    if (family->is_hard && family->synced) return &twi_limit_leased;
-    if (family->is_strict && family->synced) return &twi_limit_strict;
-    if (family->is_gcra) return family->engine->has_redis ? &twi_limit_strict_gcra : &twi_limit_gcra;
+    if (family->kind.is_hard && family->kind.synced) return &twi_limit_leased;
+    if (family->kind.is_strict && family->kind.synced) return &twi_limit_strict;
+    if (family->kind.is_gcra) return family->engine->life.has_redis ? &twi_limit_strict_gcra : &twi_limit_gcra;
     return &twi_limit_counted;
 }

@@ -5,12 +5,12 @@
 #include "engine/core/state.h"
 #include "engine/flush.h"
 #include "engine/core/call_guard.h"
-#include "engine/limit/share.h"
+#include "engine/core/peers.h"
 
 /* Returns what is missing; NULL: nothing. */
 static const char *missing(tw_engine *engine) {
-    if (twi_stat_get(engine, offsetof(tw_stats, redis_connected)) == 0) return "timeout_ms: Redis does not reply yet";
-    if (!twi_share_is_settled(engine)) return "timeout_ms: the number of live engines is not known yet";
+    if (!twi_load_relaxed(&engine->peers.is_connected)) return "timeout_ms: Redis does not reply yet";
+    if (!twi_peers_are_known(engine)) return "timeout_ms: the number of live engines is not known yet";
     /* A hint, like the others: a caller that spends looks at the units themselves. */
     if (twi_load_relaxed(&engine->leases.awaiting_first_grant) != 0)
         return "timeout_ms: leases requested by tw_lease_warm() are not here yet";
@@ -21,12 +21,12 @@ tw_status tw_ready(tw_engine *engine, uint32_t timeout_ms) {
     twi_check(engine != NULL);
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     tw_status status = twi_guard_may_wait(engine);
-    if (status != TW_OK || engine->sync == NULL) return status;
+    if (status != TW_OK || engine->remote.sync == NULL) return status;
     for (uint32_t waits = 0;; waits++) {
         const char *what = missing(engine);
         if (what == NULL) return TW_OK;
         if (twi_clock_mono_ms(&engine->clock) >= deadline_ms) return twi_refuse(TW_ERR_TIMEOUT, what);
-        if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+        if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
         twi_flush_wait_for_turn(engine, waits);
     }
 }

@@ -100,7 +100,7 @@ static tw_status free_page(struct reclaim *reclaim) {
 
 tw_status tw_lease_reclaim(tw_family *family, const char *instance, int64_t *units) {
     twi_check(family != NULL);
-    if (!family->is_hard)
+    if (!family->kind.is_hard)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_reclaim() is for TW_LIMIT_HARD families");
     if (!is_instance(instance)) return twi_refuse(TW_ERR_UNKNOWN_TOKEN, "instance: not 32 digits of 0-9 and a-f");
     tw_status status = twi_redis_call_may(family->engine);

@@ -13,7 +13,7 @@ static tw_status check(const tw_family *family) {
     const char *why = NULL;
     if (options->kind != TW_KIND_COUNTER) why = "kind: tw_once() is for TW_KIND_COUNTER families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_once() is for TW_SHAPE_FIXED families";
-    if (options->limit_mode == TW_LIMIT_HARD && family->synced)
+    if (options->limit_mode == TW_LIMIT_HARD && family->kind.synced)
         why = "limit_mode: with Redis tw_once() is not for TW_LIMIT_HARD families; take soft or strict ones";
     return why == NULL ? TW_OK : twi_refuse(TW_ERR_MODE, why);
 }
@@ -32,7 +32,7 @@ static tw_status once_here(tw_family *family, tw_key key, bool *first) {
  * has no single word: there each cancel would subtract. That needs adds by many threads to a key of this kind. */
 static enum twi_added clear_cell(const struct twi_call *call, const struct twi_place *place) {
     uint64_t word = twi_load_acquire(&place->cell->local), after; /* C2 */
-    int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0, local;
+    int64_t base = call->family->kind.synced ? twi_load_relaxed(&place->cell->base) : 0, local;
     do {
         if ((word & TWI_FROZEN) != 0) {
             uint64_t meta = twi_load_acquire(&place->cell->meta); /* S2 */
@@ -73,8 +73,9 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
     char token[TWI_TOKEN_ID_DIGITS + 1];
     struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
     bool endless = family->options.window == TW_WINDOW_FOREVER;
-    int64_t expiry_ms =
-        endless || family->from_first ? 0 : twi_time_add(span.end_ms, twi_load_relaxed(&family->retention_ms));
+    int64_t expiry_ms = endless || family->kind.from_first
+                            ? 0
+                            : twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
     twi_port_random(engine, random, sizeof random);
     twi_token_id(random, token);
     twi_redis_call_begin(redis_call, engine, TWI_SCRIPT_ONCE, 0);
@@ -85,7 +86,7 @@ static enum twi_request_outcome run(tw_family *family, tw_key key, const char *w
     twi_redis_call_text(redis_call, what);
     twi_redis_call_text(redis_call, token);
     twi_redis_call_number(redis_call, expiry_ms);
-    twi_redis_call_number(redis_call, family->from_first ? family->rule.window_ms : 0);
+    twi_redis_call_number(redis_call, family->kind.from_first ? family->rule.window_ms : 0);
     return twi_redis_call_run(redis_call, engine);
 }
 
@@ -118,7 +119,7 @@ static tw_status once_by_redis(tw_family *family, tw_key key, bool *first) {
         if (twi_redis_call_falls_back_here(family)) (void)tw_get(family, key, NULL);
         return TW_OK;
     }
-    if (twi_load_acquire(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&family->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return once_without_redis(family, key, outcome, first);
 }
 
@@ -139,8 +140,8 @@ tw_status tw_once(tw_family *family, tw_key key, bool *first) {
     twi_check(family != NULL);
     tw_status status = check(family);
     if (status != TW_OK) return status;
-    status =
-        family->is_strict && family->synced ? once_by_redis(family, key, &is_first) : once_here(family, key, &is_first);
+    status = family->kind.is_strict && family->kind.synced ? once_by_redis(family, key, &is_first)
+                                                           : once_here(family, key, &is_first);
     if (status == TW_OK && first != NULL) *first = is_first;
     return status;
 }
@@ -149,5 +150,5 @@ tw_status tw_once_cancel(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check(family);
     if (status != TW_OK) return status;
-    return family->is_strict && family->synced ? cancel_by_redis(family, key) : cancel_here(family, key);
+    return family->kind.is_strict && family->kind.synced ? cancel_by_redis(family, key) : cancel_here(family, key);
 }

@@ -12,7 +12,7 @@ tw_status twi_redis_call_may(tw_engine *engine) {
     if (status != TW_OK) return status;
     status = twi_guard_engine(engine);
     if (status != TW_OK) return status;
-    return engine->sync == NULL || engine->driver->request == NULL ? twi_redis_refuse() : TW_OK;
+    return engine->remote.sync == NULL || engine->remote.driver->request == NULL ? twi_redis_refuse() : TW_OK;
 }
 
 void twi_redis_call_begin(struct twi_redis_call *redis_call, tw_engine *engine, enum twi_script script,
@@ -52,40 +52,43 @@ void twi_redis_call_number(struct twi_redis_call *redis_call, int64_t number) {
 }
 
 enum twi_request_outcome twi_redis_call_run(struct twi_redis_call *redis_call, tw_engine *engine) {
-    return engine->driver->request(engine->sync, &redis_call->request);
+    return engine->remote.driver->request(engine->remote.sync, &redis_call->request);
 }
 
 void twi_redis_call_answered(tw_family *family) {
-    if (twi_load_relaxed(&family->silent_since_ms) != 0) twi_store_relaxed(&family->silent_since_ms, 0);
+    if (twi_load_relaxed(&family->outage.silent_since_ms) != 0) twi_store_relaxed(&family->outage.silent_since_ms, 0);
 }
 
 /* How long the family has had no reply: since its first unanswered request, or since the engine's own connection
  * failed, whichever is longer. So one clock counts a whole outage, also for callers that ask rarely. A hint: one late
  * reply ends the outage for all. */
 static int64_t silent_for_ms(tw_family *family) {
-    int64_t now_ms = twi_clock_mono_ms(&family->engine->clock), since_ms = twi_load_relaxed(&family->silent_since_ms);
+    int64_t now_ms = twi_clock_mono_ms(&family->engine->clock),
+            since_ms = twi_load_relaxed(&family->outage.silent_since_ms);
     if (since_ms == 0)
-        twi_store_relaxed(&family->silent_since_ms,
+        twi_store_relaxed(&family->outage.silent_since_ms,
                           since_ms = now_ms); /* if two threads store at once, either value will do */
-    int64_t away_since_ms = twi_load_relaxed(&family->engine->leases.away_since_ms);
+    int64_t away_since_ms = twi_load_relaxed(&family->engine->peers.away_since_ms);
     if (away_since_ms != 0 && away_since_ms < since_ms) since_ms = away_since_ms;
     return now_ms - since_ms;
 }
 
 uint32_t twi_redis_call_policy(tw_family *family, enum twi_request_outcome outcome) {
-    uint32_t policy = twi_load_relaxed(&family->on_outage), grace_ms = twi_load_relaxed(&family->outage_grace_ms);
+    uint32_t policy = twi_load_relaxed(&family->policy.on_outage),
+             grace_ms = twi_load_relaxed(&family->policy.outage_grace_ms);
     if (outcome == TWI_REQUEST_DONE) twi_redis_call_answered(family); /* no outage, only trouble with this key */
     if (grace_ms == 0 || policy == TW_OUTAGE_SHARE || outcome == TWI_REQUEST_DONE) return policy;
     return silent_for_ms(family) < grace_ms ? TW_OUTAGE_LOCAL : policy;
 }
 
 bool twi_redis_call_falls_back_here(tw_family *family) {
-    uint32_t policy = twi_load_relaxed(&family->on_outage);
-    return policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE || twi_load_relaxed(&family->outage_grace_ms) != 0;
+    uint32_t policy = twi_load_relaxed(&family->policy.on_outage);
+    return policy == TW_OUTAGE_LOCAL || policy == TW_OUTAGE_SHARE ||
+           twi_load_relaxed(&family->policy.outage_grace_ms) != 0;
 }
 
 tw_status twi_redis_call_refuse(tw_engine *engine, enum twi_request_outcome outcome) {
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (outcome == TWI_REQUEST_UNKNOWN)
         return twi_refuse(TW_ERR_TIMEOUT,
                           "redis_timeout_ms: Redis did not reply in time; it may have executed the request");

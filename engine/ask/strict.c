@@ -47,9 +47,9 @@ static tw_status fill_answered(const struct request *request, const struct twi_r
     int64_t least = request->some && request->n > 1 ? 1 : request->n; /* the fewest units that count as admitted */
     verdict->used = used;
     verdict->remaining = used < request->limit ? request->limit - used : 0;
-    if (request->family->from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
+    if (request->family->kind.from_first || request->family->options.limit_shape == TW_SHAPE_SLIDING)
         verdict->reset_after_ms = reset_ms;
-    if (request->family->from_first) /* when the key's window began */
+    if (request->family->kind.from_first) /* when the key's window began */
         verdict->window_start_ms = request->now_ms + reset_ms - request->family->rule.window_ms;
     verdict->retry_after_ms = admitted                                      ? 0
                               : least > request->limit                      ? -1
@@ -107,8 +107,8 @@ static void write_question(const struct request *request, struct twi_redis_call 
     tw_family *family = request->family;
     bool slides = family->options.limit_shape == TW_SHAPE_SLIDING;
     int64_t start_ms = request->span.start_ms, expiry_ms = 0;
-    if (!family->from_first && request->span.end_ms != INT64_MAX)
-        expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->retention_ms));
+    if (!family->kind.from_first && request->span.end_ms != INT64_MAX)
+        expiry_ms = twi_time_add(request->span.end_ms, twi_load_relaxed(&family->policy.retention_ms));
     twi_redis_call_begin(redis_call, family->engine, TWI_SCRIPT_STRICT, 0);
     redis_call->request.numbered = true;
     twi_redis_call_key(redis_call, family, "calls", request->key, start_ms);
@@ -118,7 +118,7 @@ static void write_question(const struct request *request, struct twi_redis_call 
     twi_redis_call_number(redis_call, request->limit);
     twi_redis_call_number(redis_call, request->some);
     twi_redis_call_number(redis_call, expiry_ms);
-    twi_redis_call_number(redis_call, family->from_first ? family->rule.window_ms : 0);
+    twi_redis_call_number(redis_call, family->kind.from_first ? family->rule.window_ms : 0);
     twi_redis_call_number(redis_call, slides ? family->rule.window_ms : 0);
     twi_redis_call_number(redis_call, start_ms);
 }
@@ -126,7 +126,7 @@ static void write_question(const struct request *request, struct twi_redis_call 
 /* Keeps local knowledge fresh, for the time when Redis is away. */
 static void learn(const struct request *request) {
     (void)tw_get(request->family, request->key, NULL);
-    if (request->family->slides) twi_sliding_request_total(request->family, request->key);
+    if (request->family->kind.slides) twi_sliding_request_total(request->family, request->key);
 }
 
 static tw_status run(const struct request *request, int64_t *taken, tw_verdict *verdict) {
@@ -141,7 +141,7 @@ static tw_status run(const struct request *request, int64_t *taken, tw_verdict *
         if (twi_redis_call_falls_back_here(request->family)) learn(request);
         return fill_answered(request, &redis_call, verdict);
     }
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return fall_back(request, outcome, taken, verdict);
 }
 
@@ -153,7 +153,7 @@ static tw_status decide(struct request *request, int64_t *taken, tw_verdict *ver
     tw_family *family = request->family;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     request->span = twi_calendar_span(&family->rule, request->now_ms);
-    if (family->evicts_idle) request->span = (struct twi_span){0, INT64_MAX};
+    if (family->kind.evicts_idle) request->span = (struct twi_span){0, INT64_MAX};
     fill_undecided(request, verdict);
     tw_status status =
         is_bad(request->n, request->limit) ? twi_units_refuse(request->n) : twi_call_check_key(family, request->key);

@@ -59,7 +59,7 @@ static int64_t full_ms(const struct request *request) {
 
 /* From now on requests carry the state of the local buckets, until their present content has run out. */
 static void note_bridged(const struct request *request) {
-    _Atomic int64_t *until_ms = &request->family->bridged_until_ms;
+    _Atomic int64_t *until_ms = &request->family->outage.bridged_until_ms;
     int64_t wanted_ms = request->now_ms + request->family->rule.window_ms, known_ms = twi_load_relaxed(until_ms);
     while (known_ms < wanted_ms && !twi_cas_relaxed(until_ms, &known_ms, wanted_ms)) {}
 }
@@ -110,13 +110,13 @@ static tw_status fall_back(const struct request *request, enum twi_request_outco
 
 /* True: the local bucket may have to decide, or to be filled. */
 static bool is_used_here(tw_family *family) {
-    return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->on_outage) == TW_OUTAGE_FAIL_OPEN;
+    return twi_redis_call_falls_back_here(family) || twi_load_relaxed(&family->policy.on_outage) == TW_OUTAGE_FAIL_OPEN;
 }
 
 /* ---- the request ---- */
 
 static bool is_bridged(const struct request *request) {
-    return request->now_ms < twi_load_relaxed(&request->family->bridged_until_ms);
+    return request->now_ms < twi_load_relaxed(&request->family->outage.bridged_until_ms);
 }
 
 /* How full the local bucket is, if Redis may not know that. */
@@ -155,13 +155,13 @@ static tw_status run(const struct request *request, int64_t *taken, tw_verdict *
             twi_gcra_raise(request->family, request->key, verdict->reset_after_ms);
         return status;
     }
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     return fall_back(request, outcome, taken, verdict);
 }
 
 static tw_status decide(struct request *request, int64_t *taken, tw_verdict *verdict) {
     tw_family *family = request->family;
-    int64_t burst = twi_load_relaxed(&family->burst);
+    int64_t burst = twi_load_relaxed(&family->policy.burst);
     request->burst = burst == 0 || burst > request->limit ? request->limit : burst;
     request->now_ms = twi_clock_now_ms(&family->engine->clock);
     fill_undecided(request, verdict);

@@ -65,19 +65,19 @@ static void appoint(struct twi_appointment **heap, struct twi_appointment *appoi
 
 void twi_agenda_notify(struct tw_family *family) {
     struct twi_agenda *agenda = &family->engine->agenda;
-    if (twi_swap_acqrel(&family->is_news, true)) return; /* D3: what it is news of came before */
+    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: what it is news of came before */
     struct tw_family *head = twi_load_relaxed(&agenda->news);
     do {
-        twi_store_relaxed(&family->next_news, head);
+        twi_store_relaxed(&family->agenda.next_news, head);
     } while (!twi_cas_weak_acqrel(&agenda->news, &head, family)); /* D7 */
 }
 
 /* ---- the turn's round ---- */
 
 static void take(struct tw_family **round, struct tw_family *family) {
-    if (family->in_round) return;
-    family->in_round = true;
-    family->next_due = *round;
+    if (family->agenda.in_round) return;
+    family->agenda.in_round = true;
+    family->agenda.next_due = *round;
     *round = family;
 }
 
@@ -93,8 +93,8 @@ static void take_news(struct twi_agenda *agenda, struct tw_family **round) {
     if (twi_load_relaxed(&agenda->news) == NULL) return;
     struct tw_family *family = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
     while (family != NULL) {
-        struct tw_family *next = twi_load_relaxed(&family->next_news);
-        (void)twi_swap_acqrel(&family->is_news, false); /* D4: before what it is news of is read */
+        struct tw_family *next = twi_load_relaxed(&family->agenda.next_news);
+        (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: before what it is news of is read */
         take(round, family);
         family = next;
     }
@@ -106,44 +106,46 @@ struct tw_family *twi_agenda_take(tw_engine *engine) {
     take_news(agenda, &round);
     while (agenda->always != NULL) {
         struct tw_family *family = agenda->always;
-        agenda->always = family->next_always;
-        family->is_always = false;
+        agenda->always = family->agenda.next_always;
+        family->agenda.is_always = false;
         take(&round, family);
     }
-    take_due(&round, &agenda->by_time, engine->turn_ms);
-    take_due(&round, &agenda->by_mono, engine->turn_mono_ms);
-    for (struct tw_family *family = engine->closing ? twi_load_acquire(&engine->families) : NULL; family != NULL;
-         family = twi_load_acquire(&family->next))
+    take_due(&round, &agenda->by_time, engine->turn.now_ms);
+    take_due(&round, &agenda->by_mono, engine->turn.mono_ms);
+    for (struct tw_family *family = engine->turn.closing ? twi_load_acquire(&engine->roster.first) : NULL;
+         family != NULL; family = twi_load_acquire(&family->entry.next))
         take(&round, family);
     return round;
 }
 
 void twi_agenda_enter(tw_engine *engine, struct tw_family *family) {
     struct twi_agenda *agenda = &engine->agenda;
-    int64_t mono_ms = family->look_mono_ms < family->pack_mono_ms ? family->look_mono_ms : family->pack_mono_ms;
-    family->in_round = false;
-    appoint(&agenda->by_time, &family->by_time, family->due_ms);
-    appoint(&agenda->by_mono, &family->by_mono, mono_ms);
-    if (family->is_always || !(family->evicts_idle || twi_load_relaxed(&family->close_requested))) return;
-    family->is_always = true;
-    family->next_always = agenda->always;
+    int64_t mono_ms = family->turn.look_mono_ms < family->turn.history.mono_ms ? family->turn.look_mono_ms
+                                                                               : family->turn.history.mono_ms;
+    family->agenda.in_round = false;
+    appoint(&agenda->by_time, &family->agenda.by_time, family->turn.due_ms);
+    appoint(&agenda->by_mono, &family->agenda.by_mono, mono_ms);
+    if (family->agenda.is_always || !(family->kind.evicts_idle || twi_load_relaxed(&family->requests.close_requested)))
+        return;
+    family->agenda.is_always = true;
+    family->agenda.next_always = agenda->always;
     agenda->always = family;
 }
 
 void twi_agenda_leave(tw_engine *engine, struct tw_family *family) {
     struct twi_agenda *agenda = &engine->agenda;
-    cancel(&agenda->by_time, &family->by_time);
-    cancel(&agenda->by_mono, &family->by_mono);
-    if (agenda->searched == family) agenda->searched = twi_load_acquire(&family->next);
+    cancel(&agenda->by_time, &family->agenda.by_time);
+    cancel(&agenda->by_mono, &family->agenda.by_mono);
+    if (agenda->searched == family) agenda->searched = twi_load_acquire(&family->entry.next);
 }
 
 int64_t twi_agenda_next_ms(const tw_engine *engine) {
     const struct twi_agenda *agenda = &engine->agenda;
     int64_t next_ms = agenda->by_mono != NULL ? agenda->by_mono->at_ms : INT64_MAX;
-    if (twi_load_relaxed(&agenda->news) != NULL) return engine->turn_mono_ms;
+    if (twi_load_relaxed(&agenda->news) != NULL) return engine->turn.mono_ms;
     if (agenda->by_time == NULL) return next_ms;
-    int64_t left_ms = agenda->by_time->at_ms > engine->turn_ms ? agenda->by_time->at_ms - engine->turn_ms : 0;
-    int64_t time_ms = twi_time_add(engine->turn_mono_ms, left_ms);
+    int64_t left_ms = agenda->by_time->at_ms > engine->turn.now_ms ? agenda->by_time->at_ms - engine->turn.now_ms : 0;
+    int64_t time_ms = twi_time_add(engine->turn.mono_ms, left_ms);
     return time_ms < next_ms ? time_ms : next_ms;
 }
 
@@ -151,28 +153,28 @@ int64_t twi_agenda_next_ms(const tw_engine *engine) {
 
 struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
     struct twi_agenda *agenda = &engine->agenda;
-    int64_t passed_ms = engine->turn_mono_ms - agenda->searched_ms;
+    int64_t passed_ms = engine->turn.mono_ms - agenda->searched_ms;
     if (*left == 0) { /* once a turn: how many */
         if (passed_ms < SEARCH_STEP_MS) return NULL;
-        uint32_t all = twi_load_relaxed(&engine->roster.families);
+        uint32_t all = twi_load_relaxed(&engine->roster.count);
         *left = passed_ms >= SEARCH_MS ? all : (uint32_t)((uint64_t)all * (uint64_t)passed_ms / SEARCH_MS + 1);
-        agenda->searched_ms = engine->turn_mono_ms;
-        if (agenda->searched == NULL) agenda->searched = twi_load_acquire(&engine->families);
+        agenda->searched_ms = engine->turn.mono_ms;
+        if (agenda->searched == NULL) agenda->searched = twi_load_acquire(&engine->roster.first);
         (*left)++;
     }
     struct tw_family *family = --*left != 0 ? agenda->searched : NULL;
-    if (family != NULL) agenda->searched = twi_load_acquire(&family->next);
+    if (family != NULL) agenda->searched = twi_load_acquire(&family->entry.next);
     return family;
 }
 
 void twi_agenda_renew(tw_engine *engine) {
     engine->agenda = (struct twi_agenda){.news = NULL};
-    for (struct tw_family *family = twi_load_relaxed(&engine->families); family != NULL;
-         family = twi_load_relaxed(&family->next)) {
-        family->by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-        family->by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
-        family->in_round = family->is_always = false;
-        twi_store_relaxed(&family->is_news, false);
+    for (struct tw_family *family = twi_load_relaxed(&engine->roster.first); family != NULL;
+         family = twi_load_relaxed(&family->entry.next)) {
+        family->agenda.by_time = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+        family->agenda.by_mono = (struct twi_appointment){.at_ms = INT64_MAX, .family = family};
+        family->agenda.in_round = family->agenda.is_always = false;
+        twi_store_relaxed(&family->agenda.is_news, false);
         twi_agenda_notify(family);
     }
 }

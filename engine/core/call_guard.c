@@ -13,7 +13,7 @@ tw_status twi_guard_thread(const struct twi_thread *self) {
 }
 
 tw_status twi_guard_engine(const tw_engine *engine) {
-    if (!engine->host_driven) return TW_OK;
+    if (!engine->life.host_driven) return TW_OK;
     return twi_refuse(TW_ERR_MODE, "threads: this call waits for Redis, and is not for TW_HOST_DRIVEN engines");
 }
 
@@ -21,6 +21,6 @@ tw_status twi_guard_may_wait(tw_engine *engine) {
     struct twi_thread *self = twi_thread_here();
     tw_status status = twi_guard_thread(self);
     if (status != TW_OK) return status;
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    return twi_load_acquire(&engine->stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    return twi_load_acquire(&engine->life.stopped) ? twi_refuse(TW_ERR_CLOSED, NULL) : TW_OK;
 }

@@ -9,12 +9,12 @@
 
 void twi_closing_keys_begin(struct twi_closing_keys *keys, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    *keys = (struct twi_closing_keys){.next = family->closing.foreign, .family = family, .generation = generation};
-    family->closing.foreign = keys;
+    *keys = (struct twi_closing_keys){.next = family->turn.closing.foreign, .family = family, .generation = generation};
+    family->turn.closing.foreign = keys;
 }
 
 void twi_closing_keys_end(struct twi_closing_keys *keys) {
-    struct twi_closing_keys **link = &keys->family->closing.foreign;
+    struct twi_closing_keys **link = &keys->family->turn.closing.foreign;
     while (*link != keys) link = &(*link)->next;
     *link = keys->next;
     free(keys->lines);
@@ -22,7 +22,7 @@ void twi_closing_keys_end(struct twi_closing_keys *keys) {
 }
 
 static uint64_t hash_of(tw_engine *engine, tw_key key) {
-    return engine->hash(&engine->secret, key.data, key.size);
+    return engine->hashing.fn(&engine->hashing.secret, key.data, key.size);
 }
 
 /* The key's place in the table of lines, or the free one where it belongs. */
@@ -69,7 +69,7 @@ bool twi_closing_keys_add(tw_engine *engine, struct twi_closing_keys *keys, tw_k
 }
 
 struct twi_cell *twi_closing_keys_find(struct twi_generation *generation, tw_key key) {
-    const struct twi_closing_keys *keys = generation->family->closing.foreign;
+    const struct twi_closing_keys *keys = generation->family->turn.closing.foreign;
     tw_engine *engine = generation->family->engine;
     while (keys != NULL && keys->generation != generation) keys = keys->next;
     if (keys == NULL || keys->count == 0) return NULL;

@@ -53,10 +53,8 @@ struct twi_appointment {
     struct twi_appointment *child, *next, *back; /* back: the parent of a first child, else the sibling before */
 };
 
-struct tw_family {
-    /* hot, written at opening and at roll-over */
-    tw_engine *engine;
-    _Atomic(struct twi_generation *) current;
+/* What kind of family it is: chosen at its opening (limit_kinds.c), but for hot_acquire, which tw_family_set() changes with the shadow. */
+struct twi_family_kind {
     bool synced, from_first, has_starts;
     bool evicts_idle; /* TW_ON_FULL_EVICT_IDLE: its windows are eras (idle_eviction.c) */
     bool shares;      /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
@@ -67,83 +65,151 @@ struct tw_family {
     twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (shadow.c) */
     const struct twi_limit_kind *limit; /* acquire.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                      tw_status *status);          /* NULL: one by one */
-    bool closes_once;                              /* TW_CLOSED_BY_ONE with Redis (closing.h) */
-    bool slides;                                   /* TW_SHAPE_SLIDING */
-    bool is_gcra;                                  /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
-    bool is_strict;                                /* TW_LIMIT_STRICT (strict.h) */
-    _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
-    struct twi_window_rule rule;
+                      tw_status *status); /* NULL: one by one */
+    bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
+    bool slides;                          /* TW_SHAPE_SLIDING */
+    bool is_gcra;                         /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
+    bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
+};
 
-    /* policies: tw_family_set() changes them one by one */
+/* What tw_family_set() changes, field by field. Any thread reads it. */
+struct twi_family_policy {
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
+    _Atomic int64_t idle_ms;
+    _Atomic int64_t burst;
+    _Atomic uint64_t keys_expected; /* 0: what the windows before had */
+    _Atomic uint32_t on_full, on_full_limit;
+    _Atomic uint32_t on_outage, outage_grace_ms;
+    _Atomic bool shadow;
+};
+
+/* Up to where windows are over. Any thread reads it. */
+struct twi_family_marks {
     /* Windows that end there or before take nothing more, or are gone, whatever longer times were set since. */
     _Atomic int64_t over_ms, gone_ms;
     _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
     _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: to be logged, once */
-    _Atomic uint32_t on_full, on_full_limit;
-    _Atomic uint32_t on_outage, outage_grace_ms;
+};
+
+/* What calls that wait for Redis have met (ask/). Any thread. */
+struct twi_family_outage {
     _Atomic int64_t
         silent_since_ms; /* monotonic: no question of its calls was answered since (redis_call.c); 0: they are */
-    _Atomic int64_t idle_ms;
-    _Atomic int64_t burst;
     _Atomic int64_t
         bridged_until_ms; /* engine time: until then buckets here may hold what Redis does not know (strict_gcra.c) */
-    _Atomic bool shadow;
-    _Atomic uint64_t keys_expected; /* 0: what the windows before had */
-    struct twi_quota quota;
+};
 
-    _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
-    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
+/* Figures of its limits (limit_stats.h). */
+struct twi_family_limit_stats_state {
+    _Atomic bool limits_in_use; /* its limits' figures are to have lines of their own */
+    struct twi_limit_shard limits_shared;
+};
 
-    _Atomic int64_t eviction_epoch; /* where it ages: the current one. Raised by the turn */
-
-    /* the turn's own */
-    int64_t epoch_begun_ms; /* monotonic */
-    bool epoch_begun;
-    uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
-    uint32_t unsorted;
-    bool is_late_logged;
-    bool map_requested;              /* there is a window in the map that nobody has told of */
-    int64_t due_ms;                  /* engine time at which the wheel has something to do */
-    int64_t close_mono_ms;           /* monotonic: since when it is being closed */
-    int64_t look_mono_ms;            /* monotonic time at which it looks again although nothing is due */
-    uint64_t keys_last;              /* how many keys the last closed window had: the forecast */
-    struct twi_generation *prepared; /* the next window, being built; not yet reachable */
-    uint64_t prepared_root;
-    uint32_t prepared_leaves;
-    struct twi_tag_groups_plan prepared_groups;
-    int64_t prepared_start_ms;      /* the last window that was prepared for */
-    int64_t opened_ms;              /* engine time; in a forked child its parent's */
-    uint32_t held;                  /* generations in memory, retired ones included */
-    uint32_t packing;               /* the generation being packed; 0: none */
-    uint32_t to_pack;               /* those that wait for it, by next_to_pack */
-    int64_t pack_mono_ms;           /* monotonic time at which packing goes on */
-    struct twi_cursor gauge_cursor; /* gauges: how far what is present has been said again */
-    bool gauges_run;                /* it is being said */
-    int64_t gauges_ms;              /* monotonic: when it last had been */
+/* What was passed beyond its limits (overshoot.h). Any thread reads it. */
+struct twi_family_overshoot {
     _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
-    struct twi_family_close_state closing;
+};
+
+/* What callers ask of the turn. */
+struct twi_family_requests {
     _Atomic bool changed;         /* tw_family_set(): every window is looked at again */
     _Atomic bool close_requested; /* tw_family_close(): drains, then goes */
     _Atomic bool close_seen;      /* the turn has begun with that */
+};
 
-    /* under the engine's lock */
-    tw_family_options options; /* strings are ours */
-    uint32_t opened;           /* how often */
+/* Its place among all families (roster.h). Under the lock of the roster, but for what is atomic. */
+struct twi_family_entry {
     _Atomic(struct tw_family *) next;
-
-    /* roster.h, agenda.h */
     struct tw_family *before, *next_named;    /* in the list of all; in a chain of names */
     _Atomic(struct tw_family *) next_special; /* engine.h */
-    _Atomic(struct tw_family *) next_news;    /* any thread's */
-    _Atomic bool is_news, limits_in_use;      /* limits_in_use: lines of their own for its limits' figures */
-    bool in_round, is_always;                 /* these and below: the turn's own */
+    uint32_t opened;                          /* how often */
+    uint64_t bytes;                           /* of all that is allocated for it, set before sharing */
+};
+
+/* When the turn looks at it (agenda.h). The turn's own, but for the first two, which are any thread's. */
+struct twi_family_agenda {
+    _Atomic(struct tw_family *) next_news; /* any thread's */
+    _Atomic bool is_news;
+    bool in_round, is_always; /* these and below: the turn's own */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
-    uint64_t bytes; /* of all that is allocated for it, set before sharing */
+};
 
-    struct twi_limit_shard limits_shared;
+/* The next window, being built; not yet reachable. */
+struct twi_family_prepared {
+    struct twi_generation *generation; /* the next window, being built; not yet reachable */
+    uint64_t root;
+    uint32_t leaves;
+    struct twi_tag_groups_plan groups;
+    int64_t start_ms; /* the last window that was prepared for */
+};
+
+/* Windows that are over and being packed (history.c). */
+struct twi_family_history {
+    uint32_t packing; /* the generation being packed; 0: none */
+    uint32_t waiting; /* those that wait for it, by next_to_pack */
+    int64_t mono_ms;  /* monotonic time at which packing goes on */
+};
+
+/* Sending what is present again (gauge.c). */
+struct twi_family_gauge {
+    struct twi_cursor cursor; /* gauges: how far what is present has been said again */
+    bool runs;                /* it is being said */
+    int64_t last_ms;          /* monotonic: when it last had been */
+};
+
+/* Idle eviction (idle_eviction.c). */
+struct twi_family_eviction {
+    int64_t begun_ms; /* monotonic */
+    bool begun;
+};
+
+/* What the turn knows of a family. Private to the turn, and derivable from what callers share. */
+struct twi_family_turn {
+    uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
+    uint32_t unsorted;
+    uint32_t held; /* generations in memory, retired ones included */
+    bool is_late_logged;
+    bool map_requested;    /* there is a window in the map that nobody has told of */
+    int64_t due_ms;        /* engine time at which the wheel has something to do */
+    int64_t close_mono_ms; /* monotonic: since when it is being closed */
+    int64_t look_mono_ms;  /* monotonic time at which it looks again although nothing is due */
+    uint64_t keys_last;    /* how many keys the last closed window had: the forecast */
+    int64_t opened_ms;     /* engine time; in a forked child its parent's */
+    struct twi_family_prepared prepared;
+    struct twi_family_history history;
+    struct twi_family_gauge gauge;
+    struct twi_family_eviction eviction;
+    struct twi_family_close_state closing;
+};
+
+struct tw_family {
+    /* hot, written at opening and at roll-over */
+    tw_engine *engine;
+    _Atomic(struct twi_generation *) current;
+    struct twi_family_kind kind;
+    _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
+    struct twi_window_rule rule;
+
+    /* tw_family_set() and callers */
+    struct twi_family_policy policy;
+    struct twi_family_marks marks;
+    struct twi_family_outage outage;
+    struct twi_quota quota;
+    _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
+    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
+    _Atomic int64_t eviction_epoch; /* where it ages: the current one. Raised by the turn */
+    struct twi_family_overshoot overshoot;
+    struct twi_family_requests requests;
+
+    /* the turn's own */
+    struct twi_family_turn turn;
+
+    /* under the lock of the roster */
+    tw_family_options options; /* strings are ours */
+    struct twi_family_entry entry;
+    struct twi_family_agenda agenda;
+    struct twi_family_limit_stats_state stats;
     struct twi_key_template template; /* the last: of its frame there is only as much as is filled */
 };
 
@@ -161,32 +227,33 @@ void twi_family_free(struct tw_family *family);
 
 /* How long after its end a window is kept open to be asked about (sliding.c). */
 TWI_INLINE int64_t twi_family_shown_for_ms(const struct tw_family *family) {
-    return family->slides && family->synced ? twi_calendar_longest_ms(&family->rule) : 0;
+    return family->kind.slides && family->kind.synced ? twi_calendar_longest_ms(&family->rule) : 0;
 }
 /* How long after its end a window may still be counted in, or asked about. */
 TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
     /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
-    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms), shown_for_ms = twi_family_shown_for_ms(family);
+    int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms), shown_for_ms = twi_family_shown_for_ms(family);
     return lateness_ms > shown_for_ms ? lateness_ms : shown_for_ms;
 }
 /* Until when that is for a window that ends then. */
 TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family);
-    if (end_ms <= twi_load_relaxed(&family->over_ms)) return end_ms;
-    bool passed = end_ms <= twi_load_relaxed(&family->watermark_ms);
+    if (end_ms <= twi_load_relaxed(&family->marks.over_ms)) return end_ms;
+    bool passed = end_ms <= twi_load_relaxed(&family->marks.watermark_ms);
     return twi_time_add(end_ms, passed ? twi_family_shown_for_ms(family) : open_for_ms);
 }
 /* Until when callers may count in it. */
 TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
-    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
-    bool over = end_ms <= twi_load_relaxed(&family->over_ms) || end_ms <= twi_load_relaxed(&family->watermark_ms);
+    int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms); /* F2 */
+    bool over =
+        end_ms <= twi_load_relaxed(&family->marks.over_ms) || end_ms <= twi_load_relaxed(&family->marks.watermark_ms);
     return over ? end_ms : twi_time_add(end_ms, lateness_ms);
 }
 /* At that moment, windows are over that end there or before, and no others: the same from the other side. */
 TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_shown_for_ms(family);
     int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
-    int64_t over_ms = twi_load_relaxed(&family->over_ms), mark_ms = twi_load_relaxed(&family->watermark_ms);
+    int64_t over_ms = twi_load_relaxed(&family->marks.over_ms), mark_ms = twi_load_relaxed(&family->marks.watermark_ms);
     if (over_ms > now_ms) over_ms = now_ms;
     if (mark_ms > asked_ms) mark_ms = asked_ms;
     if (over_ms > by_ms) by_ms = over_ms;
@@ -202,21 +269,22 @@ TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
 
 /* A window's start and end as callers are told. */
 TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
-    return generation->family->evicts_idle ? 0 : generation->start_ms;
+    return generation->family->kind.evicts_idle ? 0 : generation->start_ms;
 }
 TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation) {
-    return generation->family->evicts_idle ? INT64_MAX : generation->end_ms;
+    return generation->family->kind.evicts_idle ? INT64_MAX : generation->end_ms;
 }
 
 /* Redis has all of it, and nothing is under way. By the turn. */
 TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
     return !generation->synced ||
-           (generation->outstanding == 0 && !generation->pending && generation->owed == 0 && generation->taken == 0 &&
-            twi_load_acquire(&generation->marked) == 0 && twi_load_acquire(&generation->overflow_marked) == 0);
+           (generation->turn.outstanding == 0 && !generation->turn.pending && generation->turn.owed == 0 &&
+            generation->turn.taken == 0 && twi_load_acquire(&generation->marks.chunks) == 0 &&
+            twi_load_acquire(&generation->marks.overflow) == 0);
 }
 
 TWI_INLINE bool twi_generation_has_counted(struct twi_generation *generation) {
-    return twi_load_relaxed(&generation->keys) != 0 || generation->is_adopted ||
+    return twi_load_relaxed(&generation->keys) != 0 || generation->turn.is_adopted ||
            twi_cell_local(&generation->overflow, twi_load_relaxed(&generation->overflow.meta)) != 0;
 }
 

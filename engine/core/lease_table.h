@@ -15,7 +15,6 @@ struct twi_leases {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t requested; /* newest lease that the turn is to look at; any thread */
     _Atomic bool exist;                                 /* a family has them; any thread */
     _Atomic int32_t awaiting_first_grant;               /* warmed ones whose units are awaited */
-    _Atomic int64_t away_since_ms;                      /* monotonic: Redis has failed to answer since; 0: it answers */
     /* the turn's own */
     uint32_t head, tail; /* those with something in hand or to say: a queue, by next_active */
     uint32_t active;

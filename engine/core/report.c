@@ -48,10 +48,6 @@ void twi_port_last_error(tw_engine *engine, const char *text) {
     pthread_mutex_unlock(&engine->report.lock);
 }
 
-int64_t twi_stat_get(tw_engine *engine, size_t offset) {
-    return twi_load_relaxed(&engine->report.stats[offset / sizeof(int64_t)]);
-}
-
 void twi_report_error_text(struct twi_report *report, char out[TWI_REPORT_ERROR_MAX]) {
     pthread_mutex_lock(&report->lock);
     memcpy(out, report->last_error, sizeof report->last_error);

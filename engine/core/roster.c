@@ -15,7 +15,7 @@
 
 static struct tw_family **chain_of(tw_engine *engine, const char *name) {
     struct twi_roster *roster = &engine->roster;
-    return &roster->names[engine->hash(&engine->secret, name, strlen(name)) >> (64 - roster->names_log2)];
+    return &roster->names[engine->hashing.fn(&engine->hashing.secret, name, strlen(name)) >> (64 - roster->names_log2)];
 }
 
 /* Without memory the chains stay as they are, and grow longer. False: there are none yet. */
@@ -31,8 +31,8 @@ static bool grow_names(tw_engine *engine) {
     for (size_t i = 0; i < chains; i++) {
         for (struct tw_family *family = old[i], *next; family != NULL; family = next) {
             struct tw_family **chain = chain_of(engine, family->options.name);
-            next = family->next_named;
-            family->next_named = *chain;
+            next = family->entry.next_named;
+            family->entry.next_named = *chain;
             *chain = family;
         }
     }
@@ -42,30 +42,30 @@ static bool grow_names(tw_engine *engine) {
 
 struct tw_family *twi_roster_find(tw_engine *engine, const char *name) {
     struct tw_family *family = engine->roster.names != NULL ? *chain_of(engine, name) : NULL;
-    while (family != NULL && strcmp(family->options.name, name) != 0) family = family->next_named;
+    while (family != NULL && strcmp(family->options.name, name) != 0) family = family->entry.next_named;
     return family;
 }
 
 tw_family *tw_family_find(tw_engine *engine, const char *name) {
     twi_check(engine != NULL);
     if (name == NULL || twi_thread_here() == NULL) return NULL;
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&engine->roster.lock);
     tw_family *family = twi_roster_find(engine, name);
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     return family;
 }
 
 void twi_roster_forget(tw_engine *engine, struct tw_family *family) {
     struct tw_family **link = chain_of(engine, family->options.name);
-    while (*link != family) link = &(*link)->next_named;
-    *link = family->next_named;
+    while (*link != family) link = &(*link)->entry.next_named;
+    *link = family->entry.next_named;
     engine->roster.named--;
 }
 
 /* ---- the account ---- */
 
 static uint32_t families(const struct twi_roster *roster) {
-    return twi_load_relaxed(&((struct twi_roster *)roster)->families); /* relaxed: under the lock */
+    return twi_load_relaxed(&((struct twi_roster *)roster)->count); /* relaxed: under the lock */
 }
 
 static uint32_t blocks_for(const struct twi_roster *roster) {
@@ -98,12 +98,12 @@ static void give_blocks(tw_engine *engine, uint32_t keep) {
 
 static bool charge(tw_engine *engine, const struct tw_family *family) {
     struct twi_roster *roster = &engine->roster;
-    twi_store_relaxed(&roster->families, families(roster) + 1);
-    roster->bytes += family->bytes;
+    twi_store_relaxed(&roster->count, families(roster) + 1);
+    roster->bytes += family->entry.bytes;
     while (roster->block_count < blocks_for(roster)) {
         if (take_block(engine)) continue;
-        twi_store_relaxed(&roster->families, families(roster) - 1);
-        roster->bytes -= family->bytes;
+        twi_store_relaxed(&roster->count, families(roster) - 1);
+        roster->bytes -= family->entry.bytes;
         return false;
     }
     return true;
@@ -112,8 +112,8 @@ static bool charge(tw_engine *engine, const struct tw_family *family) {
 /* One block more is kept than is needed: families that come and go do not take it and give it back each time. */
 static void discharge(tw_engine *engine, const struct tw_family *family) {
     struct twi_roster *roster = &engine->roster;
-    twi_store_relaxed(&roster->families, families(roster) - 1);
-    roster->bytes -= family->bytes;
+    twi_store_relaxed(&roster->count, families(roster) - 1);
+    roster->bytes -= family->entry.bytes;
     uint32_t needed = blocks_for(roster);
     give_blocks(engine, needed == 0 ? 0 : needed + 1);
 }
@@ -121,36 +121,36 @@ static void discharge(tw_engine *engine, const struct tw_family *family) {
 /* ---- the list ---- */
 
 static bool is_special(const struct tw_family *family) {
-    return family->gauge || family->closes_once;
+    return family->kind.gauge || family->kind.closes_once;
 }
 
 bool twi_roster_add(tw_engine *engine, struct tw_family *family) {
     if (!grow_names(engine) || !charge(engine, family)) return false;
     struct tw_family **chain = chain_of(engine, family->options.name);
-    family->next_named = *chain;
+    family->entry.next_named = *chain;
     *chain = family;
     engine->roster.named++;
-    struct tw_family *first = twi_load_relaxed(&engine->families);
-    family->before = NULL;
-    if (first != NULL) first->before = family;
-    twi_store_relaxed(&family->next, first);
-    twi_store_release(&engine->families, family);
+    struct tw_family *first = twi_load_relaxed(&engine->roster.first);
+    family->entry.before = NULL;
+    if (first != NULL) first->entry.before = family;
+    twi_store_relaxed(&family->entry.next, first);
+    twi_store_release(&engine->roster.first, family);
     if (is_special(family)) {
-        twi_store_relaxed(&family->next_special, twi_load_relaxed(&engine->specials));
-        twi_store_release(&engine->specials, family);
+        twi_store_relaxed(&family->entry.next_special, twi_load_relaxed(&engine->roster.specials));
+        twi_store_release(&engine->roster.specials, family);
     }
     twi_agenda_notify(family);
     return true;
 }
 
 void twi_roster_remove(tw_engine *engine, struct tw_family *family) {
-    struct tw_family *next = twi_load_relaxed(&family->next);
-    twi_store_release(family->before != NULL ? &family->before->next : &engine->families, next);
-    if (next != NULL) next->before = family->before;
+    struct tw_family *next = twi_load_relaxed(&family->entry.next);
+    twi_store_release(family->entry.before != NULL ? &family->entry.before->entry.next : &engine->roster.first, next);
+    if (next != NULL) next->entry.before = family->entry.before;
     if (is_special(family)) {
-        _Atomic(struct tw_family *) *link = &engine->specials;
-        while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->next_special;
-        twi_store_release(link, twi_load_relaxed(&family->next_special));
+        _Atomic(struct tw_family *) *link = &engine->roster.specials;
+        while (twi_load_relaxed(link) != family) link = &twi_load_relaxed(link)->entry.next_special;
+        twi_store_release(link, twi_load_relaxed(&family->entry.next_special));
     }
     discharge(engine, family);
 }

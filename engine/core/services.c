@@ -14,17 +14,17 @@ int64_t twi_port_mono_us(tw_engine *engine) {
 
 /* splitmix64: in a simulator all that is random follows from the seed. */
 static uint64_t seeded(tw_engine *engine) {
-    uint64_t z = twi_add_relaxed(&engine->random_state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t z = twi_add_relaxed(&engine->random.state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
     return z ^ z >> 31;
 }
 
 void twi_port_random(tw_engine *engine, void *out, size_t size) {
-    if (twi_load_relaxed(&engine->random_state) == 0) {
+    if (twi_load_relaxed(&engine->random.state) == 0) {
         if (twi_random_bytes(out, size)) return;
-        twi_check(engine->opening); /* it worked at tw_open() */
-        engine->random_failed = true;
+        twi_check(engine->life.opening); /* it worked at tw_open() */
+        engine->random.failed = true;
         memset(out, 0, size);
         return;
     }
@@ -38,5 +38,5 @@ void twi_port_random(tw_engine *engine, void *out, size_t size) {
 }
 
 const char *twi_port_engine_id(tw_engine *engine) {
-    return engine->id;
+    return engine->remote.id;
 }

@@ -122,10 +122,10 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
 
 void twi_window_map_retire(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
-    uint32_t head = twi_load_relaxed(&engine->retired_maps);
+    uint32_t head = twi_load_relaxed(&engine->unlinked.new_maps);
     do {
         twi_store_relaxed(&map->next_retired, head);
-    } while (!twi_cas_weak_acqrel(&engine->retired_maps, &head, line));
+    } while (!twi_cas_weak_acqrel(&engine->unlinked.new_maps, &head, line));
 }
 
 struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_ms) {
@@ -146,17 +146,17 @@ static int64_t opening_ms(struct tw_family *family) {
 
 struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span span, uint64_t keys_expected) {
     struct twi_generation *generation =
-        twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->synced);
+        twi_table_make(&family->engine->arena, &family->quota, keys_expected, family->kind.synced);
     if (generation == NULL) return NULL;
     generation->family = family;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
     /* What was dropped of it cannot be told again to a Redis that forgot: the loss is counted as a whole. */
-    generation->unrestorable = family->evicts_idle;
-    if (family->has_starts && family->synced) {
+    generation->turn.restore.unrestorable = family->kind.evicts_idle;
+    if (family->kind.has_starts && family->kind.synced) {
         int64_t now_ms = opening_ms(family);
         generation->expiry_ms =
-            twi_time_add(span.end_ms > now_ms ? span.end_ms : now_ms, twi_load_relaxed(&family->retention_ms));
+            twi_time_add(span.end_ms > now_ms ? span.end_ms : now_ms, twi_load_relaxed(&family->policy.retention_ms));
     }
     return generation;
 }

@@ -15,7 +15,7 @@
 /* ---- adding ---- */
 
 static tw_status overflow(struct twi_call *call, struct twi_place *place, int64_t delta, int64_t *view) {
-    if (twi_load_relaxed(&call->family->on_full) == TW_ON_FULL_REJECT || place->generation == NULL) {
+    if (twi_load_relaxed(&call->family->policy.on_full) == TW_ON_FULL_REJECT || place->generation == NULL) {
         twi_port_count(call->engine, rejected_increments, 1);
         return twi_refuse(TW_ERR_FULL, place->generation == NULL
                                            ? "memory_bytes_max: there is no room to begin this window"
@@ -45,7 +45,7 @@ static tw_status add_once(struct twi_call *call, int64_t delta, int64_t *view) {
     }
     enum twi_added added = twi_place_add(call, &place, delta, view);
     if (twi_unlikely(added != TWI_ADDED)) return added == TWI_ADD_FROZEN ? TWI_AGAIN : twi_sum_refuse();
-    if (call->family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
+    if (call->family->kind.synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return TW_OK;
 }
 
@@ -60,7 +60,7 @@ static tw_status check_event_time(const struct twi_call *call) {
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
     if (twi_family_takes_until(family, span.end_ms) <= call->now_ms) return refuse_late();
     if (span.start_ms > call->now_ms &&
-        twi_time_add(call->now_ms, twi_load_relaxed(&family->earliness_ms)) < call->unix_ms)
+        twi_time_add(call->now_ms, twi_load_relaxed(&family->policy.earliness_ms)) < call->unix_ms)
         return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
     return TW_OK;
 }
@@ -69,16 +69,16 @@ static tw_status check_event_time(const struct twi_call *call) {
 static void note_late(const struct twi_call *call) {
     struct tw_family *family = call->family;
     twi_port_count(call->engine, late_increments, 1);
-    if (!call->at || twi_load_relaxed(&family->lateness_ms) != 0 || twi_load_relaxed(&family->is_late) ||
-        twi_load_relaxed(&family->watermark_ms) != INT64_MIN)
+    if (!call->at || twi_load_relaxed(&family->policy.lateness_ms) != 0 || twi_load_relaxed(&family->marks.is_late) ||
+        twi_load_relaxed(&family->marks.watermark_ms) != INT64_MIN)
         return;
-    twi_store_relaxed(&family->is_late, true);
-    twi_store_release(&family->changed, true);
+    twi_store_relaxed(&family->marks.is_late, true);
+    twi_store_release(&family->requests.changed, true);
     twi_agenda_notify(family);
 }
 
 tw_status twi_add_call(struct twi_call *call, int64_t delta, int64_t *view) {
-    if (twi_unlikely(call->family->is_gcra)) return twi_gcra_refuse(); /* the words of GCRA are times */
+    if (twi_unlikely(call->family->kind.is_gcra)) return twi_gcra_refuse(); /* the words of GCRA are times */
     for (;;) {
         tw_status status = twi_call_now(call);
         if (twi_unlikely(call->at) && status == TW_OK) status = check_event_time(call);
@@ -114,7 +114,7 @@ bool twi_add_new(tw_family *family, struct twi_generation *generation, tw_key ke
         return false;
     twi_place_mark(&call, &place, before);
     *view = twi_word_value(before) + delta;
-    if (family->synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
+    if (family->kind.synced) *view = twi_saturated_sum(*view, twi_load_relaxed(&place.cell->base));
     return true;
 }
 
@@ -141,12 +141,12 @@ tw_status twi_add_hashed(tw_family *family, tw_key key, int64_t delta, int64_t *
 
 tw_status tw_add(tw_family *family, tw_key key, int64_t delta, int64_t *view) {
     twi_check(family != NULL);
-    return family->hot_add(family, key, delta, view);
+    return family->kind.hot_add(family, key, delta, view);
 }
 
 static tw_status begin_at(struct twi_call *call, tw_family *family, tw_key key, int64_t unix_ms) {
-    if (family->is_gcra) return twi_gcra_refuse();
-    if (!family->has_starts)
+    if (family->kind.is_gcra) return twi_gcra_refuse();
+    if (!family->kind.has_starts)
         return twi_refuse(TW_ERR_MODE, "window: calls with a time are for aligned and calendar windows");
     if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
     tw_status status = twi_call_begin(call, family, key);
@@ -170,7 +170,7 @@ tw_status tw_add_at(tw_family *family, tw_key key, int64_t delta, int64_t unix_m
 
 tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
     struct twi_call call;
-    if (family->is_gcra) return twi_gcra_refuse();
+    if (family->kind.is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     int64_t taken = 0;
@@ -179,7 +179,8 @@ tw_status tw_reset(tw_family *family, tw_key key, int64_t *last) {
         status = twi_call_now(&call);
         if (status != TW_OK) break;
         if (!twi_place_find(&call, &place)) {
-            if (!call.family->evicts_idle || place.previous == NULL) break; /* unknown key: its count is 0 already */
+            if (!call.family->kind.evicts_idle || place.previous == NULL)
+                break; /* unknown key: its count is 0 already */
             status = twi_place_make(&call, &place);
             if (status == TWI_AGAIN) continue;
             if (status != TW_OK) break;
@@ -209,9 +210,9 @@ static bool may_take_interest(const struct twi_call *call) {
 static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
     place->previous = NULL;
     bool found = twi_place_find(call, place);
-    if (!call->family->synced) return found;
+    if (!call->family->kind.synced) return found;
     if (!found && (call->at || !may_take_interest(call) || twi_place_make(call, place) != TW_OK)) {
-        if (!call->family->evicts_idle || place->previous == NULL) return false;
+        if (!call->family->kind.evicts_idle || place->previous == NULL) return false;
         place->cell = place->previous; /* the frozen cell takes no adds, but shows the whole count */
         place->generation = place->previous_in;
         place->meta = twi_load_relaxed(&place->cell->meta);
@@ -224,7 +225,7 @@ static bool find_with_interest(struct twi_call *call, struct twi_place *place) {
 tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_gcra) return twi_gcra_refuse();
+    if (family->kind.is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (twi_unlikely(status != TW_OK)) return status;
     int64_t seen = 0;
@@ -238,9 +239,10 @@ tw_status tw_get(tw_family *family, tw_key key, int64_t *view) {
 /* The window is not held. TW_OK: it may be empty; TW_ERR_LATE: it is over for good. */
 static tw_status status_of_absent_window(struct tw_family *family, int64_t unix_ms, int64_t now_ms) {
     struct twi_span span = twi_calendar_span(&family->rule, unix_ms);
-    int64_t lateness_ms = twi_load_acquire(&family->lateness_ms); /* F2 */
-    int64_t until_ms = twi_time_add(twi_time_add(span.end_ms, lateness_ms), twi_load_acquire(&family->history_ms));
-    if (now_ms < until_ms && span.end_ms > twi_load_relaxed(&family->gone_ms)) return TW_OK;
+    int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms); /* F2 */
+    int64_t until_ms =
+        twi_time_add(twi_time_add(span.end_ms, lateness_ms), twi_load_acquire(&family->policy.history_ms));
+    if (now_ms < until_ms && span.end_ms > twi_load_relaxed(&family->marks.gone_ms)) return TW_OK;
     return twi_refuse(TW_ERR_LATE, "unix_ms: its window is over for longer than history_ms keeps it");
 }
 
@@ -264,19 +266,19 @@ tw_status tw_get_at(tw_family *family, tw_key key, int64_t unix_ms, int64_t *vie
 tw_status tw_read_sized(tw_family *family, tw_key key, tw_reading *reading, size_t size) {
     struct twi_call call;
     struct twi_place place;
-    if (family->is_gcra) return twi_gcra_refuse();
+    if (family->kind.is_gcra) return twi_gcra_refuse();
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     tw_reading seen;
     memset(&seen, 0, sizeof seen); /* clears the padding, too: the struct is copied as bytes */
-    seen.known = !family->synced;
+    seen.known = !family->kind.synced;
     seen.age_ms = TW_UNBOUNDED;
-    seen.error_bound = family->synced ? TW_UNBOUNDED : 0;
+    seen.error_bound = family->kind.synced ? TW_UNBOUNDED : 0;
     status = twi_call_now(&call);
     if (status == TW_OK && find_with_interest(&call, &place)) {
         seen.local = twi_cell_local(place.cell, place.meta);
         seen.view = seen.local;
-        if (family->synced) {
+        if (family->kind.synced) {
             struct twi_cold *cold = twi_cell_cold(place.cell, place.meta);
             int64_t acked = twi_load_relaxed(&cold->acked), base = twi_load_relaxed(&place.cell->base);
             int64_t total_state = twi_load_relaxed(&cold->total_state);
@@ -332,7 +334,7 @@ static bool copy_record(struct each *each, const struct each_record *record, con
 static struct twi_cell *same_key_in(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     tw_engine *engine = generation->family->engine;
     tw_key key = tw_bytes(cell->key, meta & TWI_META_SIZE);
-    struct twi_lookup_key lookup = twi_lookup_key(engine->hash(&engine->secret, key.data, key.size), key);
+    struct twi_lookup_key lookup = twi_lookup_key(engine->hashing.fn(&engine->hashing.secret, key.data, key.size), key);
     return twi_table_find(&engine->arena, generation, &lookup);
 }
 
@@ -396,7 +398,7 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
     if (!more) return false;
     struct twi_cell *spill = &each->generation->overflow;
     uint64_t meta = twi_load_relaxed(&spill->meta);
-    int64_t others = twi_load_relaxed(&each->generation->wants_totals) ? twi_load_relaxed(&spill->base) : 0;
+    int64_t others = twi_load_relaxed(&each->generation->turn.wants_totals) ? twi_load_relaxed(&spill->base) : 0;
     int64_t local = twi_cell_local(spill, meta); /* read once: adds go on meanwhile */
     if (local != 0 || others != 0) {
         tw_count count = {.view = twi_saturated_sum(local, others),
@@ -419,13 +421,13 @@ static void begin_each(struct each *each) {
 
 static bool each_window(struct twi_thread *self, tw_family *family, int64_t start_ms, int64_t now_ms, tw_status *status,
                         bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
-    struct each each = {.now_ms = now_ms, .lives_only = family->from_first};
+    struct each each = {.now_ms = now_ms, .lives_only = family->kind.from_first};
     twi_section_enter(self);
     each.generation = twi_window_find(family, start_ms);
     if (each.generation != NULL) begin_each(&each);
     twi_section_leave(self);
     if (each.generation == NULL) {
-        if (family->has_starts) *status = status_of_absent_window(family, start_ms, now_ms);
+        if (family->kind.has_starts) *status = status_of_absent_window(family, start_ms, now_ms);
         return true;
     }
     bool more = each_of(self, family->engine, &each, visit, ctx);
@@ -472,17 +474,17 @@ tw_status tw_each(tw_family *family, int64_t unix_ms, bool (*visit)(void *ctx, c
     tw_engine *engine = family->engine;
     struct twi_thread *self = twi_thread_here();
     if (self == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    if (twi_load_relaxed(&engine->stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_relaxed(&engine->life.stopped) && !self->in_hook) return twi_refuse(TW_ERR_CLOSED, NULL);
     int64_t now_ms = twi_clock_now_ms(&engine->clock), at_ms = unix_ms == TW_NOW ? now_ms : unix_ms;
-    if (unix_ms != TW_NOW && !family->has_starts && family->from_first)
+    if (unix_ms != TW_NOW && !family->kind.has_starts && family->kind.from_first)
         return twi_refuse(TW_ERR_MODE, "unix_ms: in a TW_WINDOW_FROM_FIRST family tw_each() knows TW_NOW only");
     if (unix_ms != TW_NOW && !twi_calendar_holds(unix_ms)) return twi_time_refuse();
-    if (family->evicts_idle) return each_previous(self, family, visit, ctx);
+    if (family->kind.evicts_idle) return each_previous(self, family, visit, ctx);
     tw_status status = TW_OK;
     bool more =
         each_window(self, family, twi_calendar_span(&family->rule, at_ms).start_ms, now_ms, &status, visit, ctx);
-    if (more && family->from_first)
+    if (more && family->kind.from_first)
         (void)each_window(self, family, twi_calendar_previous_start(&family->rule, at_ms), now_ms, &status, visit, ctx);
     return status;
 }

@@ -4,7 +4,7 @@
 /* Inlined into every call that counts. */
 TWI_INLINE tw_status check_key(const struct tw_family *family, tw_key key) {
     if (twi_unlikely(key.size - 1 >= TW_KEY_SIZE_MAX || key.data == NULL)) return twi_key_refuse(key);
-    if (twi_unlikely(family->template.guard_reserved) && family->synced &&
+    if (twi_unlikely(family->template.guard_reserved) && family->kind.synced &&
         twi_key_template_key_is_reserved(&family->template, key))
         return twi_refuse(TW_ERR_KEY, "key: its name in Redis would begin with \"tw:\", which is reserved");
     return TW_OK;
@@ -26,12 +26,12 @@ tw_status twi_call_begin_hashed(struct twi_call *call, struct tw_family *family,
     if (twi_unlikely(call->self == NULL)) return twi_refuse(TW_ERR_MEMORY, NULL);
     call->family = family;
     call->engine = family->engine;
-    if (twi_unlikely(twi_load_relaxed(&call->engine->broken))) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_unlikely(twi_load_relaxed(&call->engine->life.broken))) return twi_refuse(TW_ERR_FORKED, NULL);
     call->at = false;
     call->without_sum = false;
     call->decided = false;
     call->now_ms = 0;
-    if (hash == 0) hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    if (hash == 0) hash = call->engine->hashing.fn(&call->engine->hashing.secret, key.data, key.size);
     call->lookup = twi_lookup_key(hash, key);
     twi_section_enter(call->self);
     return TW_OK;

@@ -44,14 +44,14 @@ TWI_INLINE void twi_call_end(const struct twi_call *call) {
 }
 /* Reads the clock, and checks that the engine is open. Called before each decision about windows. */
 TWI_INLINE tw_status twi_call_now(struct twi_call *call) {
-    if (twi_unlikely(twi_load_relaxed(&call->engine->stopped))) {
+    if (twi_unlikely(twi_load_relaxed(&call->engine->life.stopped))) {
         if (!call->self->in_hook || call->decided)
             return twi_refuse(TW_ERR_CLOSED, NULL); /* second reading: tw_close() has sealed the window */
     }
     call->decided = true;
     call->now_ms = twi_clock_now_ms(&call->engine->clock);
     if (!call->at) call->unix_ms = call->now_ms;
-    if (twi_unlikely(call->family->evicts_idle))
+    if (twi_unlikely(call->family->kind.evicts_idle))
         call->unix_ms = twi_load_acquire(&call->family->eviction_epoch); /* G5, pairs with G6 */
     return TW_OK;
 }

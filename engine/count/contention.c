@@ -20,12 +20,12 @@ enum { REQUEST_NONE = 0, REQUEST_BEING_WRITTEN = 1 };
 void twi_contention_request(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                             int64_t limit) {
     uint64_t nothing = REQUEST_NONE;
-    if (twi_load_relaxed(&engine->stripes_requested) != REQUEST_NONE ||
-        !twi_cas_acqrel(&engine->stripes_requested, &nothing, REQUEST_BEING_WRITTEN))
+    if (twi_load_relaxed(&engine->stripes.of) != REQUEST_NONE ||
+        !twi_cas_acqrel(&engine->stripes.of, &nothing, REQUEST_BEING_WRITTEN))
         return; /* the turn has not yet seen the last request: a cell that is still contended requests again */
-    twi_store_relaxed(&engine->stripes_requested_limit, limit);
+    twi_store_relaxed(&engine->stripes.limit, limit);
     uint64_t word = (uint64_t)twi_arena_line(&engine->arena, generation) << 32 | twi_arena_line(&engine->arena, cell);
-    twi_store_release(&engine->stripes_requested, word); /* S5, pairs with S6 */
+    twi_store_release(&engine->stripes.of, word); /* S5, pairs with S6 */
 }
 
 static void begin_detection(tw_engine *engine, struct twi_cell *cell, struct twi_thread *self) {
@@ -91,10 +91,10 @@ static bool may_stripe(tw_engine *engine, struct twi_generation *generation, str
     uint64_t word = twi_load_relaxed(&cell->local);
     int64_t value = twi_word_value(word), view = twi_cell_view(cell, meta);
     if ((meta & (TWI_META_STRIPED | TWI_META_EDGE | TWI_META_OVERFLOW)) != 0 || (word & TWI_FROZEN) != 0) return false;
-    if (value >= TWI_SHARED_EDGE || value <= -TWI_SHARED_EDGE || generation->striped_cells >= TWI_STRIPED_MAX)
+    if (value >= TWI_SHARED_EDGE || value <= -TWI_SHARED_EDGE || generation->turn.striped_cells >= TWI_STRIPED_MAX)
         return false;
     if (limit != TWI_NO_LIMIT &&
-        twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes_log2))
+        twi_saturated_sum(limit, -view) < twi_slices_room_min(UINT32_C(1) << engine->stripes.log2))
         return false;
     /* The last eighth of the memory is for keys. */
     return (uint64_t)twi_arena_bytes_used(&engine->arena) < engine->arena.bytes_max - engine->arena.bytes_max / 8;
@@ -104,21 +104,22 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
                                  int64_t limit) {
     struct twi_arena *arena = &engine->arena;
     /* First: the records of a sealed generation may have been given back already. */
-    if (generation->family->from_first || generation->family->evicts_idle) return false;
-    if (generation->family->is_hard && generation->synced) return false; /* the word leads to the lease of the cell */
+    if (generation->family->kind.from_first || generation->family->kind.evicts_idle) return false;
+    if (generation->family->kind.is_hard && generation->synced)
+        return false; /* the word leads to the lease of the cell */
     if (twi_load_relaxed(&generation->phase) >= TWI_SEALING) return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     if (!may_stripe(engine, generation, cell, meta, limit)) return false;
-    uint32_t count = UINT32_C(1) << engine->stripes_log2;
+    uint32_t count = UINT32_C(1) << engine->stripes.log2;
     uint32_t lines = twi_arena_round(1 + count), line = twi_piece_take(arena, generation, lines);
     if (line == 0) return false;
     struct twi_stripes *stripes = twi_arena_at(arena, line);
     stripes->mask = count - 1;
     stripes->lines = lines;
     stripes->limit = limit;
-    stripes->older = generation->striped;
-    generation->striped = line;
-    generation->striped_cells++;
+    stripes->older = generation->turn.striped;
+    generation->turn.striped = line;
+    generation->turn.striped_cells++;
     twi_store_release(&cell->stripes, (int64_t)line - twi_arena_line(arena, cell)); /* S1, pairs with S2 */
     meta = twi_or_acqrel(&cell->meta, TWI_META_STRIPED) | TWI_META_STRIPED;
     TWI_RACE_POINT(striped_local_open);
@@ -131,16 +132,16 @@ bool twi_contention_make_stripes(tw_engine *engine, struct twi_generation *gener
 }
 
 void twi_contention_turn(tw_engine *engine) {
-    uint64_t word = twi_load_acquire(&engine->stripes_requested); /* S6 */
+    uint64_t word = twi_load_acquire(&engine->stripes.of); /* S6 */
     if (word <= REQUEST_BEING_WRITTEN) return;
     (void)twi_contention_make_stripes(engine, twi_arena_at(&engine->arena, (uint32_t)(word >> 32)),
                                       twi_arena_at(&engine->arena, (uint32_t)word),
-                                      twi_load_relaxed(&engine->stripes_requested_limit));
-    twi_store_release(&engine->stripes_requested, REQUEST_NONE);
+                                      twi_load_relaxed(&engine->stripes.limit));
+    twi_store_release(&engine->stripes.of, REQUEST_NONE);
 }
 
 void twi_contention_forget(tw_engine *engine, const struct twi_generation *generation) {
-    uint64_t word = twi_load_acquire(&engine->stripes_requested); /* S6 */
+    uint64_t word = twi_load_acquire(&engine->stripes.of); /* S6 */
     if (word > REQUEST_BEING_WRITTEN && (uint32_t)(word >> 32) == twi_arena_line(&engine->arena, generation))
-        twi_store_release(&engine->stripes_requested, REQUEST_NONE);
+        twi_store_release(&engine->stripes.of, REQUEST_NONE);
 }

@@ -20,13 +20,13 @@
 #include "engine/core/family.h"
 
 static void list_generation(tw_engine *engine, struct twi_generation *generation) {
-    if (twi_swap_acqrel(&generation->listed, 1) != 0) return; /* D3, pairs with D4 */
+    if (twi_swap_acqrel(&generation->marks.listed, 1) != 0) return; /* D3, pairs with D4 */
     TWI_RACE_POINT(window_listed_not_pushed);
-    uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->marked);
+    uint32_t line = twi_arena_line(&engine->arena, generation), head = twi_load_relaxed(&engine->collector.marked);
     do {
         /* only ours until it is pushed; the collector takes the whole list at once: no ABA */
-        generation->next_marked = head;
-    } while (!twi_cas_weak_acqrel(&engine->marked, &head, line)); /* D7, pairs with D8 */
+        generation->marks.next = head;
+    } while (!twi_cas_weak_acqrel(&engine->collector.marked, &head, line)); /* D7, pairs with D8 */
 }
 
 static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
@@ -37,17 +37,17 @@ static void set_bit(struct twi_chunk *chunk, uint64_t meta) {
 
 void twi_dirty_list(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     if ((meta & TWI_META_OVERFLOW) != 0) {
-        (void)twi_swap_acqrel(&generation->overflow_marked, 1);
+        (void)twi_swap_acqrel(&generation->marks.overflow, 1);
     } else {
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
         set_bit(chunk, meta);
         TWI_RACE_POINT(bit_set_chunk_not_listed);
         if (twi_swap_acqrel(&chunk->listed, 1) == 0) { /* D3 */
             TWI_RACE_POINT(chunk_listed_not_pushed);
-            uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marked);
+            uint32_t line = twi_arena_line(&engine->arena, chunk), head = twi_load_relaxed(&generation->marks.chunks);
             do {
                 chunk->next_marked = head;
-            } while (!twi_cas_weak_acqrel(&generation->marked, &head, line)); /* D7, pairs with D8: our link */
+            } while (!twi_cas_weak_acqrel(&generation->marks.chunks, &head, line)); /* D7, pairs with D8: our link */
         }
     }
     list_generation(engine, generation);
@@ -63,33 +63,34 @@ void twi_dirty_mark(tw_engine *engine, struct twi_generation *generation, struct
 
 void twi_dirty_owe(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {
     if ((meta & TWI_META_OVERFLOW) != 0) {
-        (void)twi_swap_acqrel(&generation->overflow_marked, 1);
+        (void)twi_swap_acqrel(&generation->marks.overflow, 1);
     } else {
         struct twi_chunk *chunk = twi_cell_chunk(cell, meta);
         set_bit(chunk, meta);
         if (twi_load_relaxed(&chunk->owed) == 0) {
-            twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->owed);
-            generation->owed = twi_arena_line(&engine->arena, chunk);
+            twi_store_relaxed(&chunk->owed, TWI_CHUNK_OWED | generation->turn.owed);
+            generation->turn.owed = twi_arena_line(&engine->arena, chunk);
         }
     }
     twi_dirty_pend(engine, generation);
 }
 
 void twi_dirty_pend(tw_engine *engine, struct twi_generation *generation) {
-    if (generation->pending) return;
-    generation->pending = true;
-    generation->next_pending = engine->pending;
-    engine->pending = twi_arena_line(&engine->arena, generation);
-    engine->pending_new++;
+    if (generation->turn.pending) return;
+    generation->turn.pending = true;
+    generation->turn.next_pending = engine->collector.pending;
+    engine->collector.pending = twi_arena_line(&engine->arena, generation);
+    engine->collector.pending_new++;
 }
 
 void twi_dirty_take_marked(tw_engine *engine) {
-    if (twi_load_relaxed(&engine->marked) == 0) return;
-    uint32_t line = twi_swap_acqrel(&engine->marked, 0); /* D8, pairs with D7 */
+    if (twi_load_relaxed(&engine->collector.marked) == 0) return;
+    uint32_t line = twi_swap_acqrel(&engine->collector.marked, 0); /* D8, pairs with D7 */
     while (line != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, line);
-        uint32_t next = generation->next_marked;
-        (void)twi_swap_acqrel(&generation->listed, 0); /* D4, pairs with D3: a mark made from here on lists it again */
+        uint32_t next = generation->marks.next;
+        (void)twi_swap_acqrel(&generation->marks.listed,
+                              0); /* D4, pairs with D3: a mark made from here on lists it again */
         twi_dirty_pend(engine, generation);
         line = next;
     }
@@ -97,14 +98,14 @@ void twi_dirty_take_marked(tw_engine *engine) {
 
 void twi_dirty_forget(tw_engine *engine, struct twi_generation *generation) {
     twi_dirty_take_marked(engine);
-    uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->pending;
+    uint32_t line = twi_arena_line(&engine->arena, generation), *link = &engine->collector.pending;
     uint32_t before = 0;
-    for (; *link != line && *link != 0; before++) link = &twi_generation_at(&engine->arena, *link)->next_pending;
+    for (; *link != line && *link != 0; before++) link = &twi_generation_at(&engine->arena, *link)->turn.next_pending;
     if (*link == line) {
-        *link = generation->next_pending;
-        if (before < engine->pending_new) engine->pending_new--;
+        *link = generation->turn.next_pending;
+        if (before < engine->collector.pending_new) engine->collector.pending_new--;
     }
-    generation->pending = false;
+    generation->turn.pending = false;
 }
 
 /* ---- how many keys are unsent ---- */
@@ -139,29 +140,29 @@ static void sample_marked(struct sample *sample, uint32_t line) {
 static void sample_generation(struct sample *sample, struct twi_generation *generation) {
     if (sample->looks == 0) return;
     sample->looks--;
-    sample->keys += twi_load_relaxed(&generation->overflow_marked) != 0;
-    for (uint32_t line = generation->owed; line != 0 && sample->looks != 0;) {
+    sample->keys += twi_load_relaxed(&generation->marks.overflow) != 0;
+    for (uint32_t line = generation->turn.owed; line != 0 && sample->looks != 0;) {
         struct twi_chunk *chunk = twi_arena_at(&sample->engine->arena, line);
         sample_chunk(sample, chunk);
         line = (uint32_t)twi_load_relaxed(&chunk->owed);
     }
-    sample_marked(sample, generation->taken);
-    sample_marked(sample, twi_load_acquire(&generation->marked)); /* D8: with the links */
+    sample_marked(sample, generation->turn.taken);
+    sample_marked(sample, twi_load_acquire(&generation->marks.chunks)); /* D8: with the links */
 }
 
 void twi_dirty_sample(tw_engine *engine) {
-    if (engine->turn_mono_ms < engine->unsent_look_ms) return;
-    struct sample sample = {engine, SAMPLE_LOOKS, engine->items_out};
-    for (uint32_t line = engine->pending; line != 0 && sample.looks != 0;) {
+    if (engine->turn.mono_ms < engine->collector.unsent_look_ms) return;
+    struct sample sample = {engine, SAMPLE_LOOKS, engine->collector.items_out};
+    for (uint32_t line = engine->collector.pending; line != 0 && sample.looks != 0;) {
         struct twi_generation *generation = twi_arena_at(&engine->arena, line);
         sample_generation(&sample, generation);
-        line = generation->next_pending;
+        line = generation->turn.next_pending;
     }
-    for (uint32_t line = twi_load_acquire(&engine->marked); line != 0 && sample.looks != 0;) { /* D8 */
+    for (uint32_t line = twi_load_acquire(&engine->collector.marked); line != 0 && sample.looks != 0;) { /* D8 */
         struct twi_generation *generation = twi_arena_at(&engine->arena, line);
-        if (!generation->pending) sample_generation(&sample, generation);
-        line = generation->next_marked;
+        if (!generation->turn.pending) sample_generation(&sample, generation);
+        line = generation->marks.next;
     }
     twi_stat_set(engine, offsetof(tw_stats, unsent_keys), sample.keys);
-    engine->unsent_look_ms = engine->turn_mono_ms + (SAMPLE_LOOKS - sample.looks) / LOOKS_PER_MS;
+    engine->collector.unsent_look_ms = engine->turn.mono_ms + (SAMPLE_LOOKS - sample.looks) / LOOKS_PER_MS;
 }

@@ -101,7 +101,7 @@ tw_status twi_idle_make(struct twi_call *call, struct twi_place *place) {
 
 struct twi_lookup_key twi_idle_lookup_key(tw_engine *engine, struct twi_cell *cell) {
     tw_key key = tw_bytes(cell->key, twi_load_relaxed(&cell->meta) & TWI_META_SIZE);
-    return twi_lookup_key(engine->hash(&engine->secret, key.data, key.size), key);
+    return twi_lookup_key(engine->hashing.fn(&engine->hashing.secret, key.data, key.size), key);
 }
 
 int64_t twi_idle_unsent(struct twi_generation *generation, struct twi_cell *cell, uint64_t meta) {

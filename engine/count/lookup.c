@@ -77,8 +77,8 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
                                 place->generation,
                                 call->self,
                                 *lookup,
-                                call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
-                                                         : 0, /* the word is for stripes */
+                                call->family->kind.from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms)
+                                                              : 0, /* the word is for stripes */
                                 NULL};
     struct currency currency = {call, place->generation};
     switch (twi_table_insert(&insert, still_current, &currency, &place->cell)) {
@@ -91,18 +91,18 @@ static tw_status insert(struct twi_call *call, struct twi_place *place, const st
 
 tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
-    if (family->evicts_idle) return twi_idle_make(call, place);
+    if (family->kind.evicts_idle) return twi_idle_make(call, place);
     if (place->generation != NULL && twi_generation_is_packed(place->generation)) return TWI_AGAIN;
     /* A window that was found in this section: if it has been sealed or dropped since, its leaves are closed. But a
      * late caller may have opened it again after the drop and left it empty (see below). So the clock is read once
      * more. */
-    if (place->generation != NULL && !family->from_first) {
+    if (place->generation != NULL && !family->kind.from_first) {
         struct currency found = {call, place->generation};
         TWI_RACE_POINT(window_found_not_inserted);
         return still_current(&found) ? insert(call, place, &call->lookup) : TWI_AGAIN;
     }
     struct twi_span span = twi_calendar_span(&family->rule, call->unix_ms);
-    if (family->from_first && still_lives_before(call, place)) return TW_OK;
+    if (family->kind.from_first && still_lives_before(call, place)) return TW_OK;
     TWI_RACE_POINT(window_not_opened);
     place->generation = twi_window_open(family, span, 0);
     if (place->generation == NULL) return TW_ERR_FULL;
@@ -115,7 +115,8 @@ tw_status twi_place_make(struct twi_call *call, struct twi_place *place) {
     twi_fence_seqcst(); /* N2, pairs with N1: an insert at a later moment sees the window that we opened */
     if (!still_current(&currency)) return TWI_AGAIN;
     tw_status status = insert(call, place, &call->lookup);
-    if (status != TW_OK || !family->from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms) return status;
+    if (status != TW_OK || !family->kind.from_first || twi_load_relaxed(&place->cell->end_ms) > call->now_ms)
+        return status;
     struct twi_lookup_key next_key = twi_lookup_key_next(call->lookup);
     status = insert(call, place, &next_key);
     /* A third incarnation in one window happens only if Redis ends them sooner than their length: there is no room for
@@ -129,13 +130,13 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
     uint32_t packed = twi_load_acquire(&generation->packed); /* K2, pairs with K1 */
     if (packed == 0) {
         struct twi_cell *cell = twi_table_find(arena, generation, &call->lookup);
-        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->hook_thread) == call->self))
+        if (cell == NULL && twi_unlikely(twi_load_relaxed(&call->engine->turn.hook_thread) == call->self))
             cell = twi_closing_keys_find(generation, call->lookup.key);
         return cell != NULL ? twi_cell_view(cell, twi_cell_publish(cell)) : 0;
     }
     tw_key key = call->lookup.key;
     struct twi_final final;
-    uint64_t hash = call->engine->hash(&call->engine->secret, key.data, key.size);
+    uint64_t hash = call->engine->hashing.fn(&call->engine->hashing.secret, key.data, key.size);
     return twi_packed_find(arena, packed, hash, key, &final) ? twi_saturated_sum(final.local, final.base) : 0;
 }
 

@@ -17,8 +17,8 @@ bool twi_place_find_incarnation(const struct twi_call *call, struct twi_place *p
 TWI_INLINE bool twi_place_find(const struct twi_call *call, struct twi_place *place) {
     struct tw_family *family = call->family;
     place->generation = twi_window_at(family, call->unix_ms, !call->at);
-    if (twi_unlikely(family->from_first)) return twi_place_find_incarnation(call, place);
-    if (twi_unlikely(family->evicts_idle)) return twi_idle_find(call, place);
+    if (twi_unlikely(family->kind.from_first)) return twi_place_find_incarnation(call, place);
+    if (twi_unlikely(family->kind.evicts_idle)) return twi_idle_find(call, place);
     if (twi_unlikely(place->generation == NULL)) return false;
     /* Event time only: by the clock, no call reaches a window that is over for good (docs/CONCURRENCY.md). */
     if (twi_unlikely(call->at) && twi_generation_is_packed(place->generation)) return false;
@@ -37,7 +37,7 @@ int64_t twi_view_in(const struct twi_call *call, struct twi_generation *generati
 
 /* Marks the counter after an add that returned `before`. */
 TWI_INLINE void twi_place_mark(const struct twi_call *call, const struct twi_place *place, uint64_t before) {
-    if ((before & TWI_DIRTY) == 0 && call->family->synced)
+    if ((before & TWI_DIRTY) == 0 && call->family->kind.synced)
         twi_dirty_mark(call->engine, place->generation, place->cell, place->meta);
 }
 

@@ -29,12 +29,12 @@ tw_status tw_pin_open(tw_family *family, tw_key key, tw_pin **pin) {
     twi_check(family != NULL && pin != NULL);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK) return status;
-    if (twi_load_relaxed(&family->engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_relaxed(&family->engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     tw_pin *made = calloc(1, sizeof *made + key.size);
     if (made == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
     made->family = family;
     made->key_size = (uint32_t)key.size;
-    made->is_plain = !family->synced && twi_section_may_be_short();
+    made->is_plain = !family->kind.synced && twi_section_may_be_short();
     memcpy(made->key, key.data, key.size);
     *pin = made;
     return TW_OK;
@@ -48,7 +48,7 @@ void tw_pin_close(tw_pin *pin) {
 static void remember(tw_pin *pin, const struct twi_call *call) {
     struct twi_place place;
     pin->cell = NULL;
-    if (pin->family->from_first || pin->family->evicts_idle || !twi_place_find(call, &place))
+    if (pin->family->kind.from_first || pin->family->kind.evicts_idle || !twi_place_find(call, &place))
         return; /* cells end one by one, by their windows or by idle eviction: look the key up each time */
     pin->generation = place.generation;
     pin->start_ms = place.generation->start_ms;
@@ -104,7 +104,7 @@ tw_status tw_pin_add(tw_pin *pin, int64_t delta, int64_t *view) {
     struct twi_thread *self = twi_thread_self;
     /* In a forked child the record is wiped, and the cell is the parent's. */
     if (twi_unlikely(self == NULL) || twi_unlikely(self->process != pin->process) || twi_unlikely(pin->cell == NULL) ||
-        twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->gate)))
+        twi_unlikely(delta != (int32_t)delta) || twi_unlikely(twi_load_relaxed(&engine->life.gate)))
         return add_anew(pin, delta, view);
     if (!pin->is_plain || view == NULL) return add_to(pin, delta, view);
     bool outermost = twi_section_enter_short(self);

@@ -8,18 +8,19 @@
 tw_status tw_close_until(tw_family *family, int64_t unix_ms) {
     twi_check(family != NULL);
     tw_engine *engine = family->engine;
-    if (!family->has_starts) return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");
-    if (family->is_gcra) return twi_gcra_refuse();
+    if (!family->kind.has_starts)
+        return twi_refuse(TW_ERR_MODE, "window: a watermark is for aligned and calendar windows");
+    if (family->kind.is_gcra) return twi_gcra_refuse();
     if (!twi_calendar_holds(unix_ms)) return twi_time_refuse();
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* also renews the engine in a forked child */
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
-    int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->earliness_ms);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    int64_t now_ms = twi_clock_read(&engine->clock), ahead_ms = twi_load_relaxed(&family->policy.earliness_ms);
     if (twi_calendar_span(&family->rule, unix_ms).start_ms > now_ms && twi_time_add(now_ms, ahead_ms) < unix_ms)
         return twi_refuse(TW_ERR_EARLY, "unix_ms: further ahead of the engine's clock than earliness_ms");
-    if (!twi_family_raise(&family->watermark_ms, unix_ms)) return TW_OK;
-    twi_store_release(&family->changed, true);
+    if (!twi_family_raise(&family->marks.watermark_ms, unix_ms)) return TW_OK;
+    twi_store_release(&family->requests.changed, true);
     twi_agenda_notify(family);
     return TW_OK;
 }

@@ -120,7 +120,7 @@ TWI_HOT_CODE tw_status TWI_HOT_ACQUIRE(tw_family *family, tw_key key, int64_t n,
     if (twi_unlikely(cell == NULL)) goto slow;
     struct twi_decision decision = {.start_ms = generation->start_ms, .end_ms = generation->end_ms, .now_ms = now_ms};
     struct twi_share_estimate share = {.most = limit};
-    bool shares = TWI_HOT_SYNCED && twi_likely(family->shares);
+    bool shares = TWI_HOT_SYNCED && twi_likely(family->kind.shares);
     if (shares && twi_unlikely(!twi_share_estimate(family, cell, n, limit, &share))) goto slow;
     tw_status status = TWI_HOT_OWN(take)(engine, generation, cell, n, share.most, self, &decision);
     if (twi_unlikely(status == TWI_AGAIN) || twi_unlikely(status < 0)) goto slow;

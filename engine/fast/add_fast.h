@@ -95,7 +95,7 @@ TWI_INLINE bool hot_is_sampled(const tw_engine *engine, const struct twi_thread 
 /* True: the thread is registered in this process, and the engine goes on. */
 TWI_INLINE bool hot_may_begin(const struct twi_thread *self, const tw_engine *engine) {
     return twi_likely(self != NULL) && twi_likely(self->mark == TWI_THREAD_MARK) &&
-           twi_likely(!twi_load_relaxed(&engine->gate));
+           twi_likely(!twi_load_relaxed(&engine->life.gate));
 }
 
 #endif

@@ -67,7 +67,7 @@ static void stage_slot(const struct many *many, size_t i, int64_t now_ms, struct
     staged->status = check_item(many, i);
     if (staged->status != TW_OK) return;
     tw_key key = many->keys[i];
-    staged->lookup = twi_lookup_key(many->engine->hash(&many->engine->secret, key.data, key.size), key);
+    staged->lookup = twi_lookup_key(many->engine->hashing.fn(&many->engine->hashing.secret, key.data, key.size), key);
     int64_t at_ms = many->unix_ms != NULL ? many->unix_ms[i] : now_ms;
     if (*last == NULL || !twi_generation_holds(*last, at_ms)) *last = twi_window_at(many->family, at_ms, false);
     if (*last == NULL || twi_generation_is_packed(*last)) return;
@@ -91,7 +91,8 @@ static void stage_cell(const struct many *many, const struct staged *staged) {
     if (staged->status == TW_OK && staged->group.tags != NULL) {
         uint32_t match = twi_tag_group_match(staged->group.tags, twi_tag_group_tag(staged->lookup.tag));
         uint32_t first = staged->group.first + (uint32_t)__builtin_ctz(match | 1u << TWI_TAG_GROUP_SIZE);
-        if (match != 0) __builtin_prefetch(twi_tag_group_cell(staged->group.chunk, first, many->family->synced), 1);
+        if (match != 0)
+            __builtin_prefetch(twi_tag_group_cell(staged->group.chunk, first, many->family->kind.synced), 1);
         return;
     }
     if (staged->slot == NULL) return;
@@ -125,8 +126,8 @@ static bool add_hot_group(struct many *many, size_t first, size_t count) {
     tw_status status[GROUP];
     tw_family *family = many->family;
     const int64_t *deltas = many->deltas != NULL ? many->deltas + first : NULL;
-    if (many->unix_ms != NULL || family->hot_group == NULL ||
-        !family->hot_group(family, many->keys + first, deltas, count, many->views != NULL ? views : NULL, status))
+    if (many->unix_ms != NULL || family->kind.hot_group == NULL ||
+        !family->kind.hot_group(family, many->keys + first, deltas, count, many->views != NULL ? views : NULL, status))
         return false;
     for (size_t i = 0; i < count; i++) settle(many, first + i, status[i], many->views != NULL ? views[i] : 0);
     return true;
@@ -148,8 +149,9 @@ static tw_status add_all(struct many *many, size_t count) {
     twi_check(many->family != NULL && (count == 0 || many->keys != NULL));
     many->engine = many->family->engine;
     struct twi_thread *self = count >= GROUP_MIN ? twi_thread_here() : NULL;
-    bool stages = self != NULL && !many->family->from_first && !many->family->evicts_idle &&
-                  !twi_load_relaxed(&many->engine->broken) && (many->unix_ms == NULL || many->family->has_starts);
+    bool stages = self != NULL && !many->family->kind.from_first && !many->family->kind.evicts_idle &&
+                  !twi_load_relaxed(&many->engine->life.broken) &&
+                  (many->unix_ms == NULL || many->family->kind.has_starts);
     while (stages && count - done >= GROUP_MIN) {
         size_t group = count - done < GROUP ? count - done : GROUP;
         if (!add_hot_group(many, done, group)) add_group(many, self, done, group);

@@ -5,7 +5,7 @@
 
 #if TWI_WITH_AES
 #define TWI_HOT_CODE TWI_AES_CODE
-#define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->secret, (key).data, (key).size)
+#define TWI_HOT_HASH(engine, key) twi_hash_aes_inline(&(engine)->hashing.secret, (key).data, (key).size)
 
 #define TWI_HOT_NAME twi_hot_add_aes
 #define TWI_HOT_GROUP twi_hot_group_aes

@@ -1,7 +1,7 @@
 /* fast_portable.c -- the fast paths for every processor: see add_fast.h. They call the engine's hash by its pointer.
  * Always true: results are the same as those of fast_aes.c. */
 #define TWI_HOT_CODE
-#define TWI_HOT_HASH(engine, key) (engine)->hash(&(engine)->secret, (key).data, (key).size)
+#define TWI_HOT_HASH(engine, key) (engine)->hashing.fn(&(engine)->hashing.secret, (key).data, (key).size)
 
 #define TWI_HOT_NAME twi_hot_add_any
 #define TWI_HOT_GROUP twi_hot_group_any

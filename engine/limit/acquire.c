@@ -35,7 +35,7 @@ static tw_status take(struct twi_call *call, const struct twi_place *place, int6
                       struct twi_decision *decision) {
     uint64_t word = twi_load_acquire(&place->cell->local); /* C2 */
     int64_t *view = &decision->view;
-    int64_t base = call->family->synced ? twi_load_relaxed(&place->cell->base) : 0;
+    int64_t base = call->family->kind.synced ? twi_load_relaxed(&place->cell->base) : 0;
     for (;;) {
         if ((word & TWI_FROZEN) != 0) return take_striped(call, place, n, limit, decision);
         int64_t value = twi_word_value(word);
@@ -64,33 +64,35 @@ static void look_at_previous(const struct twi_place *place, struct twi_decision 
 
 static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, struct twi_decision *decision) {
     struct twi_place place;
-    if (call->family->slides) {
+    if (call->family->kind.slides) {
         twi_sliding_carry(call, n == 0 || n > limit, decision);
         limit -= decision->carried;
     }
     if (!twi_place_find(call, &place)) {
         struct twi_span span = twi_calendar_span(&call->family->rule, call->unix_ms);
         decision->view = 0;
-        decision->start_ms = call->family->evicts_idle ? 0 : call->family->from_first ? call->now_ms : span.start_ms;
+        decision->start_ms = call->family->kind.evicts_idle  ? 0
+                             : call->family->kind.from_first ? call->now_ms
+                                                             : span.start_ms;
         decision->end_ms =
-            call->family->from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
-        if (call->family->evicts_idle) look_at_previous(&place, decision);
-        int64_t most = call->family->shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
+            call->family->kind.from_first ? twi_time_add(call->now_ms, call->family->rule.window_ms) : span.end_ms;
+        if (call->family->kind.evicts_idle) look_at_previous(&place, decision);
+        int64_t most = call->family->kind.shares ? twi_share_unknown(call->family, n, limit, decision) : limit;
         /* there is nothing to take, so no counter is made */
         if (n == 0 || n > most) return twi_saturated_sum(decision->view, n) > most ? TW_DENIED : TW_OK;
         tw_status status = twi_place_make(call, &place);
         decision->full = status == TW_ERR_FULL;
         if (status != TW_OK) return status;
     }
-    if (call->family->from_first) {
+    if (call->family->kind.from_first) {
         decision->end_ms = twi_load_relaxed(&place.cell->end_ms);
         decision->start_ms = decision->end_ms - call->family->rule.window_ms;
     } else {
         decision->start_ms = twi_generation_start_ms(place.generation);
         decision->end_ms = twi_generation_end_ms(place.generation);
     }
-    decision->unknown = call->family->evicts_idle && !twi_cell_is_known(place.cell, place.meta);
-    if (call->family->shares) {
+    decision->unknown = call->family->kind.evicts_idle && !twi_cell_is_known(place.cell, place.meta);
+    if (call->family->kind.shares) {
         int64_t ceiling = twi_share_ceiling(call, &place, n, limit, decision);
         tw_status decided = take(call, &place, n, ceiling, decision);
         if (decided >= 0 && decided != TWI_AGAIN) {
@@ -108,7 +110,7 @@ static tw_status acquire_once(struct twi_call *call, int64_t n, int64_t limit, s
 
 /* The table is full: the policy of the family decides. Two keys never share one counter (trap E40). */
 static tw_status decide_full(struct tw_family *family) {
-    return twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+    return twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
 }
 
 static tw_status acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, struct twi_decision *decision) {
@@ -132,8 +134,8 @@ tw_status twi_acquire_slow(tw_family *family, tw_key key, int64_t n, int64_t lim
     struct twi_decision decision = {0};
     tw_status status =
         twi_limit_is_in_range(n, limit) ? acquire(family, key, n, limit, &decision) : twi_units_refuse(n);
-    if (verdict != NULL) twi_verdict_fill(verdict, family->synced, status, n, limit, &decision);
-    if (verdict != NULL && family->slides && status >= 0)
+    if (verdict != NULL) twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &decision);
+    if (verdict != NULL && family->kind.slides && status >= 0)
         twi_sliding_fill_verdict(family, status, n, limit, &decision, verdict);
     return status;
 }
@@ -146,7 +148,7 @@ const struct twi_limit_kind twi_limit_counted = {.acquire = NULL, .put_back = tw
 
 tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     twi_check(family != NULL);
-    return twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+    return twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
 }
 
 #define SOME_TRIES 8 /* tries at what the verdict says is left; later tries halve n, so the loop ends */
@@ -155,9 +157,9 @@ tw_status tw_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw
 static int64_t most_of(tw_family *family, tw_key key, int64_t n_max, int64_t limit, tw_verdict *verdict) {
     if (n_max <= limit) return n_max;
     int64_t most = limit > 0 ? limit : 1;
-    if (family->limit != &twi_limit_counted) return most; /* Redis has the count, or there is none */
+    if (family->kind.limit != &twi_limit_counted) return most; /* Redis has the count, or there is none */
     verdict->remaining = 0;
-    (void)twi_load_relaxed (&family->hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */
+    (void)twi_load_relaxed (&family->kind.hot_acquire)(family, key, 0, limit, verdict); /* n == 0 only looks */
     if (verdict->remaining > most) most = verdict->remaining;
     return most < n_max ? most : n_max;
 }
@@ -168,7 +170,7 @@ static tw_status take_some(tw_family *family, tw_key key, int64_t n_max, int64_t
                            tw_verdict *verdict) {
     int64_t n = most_of(family, key, n_max, limit, verdict);
     for (uint32_t tries = 0;; tries++) {
-        tw_status status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+        tw_status status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
         *taken = status == TW_OK ? n : 0;
         if (status == TW_OK && !verdict->allowed) *taken = n_max; /* shadow mode admits all units and counts none */
         if ((status != TW_DENIED && status != TW_PENDING) || n <= 1) return status;
@@ -186,8 +188,8 @@ tw_status tw_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t 
     if (verdict == NULL) verdict = &unasked;
     tw_status status;
     if (n_max == 0 || !twi_limit_is_in_range(n_max, limit))
-        status = twi_load_relaxed(&family->hot_acquire)(family, key, n_max, limit, verdict);
-    else if (family->limit->some != NULL && !twi_load_relaxed(&family->shadow))
+        status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n_max, limit, verdict);
+    else if (family->kind.limit->some != NULL && !twi_load_relaxed(&family->policy.shadow))
         status = twi_shadow_acquire_some(family, key, n_max, limit, &took, verdict);
     else
         status = take_some(family, key, n_max, limit, &took, verdict);

@@ -48,7 +48,7 @@ static void put_in_order(struct order *order) {
 /* TW_OK, or the reason why the claim is invalid. */
 static tw_status check_claim(const tw_claim *claim) {
     twi_check(claim->family != NULL);
-    if (claim->family->limit->waits)
+    if (claim->family->kind.limit->waits)
         return twi_refuse(TW_ERR_MODE, "limit_mode: tw_acquire_all() is not for families whose limit Redis decides");
     if (claim->key.size - 1 >= TW_KEY_SIZE_MAX || claim->key.data == NULL) return twi_key_refuse(claim->key);
     return twi_limit_is_in_range(claim->n, claim->limit) ? TW_OK : twi_units_refuse(claim->n);
@@ -58,7 +58,7 @@ static tw_status check_claim(const tw_claim *claim) {
 static tw_status acquire_uncounted(const tw_claim *claim, struct twi_thread *self, tw_verdict *verdict) {
     uint32_t shard = self->shard;
     self->shard = TWI_SHARD_ASIDE;
-    tw_status status = claim->family->limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
+    tw_status status = claim->family->kind.limit_acquire(claim->family, claim->key, claim->n, claim->limit, verdict);
     self->shard = shard;
     return status;
 }
@@ -71,8 +71,8 @@ static tw_status take_claim(struct order *order, size_t i, struct twi_thread *se
     order->start_ms[i] = verdict->window_start_ms;
     order->counted[i] = status == TW_OK && claim->n != 0 && verdict->decided_by != TW_BY_FULL;
     order->near[i] = order->counted[i] && twi_limit_is_near(verdict->used, verdict->used + verdict->remaining);
-    order->shadowed[i] =
-        (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 && twi_load_relaxed(&claim->family->shadow);
+    order->shadowed[i] = (status == TW_DENIED || status == TW_PENDING) && claim->n != 0 &&
+                         twi_load_relaxed(&claim->family->policy.shadow);
     if (status == TW_DENIED && claim->n != 0) twi_limit_stats_count_denied(claim->family, self);
     return order->shadowed[i] ? TW_OK : status;
 }
@@ -91,7 +91,8 @@ static void put_back(const struct order *order, size_t count) {
     for (size_t i = count; i > 0; i--) {
         const tw_claim *claim = &order->claims[order->at[i - 1]];
         if (!order->counted[i - 1]) continue;
-        (void)claim->family->limit->put_back(claim->family, claim->key, claim->n, claim->limit, order->start_ms[i - 1]);
+        (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
+                                                  order->start_ms[i - 1]);
     }
 }
 
@@ -101,8 +102,8 @@ static bool may_have(const struct order *order, size_t i, int64_t *before, tw_ve
     const tw_claim *last = &order->claims[order->at[i > 0 ? i - 1 : 0]];
     bool same = i > 0 && last->family == claim->family && compare_keys(last->key, claim->key) == 0;
     *before = same ? *before + last->n : 0;
-    tw_status status = claim->family->limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
-    if (twi_load_relaxed(&claim->family->shadow)) return true; /* shadow mode denies nothing */
+    tw_status status = claim->family->kind.limit_acquire(claim->family, claim->key, 0, claim->limit, verdict);
+    if (twi_load_relaxed(&claim->family->policy.shadow)) return true; /* shadow mode denies nothing */
     return status == TW_OK && verdict->remaining - *before >= claim->n;
 }
 
@@ -117,7 +118,8 @@ static tw_status look_at_all(struct order *order, struct twi_thread *self, tw_ve
         const tw_claim *claim =
             &order->claims[order->at[i]]; /* it was admitted, because units came back since the look */
         if (order->counted[i])
-            (void)claim->family->limit->put_back(claim->family, claim->key, claim->n, claim->limit, order->start_ms[i]);
+            (void)claim->family->kind.limit->put_back(claim->family, claim->key, claim->n, claim->limit,
+                                                      order->start_ms[i]);
     }
     return TW_OK;
 }

@@ -19,7 +19,7 @@ static uint32_t nap_ms(int64_t wish_ms, int64_t left_ms) {
 static bool may_come(tw_family *family, tw_key key, const tw_verdict *verdict, int64_t left_ms) {
     if (verdict->retry_after_ms < 0) return false;
     if (!verdict->final || verdict->retry_after_ms <= left_ms) return true;
-    return family->limit->is_fresh != NULL && !family->limit->is_fresh(family, key);
+    return family->kind.limit->is_fresh != NULL && !family->kind.limit->is_fresh(family, key);
 }
 
 tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limit, uint32_t timeout_ms,
@@ -32,19 +32,20 @@ tw_status tw_acquire_wait(tw_family *family, tw_key key, int64_t n, int64_t limi
     if (status == TW_OK) status = twi_guard_engine(engine);
     if (status != TW_OK) {
         struct twi_decision nothing = {0};
-        twi_verdict_fill(verdict, family->synced, status, n, limit, &nothing);
+        twi_verdict_fill(verdict, family->kind.synced, status, n, limit, &nothing);
         return status;
     }
     int64_t deadline_ms = twi_clock_mono_ms(&engine->clock) + timeout_ms;
     for (;;) {
-        uint32_t given = twi_event_count_value(&engine->given_back), turned = twi_event_count_value(&engine->turned);
-        status = twi_load_relaxed(&family->hot_acquire)(family, key, n, limit, verdict);
+        uint32_t given = twi_event_count_value(&engine->given_back),
+                 turned = twi_event_count_value(&engine->turn.ended);
+        status = twi_load_relaxed(&family->kind.hot_acquire)(family, key, n, limit, verdict);
         if (status != TW_DENIED && status != TW_PENDING) return status;
         int64_t left_ms = deadline_ms - twi_clock_mono_ms(&engine->clock);
         if (left_ms <= 0 || !may_come(family, key, verdict, left_ms)) return status;
         uint32_t ms = nap_ms(verdict->retry_after_ms, left_ms);
         if (status == TW_PENDING)
-            twi_event_count_wait(&engine->turned, turned,
+            twi_event_count_wait(&engine->turn.ended, turned,
                                  ms); /* a turn of the engine brings the units that were requested */
         else
             twi_event_count_wait(&engine->given_back, given, ms);

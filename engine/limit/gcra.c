@@ -36,7 +36,7 @@ struct pace {
 };
 
 static void begin_pace(struct pace *pace, const struct tw_family *family, int64_t n, int64_t limit) {
-    int64_t burst = twi_load_relaxed(&family->burst);
+    int64_t burst = twi_load_relaxed(&family->policy.burst);
     *pace = (struct pace){.n = n, .limit = limit, .window_ms = family->rule.window_ms};
     pace->burst = burst == 0 || burst > limit ? limit : burst;
     if (limit == 0) return;
@@ -134,7 +134,8 @@ static tw_status acquire(tw_family *family, tw_key key, struct pace *pace, bool 
         status = twi_call_now(&call);
         if (status == TW_OK) status = acquire_once(pace, &call, full);
     } while (status == TWI_AGAIN);
-    if (*full) status = twi_load_relaxed(&family->on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
+    if (*full)
+        status = twi_load_relaxed(&family->policy.on_full_limit) == TW_FULL_LIMIT_ADMIT ? TW_OK : twi_full_refuse();
     if (status == TW_OK && pace->n != 0 && !*full) twi_limit_stats_count(family, call.self, admitted);
     twi_call_end(&call);
     return status;

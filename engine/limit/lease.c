@@ -75,9 +75,10 @@ struct hard {
 };
 
 static bool is_away(const struct twi_call *call) {
-    int64_t since_ms = twi_load_relaxed(&call->engine->leases.away_since_ms);
+    int64_t since_ms = twi_load_relaxed(&call->engine->peers.away_since_ms);
     if (since_ms == 0) return false;
-    return twi_clock_mono_ms(&call->engine->clock) - since_ms >= twi_load_relaxed(&call->family->outage_grace_ms);
+    return twi_clock_mono_ms(&call->engine->clock) - since_ms >=
+           twi_load_relaxed(&call->family->policy.outage_grace_ms);
 }
 
 /* Puts units back into the lease. The lease must then be listed for the turn, or the units are never returned to
@@ -123,7 +124,7 @@ static tw_status spend(const struct twi_call *call, const struct twi_place *plac
     hard->decision.view = twi_cell_view(place->cell, place->meta);
     if (n == 0) return hard->decision.view > limit ? TW_DENIED : TW_OK;
     if (n > limit) return TW_DENIED;
-    if (twi_load_relaxed(&call->family->on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
+    if (twi_load_relaxed(&call->family->policy.on_outage) == TW_OUTAGE_FAIL_CLOSED && is_away(call)) return TW_DENIED;
     struct twi_lease *lease = lease_of(call, place);
     if (twi_unlikely(lease == NULL)) return TW_ERR_FULL;
     int64_t left = twi_load_acquire(&lease->left); /* J12, pairs with J11: `drawn` belongs to these units */
@@ -218,14 +219,15 @@ static tw_status warm(struct twi_call *call, int64_t limit) {
 
 tw_status tw_lease_warm(tw_family *family, tw_key key, int64_t limit) {
     twi_check(family != NULL);
-    if (!family->is_hard) return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
+    if (!family->kind.is_hard)
+        return twi_refuse(TW_ERR_MODE, "limit_mode: tw_lease_warm() is for TW_LIMIT_HARD families");
     if (is_bad(0, limit)) return twi_units_refuse(0);
     struct twi_call call;
     tw_status status = twi_call_begin(&call, family, key);
     if (status != TW_OK) return status;
     do {
         status = twi_call_now(&call);
-        if (status == TW_OK && family->synced)
+        if (status == TW_OK && family->kind.synced)
             status = warm(&call, limit); /* without Redis the whole limit is in hand */
     } while (status == TWI_AGAIN);
     twi_call_end(&call);

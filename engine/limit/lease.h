@@ -14,8 +14,26 @@
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 
+/* What the turn knows of a lease, and nobody else reads. */
+struct twi_lease_turn {
+    uint32_t next_active;
+    int64_t granted, returned;           /* cumulative: from the replies; by this engine */
+    int64_t acked_returned, acked_spent; /* what Redis has acknowledged */
+    int64_t sent_returned;               /* in the last message, acknowledged or not */
+    uint64_t acked_incarnation;          /* the incarnation in which Redis acknowledged last, in this epoch; 0: none */
+    int64_t grant_size;                  /* units per draw */
+    int64_t spent_then, lately;          /* at measured_ms; in the interval before it */
+    int64_t measured_ms, used_ms,
+        exhausted_at_ms; /* monotonic; exhausted: when units arrived that then ran out within one interval */
+    int64_t retry_ms, acked_ms, looked_ms;
+    int64_t risk;    /* units granted beyond the limit, by Redis's account */
+    uint64_t raised; /* epoch stamp: older sections may know a smaller `drawn`; 0: none do */
+    uint64_t name_hash;
+    bool active, in_flight, has_unacknowledged, restate, wanted_by_others;
+};
+
 struct twi_lease {
-    /* written by callers */
+    /* callers and the turn */
     alignas(TWI_LINE_BYTES) _Atomic int64_t left; /* units in hand; never below 0 */
     _Atomic int64_t low_water;       /* below this the lease is listed for the turn, which draws ahead of need */
     _Atomic int64_t requested_units; /* the smallest n that waits for units; 0: nobody waits */
@@ -29,23 +47,9 @@ struct twi_lease {
     _Atomic uint8_t awaits_first_grant; /* counted in the engine's awaiting_first_grant */
     _Atomic uint8_t refunded;           /* a refund put units into it */
     struct twi_attached attached;       /* the link in the generation's list; set before the lease is shared */
-    uint32_t next_active;
-    /* owned by the turn, as next_active */
-    int64_t granted, returned;           /* cumulative: from the replies; by this engine */
-    int64_t acked_returned, acked_spent; /* what Redis has acknowledged */
-    int64_t sent_returned;               /* in the last message, acknowledged or not */
-    uint64_t acked_incarnation;          /* the incarnation in which Redis acknowledged last, in this epoch; 0: none */
-    int64_t grant_size;                  /* units per draw */
-    int64_t spent_then, lately;          /* at measured_ms; in the interval before it */
-    int64_t measured_ms, used_ms,
-        exhausted_at_ms; /* monotonic; exhausted: when units arrived that then ran out within one interval */
-    int64_t retry_ms, acked_ms, looked_ms;
-    int64_t risk;             /* units granted beyond the limit, by Redis's account */
-    uint64_t raised;          /* epoch stamp: older sections may know a smaller `drawn`; 0: none do */
-    _Atomic int64_t stranded; /* units in leases of engines that are gone; callers read it */
-    uint64_t name_hash;
-    uint32_t generation, cell; /* line numbers in the arena */
-    bool active, in_flight, has_unacknowledged, restate, wanted_by_others;
+    uint32_t generation, cell;          /* line numbers in the arena */
+    _Atomic int64_t stranded;           /* units in leases of engines that are gone; callers read it */
+    struct twi_lease_turn turn;
 };
 #define TWI_LEASE_LINES ((uint32_t)(sizeof(struct twi_lease) / TWI_LINE_BYTES))
 static_assert(sizeof(struct twi_lease) == TWI_ATTACHED_LINES * TWI_LINE_BYTES &&

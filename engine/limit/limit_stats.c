@@ -12,10 +12,10 @@
 
 void twi_limit_stats_count_shared(tw_family *family, const struct twi_thread *self, size_t at) {
     if (self->shard == TWI_SHARD_ASIDE) return;
-    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->limits_shared + at);
+    _Atomic int64_t *count = (_Atomic int64_t *)((unsigned char *)&family->stats.limits_shared + at);
     int64_t before = twi_add_relaxed(count, 1);
     if (before % SHARED_OFTEN != SHARED_OFTEN - 1 || self->shard == TWI_SHARD_SHARED) return;
-    twi_store_relaxed(&family->limits_in_use, true);
+    twi_store_relaxed(&family->stats.limits_in_use, true);
     twi_agenda_notify(family);
 }
 
@@ -24,8 +24,8 @@ static struct twi_limit_lines *older_lines(const struct tw_family *family, const
 }
 
 void twi_limit_stats_turn(struct tw_family *family) {
-    if (!twi_load_relaxed(&family->limits_in_use)) return;
-    twi_store_relaxed(&family->limits_in_use, false);
+    if (!twi_load_relaxed(&family->stats.limits_in_use)) return;
+    twi_store_relaxed(&family->stats.limits_in_use, false);
     struct twi_arena *arena = &family->engine->arena;
     struct twi_limit_lines *old = twi_load_relaxed(&family->limit_lines), *lines;
     uint32_t threads = twi_epoch_shards(), count = old != NULL ? old->count : 0;
@@ -65,18 +65,19 @@ static void add_shard(struct twi_limit_shard *shard, struct twi_limit_stats *sum
 
 void twi_limit_stats_add(const struct tw_family *family, struct twi_limit_stats *sum) {
     struct tw_family *own = (struct tw_family *)family;
-    add_shard(&own->limits_shared, sum);
+    add_shard(&own->stats.limits_shared, sum);
     struct twi_limit_lines *lines = twi_load_acquire(&own->limit_lines); /* S2 */
     for (; lines != NULL; lines = older_lines(family, lines))
         for (uint32_t i = 0; i < lines->count; i++) add_shard(&lines->shards[i], sum);
-    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) sum->overshoots[i] += twi_load_relaxed(&own->overshoots[i]);
-    sum->overshoot_ppm += twi_load_relaxed(&own->overshoot_ppm);
+    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++)
+        sum->overshoots[i] += twi_load_relaxed(&own->overshoot.overshoots[i]);
+    sum->overshoot_ppm += twi_load_relaxed(&own->overshoot.overshoot_ppm);
 }
 
 void twi_limit_stats_read(tw_engine *engine, tw_stats *stats) {
     struct twi_limit_stats sum = {0};
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         twi_limit_stats_add(family, &sum);
     stats->increments += sum.admitted_here;
     stats->limit_admitted += sum.admitted;
@@ -97,10 +98,10 @@ void twi_limit_stats_keep(struct tw_family *family) {
 }
 
 void twi_limit_stats_clear(struct tw_family *family) {
-    memset((void *)&family->limits_shared, 0, sizeof family->limits_shared);
+    memset((void *)&family->stats.limits_shared, 0, sizeof family->stats.limits_shared);
     twi_store_relaxed(&family->limit_lines, NULL); /* it was in the parent's arena */
-    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoots[i], 0);
-    twi_store_relaxed(&family->overshoot_ppm, 0);
+    for (uint32_t i = 0; i < TWI_OVERSHOOT_BUCKETS; i++) twi_store_relaxed(&family->overshoot.overshoots[i], 0);
+    twi_store_relaxed(&family->overshoot.overshoot_ppm, 0);
 }
 
 /* ---- by family ---- */
@@ -115,8 +116,8 @@ static int compare_names(const void *a, const void *b) {
 
 static size_t count_families(tw_engine *engine) {
     size_t count = 0;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         count++;
     return count;
 }
@@ -124,10 +125,10 @@ static size_t count_families(tw_engine *engine) {
 /* A family that is being closed has lost its name: another family may have that name by now. */
 static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *list) {
     size_t count = 0;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
         struct twi_family_limit_stats *totals = &list[count];
-        if (twi_load_relaxed(&family->close_requested)) continue;
+        if (twi_load_relaxed(&family->requests.close_requested)) continue;
         memset(totals, 0, sizeof *totals);
         twi_limit_stats_add(family, &totals->limits);
         if (!was_asked(&totals->limits)) continue;
@@ -139,10 +140,10 @@ static size_t list_families(tw_engine *engine, struct twi_family_limit_stats *li
 }
 
 bool twi_limit_stats_list(tw_engine *engine, struct twi_family_limit_stats **list, size_t *count) {
-    pthread_mutex_lock(&engine->lock); /* families stay, and none is added */
+    pthread_mutex_lock(&engine->roster.lock); /* families stay, and none is added */
     *list = calloc(count_families(engine) + 1, sizeof **list);
     *count = *list != NULL ? list_families(engine, *list) : 0;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     if (*list != NULL) qsort(*list, *count, sizeof **list, compare_names);
     return *list != NULL;
 }

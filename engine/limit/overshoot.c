@@ -45,7 +45,7 @@ static bool is_of(const tw_engine *engine, uint64_t of, const struct twi_generat
 }
 
 static int64_t settled_ms(const tw_engine *engine, const struct twi_generation *generation) {
-    return generation->sealed_mono_ms + SETTLED_INTERVALS * (int64_t)engine->options.sync_interval_ms;
+    return generation->turn.sealed_mono_ms + SETTLED_INTERVALS * (int64_t)engine->options.sync_interval_ms;
 }
 
 static bool is_known(const tw_engine *engine, const struct twi_generation *generation, struct twi_cell *cell) {
@@ -63,8 +63,8 @@ static struct looked look_at_notes(tw_engine *engine, const struct twi_generatio
         looked.notes++;
         if (is_known(engine, generation, cell_of(engine, of))) continue;
         looked.unknown++;
-        if (requests && engine->turn_mono_ms >= note->request_again_ms) note->requests = true;
-        if (note->requests) (void)twi_swap_acqrel(&engine->any_near_limit, true); /* Q3 */
+        if (requests && engine->turn.mono_ms >= note->request_again_ms) note->requests = true;
+        if (note->requests) (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3 */
     }
     return looked;
 }
@@ -75,8 +75,9 @@ static void observe(struct tw_family *family, int64_t total, int64_t limit) {
     uint32_t bucket = 0;
     while (bucket < TWI_OVERSHOOT_BUCKETS - 1 && ratio > bounds[bucket]) bucket++;
     int64_t ppm = (int64_t)((ratio < RATIO_MAX ? ratio : RATIO_MAX) * 1e6 + 0.5);
-    twi_store_relaxed(&family->overshoots[bucket], twi_load_relaxed(&family->overshoots[bucket]) + 1);
-    twi_store_relaxed(&family->overshoot_ppm, twi_load_relaxed(&family->overshoot_ppm) + ppm);
+    twi_store_relaxed(&family->overshoot.overshoots[bucket],
+                      twi_load_relaxed(&family->overshoot.overshoots[bucket]) + 1);
+    twi_store_relaxed(&family->overshoot.overshoot_ppm, twi_load_relaxed(&family->overshoot.overshoot_ppm) + ppm);
     twi_port_count(family->engine, limit_measured, 1);
     if (over != 0) twi_port_count(family->engine, limit_overshot, 1);
 }
@@ -103,8 +104,8 @@ static void observe_all(tw_engine *engine, struct twi_generation *generation) {
 
 bool twi_overshoot_measure(tw_engine *engine, struct twi_generation *generation, bool ends) {
     if (!twi_overshoot_is_measured(generation->family)) return true;
-    int64_t over_ms = engine->turn_mono_ms - settled_ms(engine, generation);
-    bool away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
+    int64_t over_ms = engine->turn.mono_ms - settled_ms(engine, generation);
+    bool away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
     bool gives_up = ends || (away && over_ms >= 0) || over_ms >= PATIENCE_MS;
     struct looked looked = look_at_notes(engine, generation, over_ms >= 0 && !gives_up);
     if (looked.notes == 0) return true;
@@ -120,7 +121,7 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         struct twi_note *note = &engine->notes[i];
         if (!note->requests) continue;
         if (count == room) {
-            (void)twi_swap_acqrel(&engine->any_near_limit, true); /* Q3: the others next time */
+            (void)twi_swap_acqrel(&engine->near_ring.any, true); /* Q3: the others next time */
             break;
         }
         uint64_t of = twi_load_acquire(&note->of); /* O1 */
@@ -129,12 +130,12 @@ size_t twi_overshoot_requests(tw_engine *engine, struct twi_item *items, size_t 
         struct twi_generation *generation = twi_arena_at(&engine->arena, (uint32_t)(of >> 32));
         if (twi_load_relaxed(&generation->phase) != TWI_DRAINED)
             continue; /* otherwise its table may be gone (history.c) */
-        note->request_again_ms = engine->turn_mono_ms + engine->options.sync_interval_ms + 1;
+        note->request_again_ms = engine->turn.mono_ms + engine->options.sync_interval_ms + 1;
         items[count++] = (struct twi_item){.family = generation->family,
                                            .generation = generation,
                                            .cell = cell_of(engine, of),
                                            .expiry_ms = generation->expiry_ms};
-        generation->outstanding++;
+        generation->turn.outstanding++;
     }
     return count;
 }

@@ -17,7 +17,7 @@
 #include "engine/limit/decision.h"
 
 TWI_INLINE bool twi_overshoot_is_measured(const struct tw_family *family) {
-    return family->shares && !family->is_strict && family->has_starts;
+    return family->kind.shares && !family->kind.is_strict && family->kind.has_starts;
 }
 
 /* A call was decided near the limit: notes the counter. Inside the call's section. */

@@ -15,8 +15,8 @@
 /* The lowest view that a refund may leave. It is 0 if every unit is known here: without Redis, and once Redis has
  * reported the total. A strict limit has no bound here, because Redis counts its units first. */
 static int64_t least_view(const struct tw_family *family, const struct twi_place *place) {
-    if (!family->synced) return 0;
-    if (family->is_strict) return INT64_MIN;
+    if (!family->kind.synced) return 0;
+    if (family->kind.is_strict) return INT64_MIN;
     return twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state) != 0 ? 0 : INT64_MIN;
 }
 
@@ -31,7 +31,8 @@ static tw_status refuse_early(void) {
 /* TW_OK; TW_ERR_RANGE: the count has fewer units; TWI_AGAIN: the window was sealed. */
 static tw_status lower(const struct twi_call *call, const struct twi_place *place, int64_t n) {
     struct twi_cell *cell = place->cell;
-    int64_t base = call->family->synced ? twi_load_relaxed(&cell->base) : 0, least = least_view(call->family, place);
+    int64_t base = call->family->kind.synced ? twi_load_relaxed(&cell->base) : 0,
+            least = least_view(call->family, place);
     uint64_t word = twi_load_acquire(&cell->local), after; /* C2 */
     do {
         if ((word & TWI_FROZEN) != 0) {
@@ -53,8 +54,8 @@ static tw_status lower(const struct twi_call *call, const struct twi_place *plac
 /* Is the window that is open now the one that the caller means? */
 static tw_status check_window(const struct twi_call *call, int64_t window_start_ms) {
     const struct tw_family *family = call->family;
-    if (family->evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
-    if (family->from_first) {
+    if (family->kind.evicts_idle || family->rule.window == TW_WINDOW_FOREVER) return TW_OK;
+    if (family->kind.from_first) {
         if (window_start_ms > call->now_ms) return refuse_early();
         return call->now_ms - window_start_ms >= family->rule.window_ms + INCARNATION_SLACK_MS ? refuse_late() : TW_OK;
     }
@@ -64,9 +65,9 @@ static tw_status check_window(const struct twi_call *call, int64_t window_start_
 
 static bool is_another_incarnation(const struct twi_call *call, const struct twi_place *place,
                                    int64_t window_start_ms) {
-    if (!call->family->from_first) return false;
+    if (!call->family->kind.from_first) return false;
     int64_t began_ms = twi_load_relaxed(&place->cell->end_ms) - call->family->rule.window_ms;
-    return began_ms > window_start_ms + (call->family->synced ? INCARNATION_SLACK_MS : 0);
+    return began_ms > window_start_ms + (call->family->kind.synced ? INCARNATION_SLACK_MS : 0);
 }
 
 static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_start_ms, twi_refund_keep *keep) {
@@ -74,8 +75,8 @@ static tw_status put_back_once(struct twi_call *call, int64_t n, int64_t window_
     tw_status status = check_window(call, window_start_ms);
     if (status != TW_OK) return status;
     if (!twi_place_find(call, &place)) {
-        if (call->family->from_first) return refuse_late();
-        if (!call->family->synced) return twi_refund_refuse(); /* nobody has taken any */
+        if (call->family->kind.from_first) return refuse_late();
+        if (!call->family->kind.synced) return twi_refund_refuse(); /* nobody has taken any */
         status = twi_place_make(call, &place);
         if (status != TW_OK) return status;
     }
@@ -109,5 +110,5 @@ tw_status tw_refund(tw_family *family, tw_key key, int64_t n, int64_t window_sta
     if (!twi_limit_is_in_range(n, 0)) return twi_units_refuse(n);
     tw_status status = twi_call_check_key(family, key);
     if (status != TW_OK || n == 0) return status;
-    return family->limit->put_back(family, key, n, -1, window_start_ms);
+    return family->kind.limit->put_back(family, key, n, -1, window_start_ms);
 }

@@ -9,7 +9,7 @@
 /* Decisions by a lease, by Redis or by GCRA are counted here. The other kinds count where they decide. */
 static bool counts_here(const tw_family *family, const tw_verdict *verdict) {
     if (verdict->decided_by == TW_BY_FULL) return false;
-    return family->is_gcra || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
+    return family->kind.is_gcra || verdict->decided_by == TW_BY_LEASE || verdict->decided_by == TW_BY_REDIS;
 }
 
 static void count(tw_family *family, struct twi_thread *self, tw_status status, const tw_verdict *verdict) {
@@ -23,18 +23,18 @@ static void count(tw_family *family, struct twi_thread *self, tw_status status, 
 tw_status twi_shadow_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict) {
     tw_verdict unasked;
     if (verdict == NULL) verdict = &unasked;
-    tw_status status = family->limit_acquire(family, key, n, limit, verdict);
+    tw_status status = family->kind.limit_acquire(family, key, n, limit, verdict);
     struct twi_thread *self = twi_thread_self;
     if (self == NULL || n == 0 || status < 0) return status;
     if (counts_here(family, verdict)) count(family, self, status, verdict);
-    if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->shadow)) return status;
+    if ((status != TW_DENIED && status != TW_PENDING) || !twi_load_relaxed(&family->policy.shadow)) return status;
     twi_limit_stats_count(family, self, shadow_denied);
     return TW_OK;
 }
 
 tw_status twi_shadow_acquire_some(tw_family *family, tw_key key, int64_t n_max, int64_t limit, int64_t *taken,
                                   tw_verdict *verdict) {
-    tw_status status = family->limit->some(family, key, n_max, limit, taken, verdict);
+    tw_status status = family->kind.limit->some(family, key, n_max, limit, taken, verdict);
     struct twi_thread *self = twi_thread_self;
     if (self != NULL && status >= 0 && counts_here(family, verdict)) count(family, self, status, verdict);
     return status;

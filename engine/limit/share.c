@@ -6,8 +6,6 @@
 #define NEW_QUARTERS 6 /* quarters of an interval in which a key is new: counts are sent within five */
 #define ALONE_PART 256 /* a small part: 16 totals an interval give more than the limit of a second in that time */
 #define ALONE_UNITS 8
-#define ARRIVAL 2       /* intervals after which counts are surely sent: 5/4 at most, plus the way */
-#define RETURN_MS 12500 /* Redis is tried again within 10 s, counts are sent within 2 s (wire/breaker.c, wire/pace.c) */
 #define USED_UP_RETRY_MS 1000 /* age at which "used up" is requested again: other engines may have refunded */
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -17,88 +15,11 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* ---- how many live ---- */
-
-void twi_share_open(tw_engine *engine) {
-    twi_store_relaxed(&engine->live_engines, 0); /* this engine is still alone: all stores here are relaxed */
-    twi_store_relaxed(&engine->live_reported, 0);
-    twi_store_relaxed(&engine->live_meeting_ms, TWI_MEETING_MS);
-    twi_store_relaxed(&engine->live_repeated_ms, 0);
-    twi_store_relaxed(&engine->live_since_ms, twi_clock_mono_ms(&engine->clock));
-}
-
-/* True: the first seconds (share.h) are over. */
-static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
-    uint32_t expected = engine->options.engines_expected;
-    if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
-    return count >= expected && now_ms - engine->live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
-}
-
-/* An engine that began together with this one needs as long as this one, or somewhat longer. */
-static int64_t meeting_ms(int64_t our_start_ms) {
-    return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
-}
-
-/* Called by the turn. Callers take each value as a hint; an old value is what was true a moment ago. */
-void twi_port_live_engines(tw_engine *engine, uint32_t count) {
-    int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->live_since_ms);
-    uint32_t reported = twi_load_relaxed(&engine->live_reported);
-    twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
-    if (count == 0) {
-        since_ms =
-            INT64_MIN; /* the count is unknown; even if it becomes known later, this engine is not new any more */
-    } else if (reported == 0 && since_ms != INT64_MIN) {
-        twi_store_relaxed(&engine->live_meeting_ms, meeting_ms(now_ms - since_ms));
-        since_ms = now_ms;
-    }
-    if (count > reported) engine->live_rose_ms = now_ms;
-    if (since_ms >= 0) twi_store_relaxed(&engine->live_repeated_ms, now_ms - since_ms);
-    twi_store_relaxed(&engine->live_since_ms, since_ms);
-    twi_store_relaxed(&engine->live_reported, count);
-    bool grown = twi_load_relaxed(&engine->live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
-    twi_store_relaxed(&engine->live_engines, grown ? count : 0);
-}
-
-/* True: engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis first
- * reported how many engines live. */
-static bool is_met(const tw_engine *engine, int64_t age_ms) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t meeting_ms = twi_load_relaxed(&own->live_meeting_ms); /* both are hints */
-    bool is_reported_again = twi_load_relaxed(&own->live_repeated_ms) >= meeting_ms / 2;
-    return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
-}
-
-bool twi_share_is_settled(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
-    if (since_ms < 0 || twi_load_relaxed(&own->live_engines) != 0) return true;
-    return twi_load_relaxed(&own->live_reported) != 0 && is_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
-}
-
 bool twi_outage_is_on(const tw_family *family) {
     struct tw_family *own = (struct tw_family *)family;
-    int64_t since_ms = twi_load_relaxed(&own->engine->leases.away_since_ms); /* a hint, as old as the last turn */
+    int64_t since_ms = twi_load_relaxed(&own->engine->peers.away_since_ms); /* a hint, as old as the last turn */
     if (since_ms == 0) return false;
-    return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->outage_grace_ms);
-}
-
-void twi_share_outage(tw_engine *engine, int64_t since_ms) {
-    bool was_away = twi_load_relaxed(&engine->leases.away_since_ms) != 0;
-    int64_t ended_ms =
-        twi_load_relaxed(&engine->outage_ended_ms); /* only this function writes both; hints to callers */
-    if (!was_away && since_ms != 0 &&
-        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* otherwise the same outage goes on */
-        twi_store_relaxed(&engine->outage_began_ms, since_ms);
-    if (was_away && since_ms == 0) twi_store_relaxed(&engine->outage_ended_ms, engine->turn_mono_ms);
-}
-
-int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t ended_ms = twi_load_relaxed(&own->outage_ended_ms);
-    int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
-    if (ended_ms != 0 && twi_load_relaxed(&own->outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
-        sent_ms = ended_ms + RETURN_MS;
-    return sent_ms + engine->options.redis_timeout_ms;
+    return twi_clock_mono_ms(&own->engine->clock) - since_ms >= twi_load_relaxed(&own->policy.outage_grace_ms);
 }
 
 /* For counts and limits. A result that does not fit in 64 bits is unbounded. */
@@ -136,7 +57,7 @@ static int64_t new_since_ms(const tw_engine *engine, int64_t total_state, int64_
 }
 
 int64_t twi_share_take_total(const tw_engine *engine, int64_t total_state, int64_t others) {
-    int64_t now_ms = engine->turn_mono_ms, interval_ms = engine->options.sync_interval_ms;
+    int64_t now_ms = engine->turn.mono_ms, interval_ms = engine->options.sync_interval_ms;
     if (total_state == 0)
         return twi_live_engines(engine) != 1 ? twi_total_state_begun(now_ms, now_ms) : twi_total_state(now_ms, 0, 0);
     int64_t first_ms = new_since_ms(engine, total_state, now_ms);
@@ -166,46 +87,40 @@ struct share {
     int64_t total_state, total, left, base;
 };
 
-/* How long Redis has failed to reply; 0: it replies. */
-static int64_t away_ms(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->leases.away_since_ms);
-    return since_ms != 0 ? larger(twi_clock_mono_ms(&own->clock) - since_ms, 1) : 0;
-}
-
 static void note_age(const tw_engine *engine, struct share *share) {
     tw_engine *own = (tw_engine *)engine;
-    int64_t since_ms = twi_load_relaxed(&own->live_since_ms);
+    int64_t since_ms = twi_load_relaxed(&own->peers.live_since_ms);
     if (since_ms < 0) return; /* nobody reports the number of engines */
     int64_t age_ms = twi_clock_mono_ms(&own->clock) - since_ms;
-    if (share->is_away || away_ms(engine) >= TWI_BRIEF_MS) { /* what is known of the others has to do */
+    if (share->is_away || twi_peers_away_ms(engine) >= TWI_BRIEF_MS) { /* what is known of the others has to do */
         bool decides = !share->is_away || share->policy == TW_OUTAGE_LOCAL;
         share->is_young = decides && share->live > 1 && age_ms < TWI_YOUNG_MAX_MS;
         return;
     }
-    bool is_reported = twi_load_relaxed(&own->live_reported) != 0;
+    bool is_reported = twi_load_relaxed(&own->peers.live_reported) != 0;
     if (!is_reported && age_ms >= TWI_OPENED_MS) return;
     share->is_young = true;
-    share->is_early = !is_reported || (!is_met(engine, age_ms) && engine->options.engines_expected == 0);
+    share->is_early = !is_reported || (!twi_peers_have_met(engine, age_ms) && engine->options.engines_expected == 0);
 }
 
 /* True: a reply is missing or late. If there may be other engines, this is no reason to spend their units. */
 static bool is_brief(const tw_engine *engine) {
     tw_engine *own = (tw_engine *)engine;
-    if (away_ms(engine) >= TWI_BRIEF_MS) return false;
-    bool begins = twi_load_relaxed(&own->live_engines) == 0 && twi_load_relaxed(&own->live_since_ms) >= 0;
+    if (twi_peers_away_ms(engine) >= TWI_BRIEF_MS) return false;
+    bool begins = twi_load_relaxed(&own->peers.live_engines) == 0 && twi_load_relaxed(&own->peers.live_since_ms) >= 0;
     return begins || twi_live_engines(engine) > 1;
 }
 
 /* A strict limit is decided here only when Redis did not reply and local knowledge has to decide (strict.c). */
 static struct share share_in(const struct tw_family *family) {
     struct share share = {.live = twi_live_engines(family->engine),
-                          .is_away = family->is_strict || twi_outage_is_on(family)};
-    share.policy = twi_load_relaxed(&((struct tw_family *)family)->on_outage);
-    if (share.is_away && !family->is_strict && share.policy == TW_OUTAGE_LOCAL)
+                          .is_away = family->kind.is_strict || twi_outage_is_on(family)};
+    share.policy = twi_load_relaxed(&((struct tw_family *)family)->policy.on_outage);
+    if (share.is_away && !family->kind.is_strict && share.policy == TW_OUTAGE_LOCAL)
         share.is_away = !is_brief(family->engine);
-    if (!family->is_strict && twi_load_relaxed(&family->engine->live_engines) == 0) note_age(family->engine, &share);
-    if (family->is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
+    if (!family->kind.is_strict && twi_load_relaxed(&family->engine->peers.live_engines) == 0)
+        note_age(family->engine, &share);
+    if (family->kind.is_strict && share.policy != TW_OUTAGE_SHARE) share.policy = TW_OUTAGE_LOCAL;
     return share;
 }
 
@@ -215,7 +130,7 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     struct twi_cold *cold = twi_cell_cold(place->cell, place->meta);
     struct share share = share_in(family);
     share.total_state = twi_load_relaxed(&cold->total_state);
-    share.is_reported = family->evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
+    share.is_reported = family->kind.evicts_idle ? twi_cell_is_known(place->cell, place->meta) : share.total_state != 0;
     share.is_known = share.is_reported && !decision->before_unknown;
     /* The turn stores acked, then base. The loads are in reverse order, so the sum is a total that was true, or
      * less. */
@@ -224,7 +139,8 @@ static struct share share_of(const struct twi_call *call, const struct twi_place
     if (share.is_reported) share.base = base;
     share.is_new = share.is_reported && share.live > 1 &&
                    new_since_ms(family->engine, share.total_state, twi_clock_mono_ms(&family->engine->clock)) >= 0;
-    share.is_early = share.is_early || (share.is_young && !share.is_known && away_ms(family->engine) < TWI_BRIEF_MS);
+    share.is_early =
+        share.is_early || (share.is_young && !share.is_known && twi_peers_away_ms(family->engine) < TWI_BRIEF_MS);
     share.left = larger(less(limit, share.total), 0);
     return share;
 }
@@ -273,7 +189,8 @@ static int64_t pace_bound(const tw_engine *engine, int64_t total_state, int64_t 
 }
 
 static int64_t bound_of(const tw_engine *engine, const struct share *share, int64_t n, int64_t limit, int64_t view) {
-    bool heard = twi_load_relaxed(&((tw_engine *)engine)->live_engines) != 0 || engine->options.engines_expected != 0;
+    bool heard =
+        twi_load_relaxed(&((tw_engine *)engine)->peers.live_engines) != 0 || engine->options.engines_expected != 0;
     if (!heard && (!share->is_young || share->is_early)) return TW_UNBOUNDED; /* the number of engines is unknown */
     if (share->is_away && share->policy != TW_OUTAGE_SHARE) return TW_UNBOUNDED;
     int64_t others = (int64_t)share->live - 1, whole = times(others, larger(n, limit / share->live + 1));
@@ -293,18 +210,19 @@ void twi_share_request_sync(const struct twi_call *call, const struct twi_place 
     tw_engine *engine = call->engine;
     uint32_t line = twi_arena_line(&engine->arena, place->cell);
     uint64_t own = (uint64_t)twi_arena_line(&engine->arena, place->generation) << 32 | line, none = 0;
-    _Atomic uint64_t *slot = &engine->near_limit[line % TWI_NEAR_LIMIT_MAX];
+    _Atomic uint64_t *slot = &engine->near_ring.slots[line % TWI_NEAR_LIMIT_MAX];
     if (twi_load_relaxed(slot) != 0) return; /* this cell is in the ring; or another has the slot, and this one waits */
     if (!twi_cas_acqrel(slot, &none, own)) return; /* Q1, pairs with Q2 */
     /* Q3, pairs with Q4: whoever clears this sees the slot. It is a swap, because a plain store would hide the slots
      * that other threads published by their own swaps. */
-    (void)twi_swap_acqrel(&engine->any_near_limit, true);
+    (void)twi_swap_acqrel(&engine->near_ring.any, true);
 }
 
 void twi_share_forget(tw_engine *engine, struct twi_generation *generation) {
     uint64_t line = twi_arena_line(&engine->arena, generation);
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++)
-        if (twi_load_relaxed(&engine->near_limit[i]) >> 32 == line) twi_store_relaxed(&engine->near_limit[i], 0);
+        if (twi_load_relaxed(&engine->near_ring.slots[i]) >> 32 == line)
+            twi_store_relaxed(&engine->near_ring.slots[i], 0);
 }
 
 /* ---- deciding ---- */

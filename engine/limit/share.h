@@ -26,6 +26,7 @@
 #ifndef TWI_LIMIT_SHARE_H
 #define TWI_LIMIT_SHARE_H
 
+#include "engine/core/peers.h"
 #include "engine/count/lookup.h"
 #include "engine/limit/decision.h"
 
@@ -41,34 +42,11 @@
  * Here live is the larger of the reported number and engines_expected. An engine with engines_expected is young until
  * so many engines live and no new one has come for TWI_EXPECTED_MS. No engine is young after TWI_YOUNG_MAX_MS.
  * If Redis may not be asked, does not reply for TWI_BRIEF_MS, or reports no number for TWI_OPENED_MS, the engine counts
- * as alone, or as one of engines_expected. In the latter case it takes a share until TWI_YOUNG_MAX_MS. */
-#define TWI_OPENED_MS 3000
-#define TWI_MEETING_MS 100 /* the registry is read several times by then (registry.c) */
-#define TWI_YOUNG_MS 1000
-#define TWI_EXPECTED_MS 3000
-#define TWI_YOUNG_MAX_MS 5000
+ * as alone, or as one of engines_expected. In the latter case it takes a share until TWI_YOUNG_MAX_MS.
+ * The times, and how many live: peers.h. */
 #define TWI_BRIEF_MS 1000   /* a shorter outage is none for TW_OUTAGE_LOCAL, if there may be other engines */
 #define TWI_LITTLE_PART 128 /* a late engine may spend this part of a sold-out limit; three of four: 2.3 % */
 #define TWI_LITTLE_UNITS 64 /* but at least this many units: so few are no rush */
-
-/* How many engines decide on the same limits; at least 1. Any thread. */
-TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
-    tw_engine *own = (tw_engine *)engine;
-    uint32_t live = twi_load_relaxed(&own->live_engines); /* three hints, as old as the last report */
-    if (live != 0) return live;
-    live = twi_load_relaxed(&own->live_reported);
-    if (live < own->options.engines_expected) live = own->options.engines_expected;
-    return live != 0 ? live : 1;
-}
-void twi_share_open(tw_engine *engine); /* no number has been reported; also called in a forked child */
-/* True: the number of live engines is as well known as it will be, or cannot be known. Any thread. */
-bool twi_share_is_settled(const tw_engine *engine);
-
-/* Called by the turn, before away_since_ms changes: Redis has failed to reply since `since_ms`; 0: it replies. */
-void twi_share_outage(tw_engine *engine, int64_t since_ms);
-/* The time at which Redis has all that the engines counted until `mono_ms`, if they reach Redis: two intervals later,
- * or, after an outage, when all engines are back. A reply takes redis_timeout_ms at most. Any thread. */
-int64_t twi_share_is_in_ms(const tw_engine *engine, int64_t mono_ms);
 
 /* True: Redis has failed to reply for longer than the family's grace, so on_outage decides. Any thread. */
 bool twi_outage_is_on(const tw_family *family);
@@ -88,9 +66,9 @@ TWI_INLINE bool twi_share_estimate(const struct tw_family *family, struct twi_ce
     tw_engine *engine = family->engine;
     struct twi_cold *cold = twi_cell_cold(cell, twi_load_relaxed(&cell->meta));
     int64_t total_state = twi_load_relaxed(&cold->total_state);
-    uint32_t live = twi_load_relaxed(&engine->live_engines);
+    uint32_t live = twi_load_relaxed(&engine->peers.live_engines);
     if (twi_unlikely(total_state == 0) || twi_unlikely(live == 0)) return false;
-    if (twi_unlikely(twi_load_relaxed(&engine->leases.away_since_ms) != 0)) return false;
+    if (twi_unlikely(twi_load_relaxed(&engine->peers.away_since_ms) != 0)) return false;
     if (live != 1 || twi_total_state_middle(total_state) != 0)
         return twi_share_estimate_among(family, cell, cold, n, limit, estimate);
     *estimate = (struct twi_share_estimate){.most = limit, .no_check_below = twi_limit_near(limit)};

@@ -25,7 +25,8 @@ static void request_until_settled(const struct twi_call *call, const struct twi_
     int64_t total_state = twi_load_relaxed(&twi_cell_cold(place->cell, place->meta)->total_state);
     int64_t over_ms = call->now_ms - place->generation->end_ms; /* since the window's end */
     int64_t end_mono_ms = twi_clock_mono_ms(&call->engine->clock) - over_ms;
-    bool settled = total_state != 0 && twi_total_state_ms(total_state) >= twi_share_is_in_ms(call->engine, end_mono_ms);
+    bool settled =
+        total_state != 0 && twi_total_state_ms(total_state) >= twi_peers_sent_by_ms(call->engine, end_mono_ms);
     decision->before_unknown = total_state == 0;
     decision->carried_bound = settled ? 0 : TW_UNBOUNDED;
     if (!settled) twi_place_request_total(call, place);
@@ -33,7 +34,7 @@ static void request_until_settled(const struct twi_call *call, const struct twi_
 }
 
 static int64_t count_before(const struct twi_call *call, int64_t start_ms, bool looks, struct twi_decision *decision) {
-    if (call->family->synced) {
+    if (call->family->kind.synced) {
         struct twi_call past = *call;
         struct twi_place place;
         past.at = true;

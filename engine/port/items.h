@@ -31,7 +31,7 @@ struct twi_item {
     int64_t expiry_ms; /* when the key expires: absolute Unix ms by Redis's clock; 0: never */
     uint32_t flags;    /* TWI_ITEM_* */
     /* With TWI_ITEM_GAUGE: all that this engine counts. Otherwise: the part of `delta` that an earlier store has and
-     * this one lacks (restore.h). */
+     * this one lacks (restore_notes.h). */
     int64_t units;
 };
 

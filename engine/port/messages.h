@@ -102,8 +102,6 @@ void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size);
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine);
 /* The monotonic time at which there will be a message about leases; INT64_MAX: none is expected. */
 int64_t twi_port_lease_due(tw_engine *engine);
-/* The time since which Redis has not replied (monotonic ms). 0: it replies, or was never tried. */
-void twi_port_lease_outage(tw_engine *engine, int64_t since_ms);
 
 /* ---- windows that one engine closes for all: the messages (engine/turn/closing.h, sync/message/closing.c) ---- */
 
@@ -172,8 +170,14 @@ void twi_port_closing_keys(const struct twi_closing_message *message, char (*key
 /* The monotonic time at which there will be a message; INT64_MAX: none is expected. */
 int64_t twi_port_closing_due(tw_engine *engine);
 
-/* ---- engines ---- */
+/* ---- what is known of Redis and of other engines (engine/core/peers.h). By the owner of the turn ---- */
 
+/* Redis answers, or does so no more. */
+void twi_port_connected(tw_engine *engine, bool is_connected);
+/* Since when Redis has failed to answer (monotonic ms); 0: it answers, or was never tried. */
+void twi_port_outage(tw_engine *engine, int64_t since_ms);
+/* Redis's clock minus engine time, in ms. */
+void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms);
 /* The number of live engines, with this one, from the last reply. 0: unknown (decisions treat it as 1). */
 void twi_port_live_engines(tw_engine *engine, uint32_t count);
 

@@ -9,7 +9,7 @@ static tw_status check_hold(const tw_family *family, tw_key key) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
     if (options->window != TW_WINDOW_FOREVER) why = "window: tw_hold() is for TW_WINDOW_FOREVER families";
-    if (family->evicts_idle) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (family->kind.evicts_idle) why = "on_full: tw_hold() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->limit_mode == TW_LIMIT_HARD) why = "limit_mode: tw_hold() is not for TW_LIMIT_HARD families";
     if (options->limit_shape != TW_SHAPE_FIXED) why = "limit_shape: tw_hold() is for TW_SHAPE_FIXED families";
     if (options->shadow) why = "shadow: tw_hold() is not for families in shadow mode";
@@ -25,7 +25,7 @@ tw_status tw_hold(tw_family *family, tw_key key, int64_t limit, tw_verdict *verd
     if (status == TW_OK && (limit < 0 || limit > TW_DELTA_MAX))
         status = twi_refuse(TW_ERR_RANGE, "limit: not within 0..TW_DELTA_MAX");
     if (status != TW_OK) return status;
-    if (family->synced) return twi_hold_redis_take(family, key, limit, verdict);
+    if (family->kind.synced) return twi_hold_redis_take(family, key, limit, verdict);
     status = tw_acquire(family, key, 1, limit, verdict);
     if (status != TW_OK || verdict->decided_by != TW_BY_FULL) return status;
     verdict->allowed = 0; /* it was admitted but not counted, so it could not be released */
@@ -71,6 +71,6 @@ tw_status tw_hold_release(tw_family *family, tw_key key) {
     twi_check(family != NULL);
     tw_status status = check_hold(family, key);
     if (status != TW_OK) return status;
-    if (family->synced) return twi_hold_redis_give(family, key);
+    if (family->kind.synced) return twi_hold_redis_give(family, key);
     return release_locally(family, key);
 }

@@ -101,7 +101,7 @@ static bool is_of(const struct entry *entry, const tw_family *family, tw_key key
 }
 
 static uint64_t hash_of(const tw_engine *engine, tw_key key) {
-    return engine->hash(&engine->secret, key.data, key.size);
+    return engine->hashing.fn(&engine->hashing.secret, key.data, key.size);
 }
 
 /* ---- the calls ---- */
@@ -115,7 +115,7 @@ size_t twi_hold_book_set(const tw_family *family, tw_key key, char *out) {
 void twi_hold_book_name(tw_engine *engine, char member[TWI_HOLD_MEMBER_MAX]) {
     struct twi_hold_book *book = engine->holds;
     pthread_mutex_lock(&book->lock);
-    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->id, ++book->number);
+    (void)snprintf(member, TWI_HOLD_MEMBER_MAX, "%s:%" PRIu64, engine->remote.id, ++book->number);
     pthread_mutex_unlock(&book->lock);
 }
 

@@ -9,7 +9,7 @@
 
 #include "engine/ask/redis_call.h"
 #include "engine/reserve/hold_book.h"
-#include "engine/limit/share.h"
+#include "engine/core/peers.h"
 
 static void request_about(tw_family *family, tw_key key, const char *what, int64_t limit, const char *member,
                           struct twi_redis_call *redis_call) {
@@ -71,7 +71,7 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
         outcome = twi_redis_call_run(&redis_call, engine);
     } while (outcome == TWI_REQUEST_DONE && twi_redis_call_is(&redis_call, "MORE") &&
              twi_clock_mono_ms(&engine->clock) < redis_call.request.deadline_ms);
-    if (twi_load_acquire(&engine->stopped) || outcome == TWI_REQUEST_REFUSED)
+    if (twi_load_acquire(&engine->life.stopped) || outcome == TWI_REQUEST_REFUSED)
         return twi_redis_call_refuse(engine, outcome);
     if (outcome != TWI_REQUEST_DONE) return hold_without(family, key, limit, member, outcome, verdict);
     bool admitted = twi_redis_call_is(&redis_call, "OK");
@@ -91,9 +91,9 @@ tw_status twi_hold_redis_take(tw_family *family, tw_key key, int64_t limit, tw_v
 static void await_statement(tw_engine *engine, uint64_t statement) {
     int64_t until_ms = twi_clock_mono_ms(&engine->clock) + engine->options.redis_timeout_ms;
     for (;;) {
-        uint32_t seen = twi_event_count_value(&engine->turned);
+        uint32_t seen = twi_event_count_value(&engine->turn.ended);
         if (twi_hold_book_is_answered(engine, statement) || twi_clock_mono_ms(&engine->clock) >= until_ms) return;
-        twi_event_count_wait(&engine->turned, seen, TWI_TICK_MS);
+        twi_event_count_wait(&engine->turn.ended, seen, TWI_TICK_MS);
     }
 }
 

@@ -10,8 +10,8 @@
 static tw_status check_family(const tw_family *family) {
     const tw_family_options *options = &family->options;
     const char *why = NULL;
-    if (family->from_first) why = "window: tw_reserve() is not for TW_WINDOW_FROM_FIRST families";
-    if (family->evicts_idle) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
+    if (family->kind.from_first) why = "window: tw_reserve() is not for TW_WINDOW_FROM_FIRST families";
+    if (family->kind.evicts_idle) why = "on_full: tw_reserve() is not for TW_ON_FULL_EVICT_IDLE families";
     if (options->kind != TW_KIND_COUNTER) why = "kind: tw_reserve() is for TW_KIND_COUNTER families";
     if (options->limit_mode == TW_LIMIT_HARD)
         why = "limit_mode: tw_reserve() is not for TW_LIMIT_HARD families; soft and strict ones are as exact";
@@ -52,8 +52,8 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
     twi_reserve_verdict(verdict, family, limit);
     tw_status status = check_request(&request);
     if (status != TW_OK) return status;
-    status = family->synced ? twi_reserve_redis_take(&request, &made, verdict)
-                            : twi_reserve_local_take(&request, &made, verdict);
+    status = family->kind.synced ? twi_reserve_redis_take(&request, &made, verdict)
+                                 : twi_reserve_local_take(&request, &made, verdict);
     if (status == TW_OK || status == TW_ERR_TIMEOUT) twi_token_write(&made, token);
     return status;
 }
@@ -61,13 +61,13 @@ tw_status tw_reserve(tw_family *family, tw_key key, int64_t n, int64_t limit, ui
 tw_status tw_reserve_confirm(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || read.local == engine->life.has_redis) return twi_token_refuse();
     return read.local ? twi_reserve_local_confirm(engine, &read) : twi_reserve_redis_confirm(engine, &read);
 }
 
 tw_status tw_reserve_cancel(tw_engine *engine, const char *token) {
     struct twi_token read;
     twi_check(engine != NULL);
-    if (!twi_token_read(token, &read) || read.local == engine->has_redis) return twi_token_refuse();
+    if (!twi_token_read(token, &read) || read.local == engine->life.has_redis) return twi_token_refuse();
     return read.local ? twi_reserve_local_cancel(engine, &read) : twi_reserve_redis_cancel(engine, &read);
 }

@@ -185,8 +185,8 @@ static bool same_bytes(tw_key a, tw_key b) {
 
 static uint64_t hash_buyer(const struct twi_reserve_request *request) {
     const tw_engine *engine = request->family->engine;
-    return engine->hash(&engine->secret, request->buyer.data, request->buyer.size) +
-           engine->hash(&engine->secret, request->key.data, request->key.size);
+    return engine->hashing.fn(&engine->hashing.secret, request->buyer.data, request->buyer.size) +
+           engine->hashing.fn(&engine->hashing.secret, request->key.data, request->key.size);
 }
 
 static struct entry *find_buyer(const struct twi_reserve_request *request, int64_t start_ms) {
@@ -212,7 +212,7 @@ static void forget(tw_engine *engine, struct entry *entry) {
 /* ---- units that go back ---- */
 
 static void put_back(tw_family *family, tw_key key, int64_t n, int64_t start_ms) {
-    if (family->has_starts)
+    if (family->kind.has_starts)
         (void)tw_add_at(family, key, -n, start_ms, NULL); /* if it is late, the window is over, and so are its units */
     else
         (void)tw_add(family, key, -n, NULL);
@@ -340,7 +340,7 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
     tw_engine *engine = request->family->engine;
     if (twi_thread_here() == NULL)
         return twi_refuse(TW_ERR_MEMORY, NULL); /* the call also renews the engine in a forked child */
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
     pthread_mutex_lock(&engine->reservations->lock);
     tw_status status = reserve_locked(request, token, verdict);
     pthread_mutex_unlock(&engine->reservations->lock);
@@ -352,8 +352,8 @@ tw_status twi_reserve_local_take(const struct twi_reserve_request *request, stru
 /* TW_ERR_UNKNOWN_TOKEN: another incarnation of this engine made the token, or it is too old to be known. */
 static tw_status begin_with_token(tw_engine *engine, const struct twi_token *token, int64_t *mono_ms) {
     if (twi_thread_here() == NULL) return twi_refuse(TW_ERR_MEMORY, NULL);
-    if (twi_load_relaxed(&engine->broken)) return twi_refuse(TW_ERR_FORKED, NULL);
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_relaxed(&engine->life.broken)) return twi_refuse(TW_ERR_FORKED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     pthread_mutex_lock(&engine->reservations->lock);
     *mono_ms = twi_clock_mono_ms(&engine->clock);
     bool known = token->tag == engine->reservations->tag && token->serial - 1 < engine->reservations->serial &&
@@ -488,11 +488,11 @@ void twi_reserve_local_unmake(tw_engine *engine) {
 
 void twi_reserve_local_turn(tw_engine *engine) {
     struct twi_reserve_local *reservations = engine->reservations;
-    if (engine->has_redis) return; /* sync asks for what is due */
-    if (twi_load_relaxed(&reservations->next_ms) > engine->turn_mono_ms ||
+    if (engine->life.has_redis) return; /* sync asks for what is due */
+    if (twi_load_relaxed(&reservations->next_ms) > engine->turn.mono_ms ||
         pthread_mutex_trylock(&reservations->lock) != 0)
         return;
-    (void)take_back_due(engine, engine->turn_mono_ms, TURN_MAX);
+    (void)take_back_due(engine, engine->turn.mono_ms, TURN_MAX);
     pthread_mutex_unlock(&reservations->lock);
 }
 

@@ -86,7 +86,7 @@ tw_status twi_reserve_redis_take(const struct twi_reserve_request *request, stru
     if (status != TW_OK) return status;
     struct twi_span span = twi_calendar_span(&family->rule, twi_clock_now_ms(&engine->clock));
     int64_t expiry_ms =
-        span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->retention_ms)) : 0;
+        span.end_ms != INT64_MAX ? twi_time_add(span.end_ms, twi_load_relaxed(&family->policy.retention_ms)) : 0;
     struct twi_redis_call redis_call;
     char token_name[TWI_REDIS_CALL_NAME_MAX];
     make_token(engine, token);

@@ -54,7 +54,7 @@
 #define TWI_META_SUCCESSOR (UINT64_C(1) << 23) /* idle eviction: took over from a frozen cell (idle_eviction.c) */
 #define TWI_META_KIND_SHIFT 24
 #define TWI_META_UNTOLD \
-    (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore.h) */
+    (UINT64_C(1) << 31) /* the Redis now connected has not yet received what an earlier one has (restore_notes.h) */
 #define TWI_META_INDEX_SHIFT 32
 
 struct twi_cell {

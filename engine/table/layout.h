@@ -102,6 +102,61 @@ TWI_INLINE struct twi_attached *twi_attached_of(void *piece) {
 
 enum twi_phase { TWI_OPEN = 0, TWI_CLOSED, TWI_SEALING, TWI_SEALED, TWI_DRAINED, TWI_HISTORY, TWI_DROPPED };
 
+/* Which of its counters owe Redis something (dirty.c). Any thread. */
+struct twi_generation_marks {
+    _Atomic uint32_t chunks; /* newest marked chunk */
+    uint32_t next;           /* next generation on the engine's list */
+    _Atomic uint8_t listed;
+    _Atomic uint8_t overflow;
+};
+
+/* For a Redis that has lost everything (restore_notes.h). */
+struct twi_generation_restore {
+    uint32_t next;     /* next generation being restored */
+    bool listed;       /* restoring must walk it */
+    bool has_given_up; /* something was given up of one of its counters, and that is noted */
+    bool over;         /* by Redis's clock */
+    bool has_negative; /* a negative delta was counted: its totals may fall */
+    bool unrestorable; /* it is no longer possible to say how much of it Redis had */
+};
+
+/* For packing it once it is over (history.c). */
+struct twi_generation_history {
+    uint32_t packing; /* line of the packed form while it is being built */
+    uint32_t next;    /* next generation that waits to be packed */
+    bool in_hand;     /* history.c is packing it, or will */
+    bool unpacking;   /* the unfinished packed form is being given back */
+};
+
+/* What the turn knows of a generation: apart from what callers write, and derivable from that by a walk. It is to go out
+ * of the arena, into memory that is private to the turn. */
+struct twi_generation_turn {
+    uint32_t outstanding;  /* items in batches, or waiting to be collected again */
+    uint32_t seal_tag;     /* how far sealing has come */
+    uint32_t taken;        /* marked chunks that were taken and not yet looked at */
+    uint32_t owed;         /* chunks that the turn itself has marked: newest */
+    uint32_t next_pending; /* next generation being collected */
+    uint32_t next_all;     /* next generation of the family */
+    uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
+    uint32_t striped_cells;
+    bool pending;
+    bool hook_done;
+    _Atomic bool
+        wants_totals; /* sealed, and its totals are requested all the same, because its hook shows them (closing.h) */
+    bool
+        /* counted elsewhere and announced early: this engine closes it, whether counts come or not (closing.h) */
+        is_adopted;
+    bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
+    uint64_t retired;      /* epoch stamp of its unlinking */
+    int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
+    int64_t sealed_mono_ms;
+    /* used by the turn alone; here because the line has room */
+    uint64_t acked_units;  /* sum of magnitudes that Redis has acknowledged */
+    int64_t pack_after_ms; /* monotonic: when to try again after memory was short */
+    struct twi_generation_restore restore;
+    struct twi_generation_history history;
+};
+
 struct twi_generation {
     _Atomic uint64_t reserved;
     _Atomic uint64_t root; /* entry */
@@ -117,53 +172,21 @@ struct twi_generation {
     _Atomic uint32_t spares;     /* records that lost a race to be published, linked by `end_ms`: for later inserts */
     _Atomic uint64_t pieces;     /* entry of the newest index piece */
     _Atomic uint64_t successors; /* idle eviction: keys that went on in the next generation */
-    alignas(TWI_LINE_BYTES) _Atomic uint64_t keys; /* published keys */
-    _Atomic uint64_t long_keys;                    /* published keys that are too long for tag groups (tag_groups.h) */
-    _Atomic int64_t bytes;                         /* bytes of the pieces that this generation owns */
-    _Atomic uint32_t marked;                       /* newest marked chunk */
-    uint32_t next_marked;                          /* next generation on the engine's list */
-    _Atomic uint32_t next_arrival;                 /* next generation that the turn has not yet seen */
-    _Atomic uint8_t listed;
-    _Atomic uint8_t overflow_marked;
-    _Atomic uint32_t readers;       /* running tw_each() calls: the generation is not dropped meanwhile */
-    _Atomic uint32_t packed;        /* line of its packed form, which has replaced the table (history.c); 0: none */
-    _Atomic uint32_t table_readers; /* running tw_each() calls on the table: it is not given back meanwhile */
-    /* the turn's own */
-    uint32_t outstanding;  /* items in batches, or waiting to be collected again */
-    uint32_t seal_tag;     /* how far sealing has come */
-    uint32_t taken;        /* marked chunks that were taken and not yet looked at */
-    uint32_t owed;         /* chunks that the turn itself has marked: newest */
-    uint32_t next_pending; /* next generation being collected */
-    uint32_t next_all;     /* next generation of the family */
-    uint32_t next_restore; /* next generation being restored */
-    uint32_t packing;      /* line of the packed form while it is being built */
-    uint32_t next_to_pack; /* next generation that waits to be packed */
-    uint32_t striped;      /* newest set of stripes (stripe.h), and how many there are */
-    uint32_t striped_cells;
-    bool pending, hook_done;
-    _Atomic bool
-        wants_totals; /* sealed, and its totals are requested all the same, because its hook shows them (closing.h) */
-    bool to_pack;     /* history.c is packing it, or will */
-    bool
-        /* counted elsewhere and announced early: this engine closes it, whether counts come or not (closing.h) */
-        is_adopted;
-    bool unpacking;        /* the unfinished packed form is being given back */
-    bool known, announced; /* on the family's list; and come with its arrivals, which may be later */
-    /* restore.h */
-    bool listed_restore; /* restoring must walk it */
-    bool has_given_up;   /* something was given up of one of its counters, and that is noted */
-    bool over;           /* by Redis's clock */
-    bool has_negative;   /* a negative delta was counted: its totals may fall */
-    bool unrestorable;   /* it is no longer possible to say how much of it Redis had */
-    uint64_t retired;    /* epoch stamp of its unlinking */
+
     /* the overflow counter, and its cold part behind it */
     struct twi_cell overflow;
     struct twi_cold overflow_cold;
-    /* used by the turn alone; here because the line has room */
-    uint64_t acked_units;  /* sum of magnitudes that Redis has acknowledged */
-    int64_t hook_after_ms; /* monotonic: when to call a hook again that returned false */
-    int64_t sealed_mono_ms;
-    int64_t pack_after_ms; /* monotonic: when to try again after memory was short */
+
+    /* written by inserts and adders */
+    _Atomic uint64_t keys;      /* published keys */
+    _Atomic uint64_t long_keys; /* published keys that are too long for tag groups (tag_groups.h) */
+    _Atomic int64_t bytes;      /* bytes of the pieces that this generation owns */
+    struct twi_generation_marks marks;
+    _Atomic uint32_t next_arrival;  /* next generation that the turn has not yet seen */
+    _Atomic uint32_t readers;       /* running tw_each() calls: the generation is not dropped meanwhile */
+    _Atomic uint32_t packed;        /* line of its packed form, which has replaced the table (history.c); 0: none */
+    _Atomic uint32_t table_readers; /* running tw_each() calls on the table: it is not given back meanwhile */
+    struct twi_generation_turn turn;
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");
 

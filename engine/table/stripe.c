@@ -140,12 +140,12 @@ enum twi_added twi_stripes_add_anew(struct twi_cell *cell, int64_t delta, bool w
 /* ---- giving back ---- */
 
 bool twi_stripes_give(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work) {
-    while (generation->striped != 0) {
-        struct twi_stripes *stripes = twi_arena_at(arena, generation->striped);
-        uint32_t line = generation->striped, lines = stripes->lines;
+    while (generation->turn.striped != 0) {
+        struct twi_stripes *stripes = twi_arena_at(arena, generation->turn.striped);
+        uint32_t line = generation->turn.striped, lines = stripes->lines;
         if (*work < lines) return false;
         *work -= lines;
-        generation->striped = stripes->older;
+        generation->turn.striped = stripes->older;
         twi_piece_give(arena, generation, line, lines);
     }
     return true;

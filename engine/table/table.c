@@ -259,7 +259,7 @@ void twi_table_walk(struct twi_arena *arena, struct twi_generation *generation, 
 bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, uint32_t *work,
                     void (*frozen)(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t final), void *ctx) {
     while (*work > 0) {
-        uint64_t entry = twi_index_leaf(arena, generation, generation->seal_tag), next = TWI_ENTRY_NONE;
+        uint64_t entry = twi_index_leaf(arena, generation, generation->turn.seal_tag), next = TWI_ENTRY_NONE;
         struct twi_leaf *leaf = twi_arena_at(arena, TWI_ENTRY_LINE(entry));
         uint32_t slots = twi_leaf_slots(TWI_ENTRY_LOG2(entry)), cost = slots;
         twi_leaf_close(leaf);
@@ -278,8 +278,8 @@ bool twi_table_seal(struct twi_arena *arena, struct twi_generation *generation, 
         }
         *work = *work > cost ? *work - cost : 0;
         uint32_t step = leaf->depth == 0 ? 0 : UINT32_C(1) << (TWI_TAG_BITS - leaf->depth);
-        generation->seal_tag += step;
-        if (generation->seal_tag == 0) {
+        generation->turn.seal_tag += step;
+        if (generation->turn.seal_tag == 0) {
             uint64_t meta = twi_load_relaxed(&generation->overflow.meta);
             int64_t final = twi_cell_freeze(&generation->overflow, meta);
             if (final != 0 || generation->synced) frozen(ctx, &generation->overflow, meta, final);

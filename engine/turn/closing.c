@@ -24,18 +24,14 @@ _Atomic int64_t twi_closing_life_ms =
 _Atomic int64_t twi_closing_wait_ms = 60000;
 
 static bool is_ending(const struct tw_family *family) {
-    return family->engine->closing || twi_load_relaxed(&family->close_requested);
+    return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
 }
-static bool is_connected(tw_engine *engine) {
-    return twi_stat_get(engine, offsetof(tw_stats, redis_connected)) != 0;
-}
-
 /* ---- a closer's life ---- */
 
 static bool has_hook(struct tw_family *family) {
-    pthread_mutex_lock(&family->engine->lock);
+    pthread_mutex_lock(&family->engine->roster.lock);
     bool has = family->options.on_window_closed != NULL;
-    pthread_mutex_unlock(&family->engine->lock);
+    pthread_mutex_unlock(&family->engine->roster.lock);
     return has;
 }
 
@@ -53,26 +49,26 @@ static struct twi_close_election *make_election(tw_engine *engine, struct twi_ge
     twi_closing_keys_begin(&election->foreign, generation);
     election->start_ms = generation->start_ms;
     election->lists_only = !has_hook(family);
-    election->partial = engine->turn_ms < twi_family_takes_until(family, generation->end_ms);
+    election->partial = engine->turn.now_ms < twi_family_takes_until(family, generation->end_ms);
     /* An engine that leaves before the window's time, or has no hook, cannot know whether others will need the
      * names. */
     enter(election, election->lists_only || election->partial ? TWI_ELECTION_LIST : TWI_ELECTION_CLAIM,
-          engine->turn_mono_ms);
-    election->next = family->closing.elections;
-    family->closing.elections = election;
+          engine->turn.mono_ms);
+    election->next = family->turn.closing.elections;
+    family->turn.closing.elections = election;
     return election;
 }
 
 /* A linear search: the list holds only windows that are over and not yet closed. */
 struct twi_close_election *twi_close_election_of(const struct twi_generation *generation) {
-    struct twi_close_election *election = generation->family->closing.elections;
+    struct twi_close_election *election = generation->family->turn.closing.elections;
     while (election != NULL && election->generation != generation) election = election->next;
     return election;
 }
 
 /* If an answer is still in flight, that answer finds the election OVER and frees it. */
 static void end(struct twi_close_election *election) {
-    struct twi_close_election **link = &election->generation->family->closing.elections;
+    struct twi_close_election **link = &election->generation->family->turn.closing.elections;
     while (*link != election) link = &(*link)->next;
     *link = election->next;
     twi_closing_keys_end(&election->foreign);
@@ -81,13 +77,13 @@ static void end(struct twi_close_election *election) {
 }
 
 static void keep(struct tw_family *family, int64_t start_ms) {
-    family->closing.kept[family->closing.kept_count++ % TWI_CLOSED_KEPT] = start_ms;
+    family->turn.closing.kept[family->turn.closing.kept_count++ % TWI_CLOSED_KEPT] = start_ms;
 }
 
 /* The window is closed, by this engine or by another. */
 static void end_closed(struct twi_close_election *election) {
     keep(election->generation->family, election->start_ms);
-    election->generation->hook_done = true;
+    election->generation->turn.hook_done = true;
     end(election);
 }
 
@@ -133,26 +129,26 @@ static void end_by_others(struct twi_close_election *election) {
         end_closed(election);
         return;
     }
-    election->acked_units = election->generation->acked_units;
+    election->acked_units = election->generation->turn.acked_units;
     election->through = true;
     enter(election, TWI_ELECTION_UNSENT, 0);
 }
 
 /* Called when nothing is owed any more. Returns true if no count was added since the window was closed. */
 static bool is_paid(struct twi_close_election *election) {
-    if (election->generation->acked_units == election->acked_units) {
+    if (election->generation->turn.acked_units == election->acked_units) {
         end_closed(election);
         return true;
     }
-    election->at_ms = election->generation->family->engine->turn_mono_ms;
+    election->at_ms = election->generation->family->engine->turn.mono_ms;
     begin_again(election);
     return false;
 }
 
 void twi_closing_free(struct tw_family *family) {
-    while (family->closing.elections != NULL) {
-        struct twi_close_election *election = family->closing.elections;
-        family->closing.elections = election->next;
+    while (family->turn.closing.elections != NULL) {
+        struct twi_close_election *election = family->turn.closing.elections;
+        family->turn.closing.elections = election->next;
         twi_closing_keys_end(&election->foreign);
         free(election);
     }
@@ -180,7 +176,7 @@ void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_messag
     if (span.start_ms != start_ms) return; /* the family's windows were different when it was sent */
     twi_section_enter(self);
     struct twi_generation *generation = twi_window_open(family, span, 0);
-    if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->is_adopted = true;
+    if (generation != NULL && twi_load_relaxed(&generation->phase) < TWI_SEALED) generation->turn.is_adopted = true;
     twi_section_leave(self);
     (void)engine; /* its turn */
 }
@@ -189,17 +185,17 @@ void twi_port_closing_partial(tw_engine *engine, const struct twi_closing_messag
 
 /* True if Redis has answered nothing about this family for the closing wait, while the window waits. */
 static bool is_away(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t since_ms = generation->sealed_mono_ms, last_reply_ms = generation->family->closing.last_reply_ms;
-    return engine->turn_mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
+    int64_t since_ms = generation->turn.sealed_mono_ms, last_reply_ms = generation->family->turn.closing.last_reply_ms;
+    return engine->turn.mono_ms - (last_reply_ms > since_ms ? last_reply_ms : since_ms) >=
            twi_load_relaxed(&twi_closing_wait_ms);
 }
 
 /* True if Redis has answered for the whole closing wait since the window was sealed, and the window still owes
  * counts. */
 static bool had_its_time(const tw_engine *engine, const struct twi_generation *generation) {
-    int64_t wait_ms = twi_load_relaxed(&twi_closing_wait_ms), now_ms = engine->turn_mono_ms;
-    return !is_away(engine, generation) && now_ms - generation->sealed_mono_ms >= wait_ms &&
-           now_ms - generation->family->closing.since_ms >= wait_ms;
+    int64_t wait_ms = twi_load_relaxed(&twi_closing_wait_ms), now_ms = engine->turn.mono_ms;
+    return !is_away(engine, generation) && now_ms - generation->turn.sealed_mono_ms >= wait_ms &&
+           now_ms - generation->family->turn.closing.since_ms >= wait_ms;
 }
 
 bool twi_closing_gives_up(const tw_engine *engine, const struct twi_generation *generation) {
@@ -217,7 +213,7 @@ static bool has_totals(tw_engine *engine, struct twi_close_election *election, b
     struct twi_generation *generation = election->generation;
     if (election->cursor.done) return drained;
     if (*work == 0) return false;
-    twi_store_relaxed(&generation->wants_totals, true);
+    twi_store_relaxed(&generation->turn.wants_totals, true);
     election->cursor.looks = *work;
     twi_table_walk(&engine->arena, generation, &election->cursor, request_total_of, generation);
     *work = election->cursor.looks;
@@ -227,14 +223,14 @@ static bool has_totals(tw_engine *engine, struct twi_close_election *election, b
 }
 
 static enum twi_closing call_hook(const tw_engine *engine, const struct twi_close_election *election) {
-    int64_t left_ms = election->claim_ms - engine->turn_mono_ms;
+    int64_t left_ms = election->claim_ms - engine->turn.mono_ms;
     if (!election->partial && left_ms < twi_load_relaxed(&twi_closing_life_ms) / 2) return TWI_CLOSING_WAIT;
     return election->is_short ? TWI_CLOSING_LOCAL : TWI_CLOSING_CALL_HOOK;
 }
 
 static enum twi_closing await_totals(tw_engine *engine, struct twi_close_election *election, bool drained,
                                      uint32_t *work) {
-    bool late = engine->turn_mono_ms - election->totals_ms >= twi_load_relaxed(&twi_closing_wait_ms);
+    bool late = engine->turn.mono_ms - election->totals_ms >= twi_load_relaxed(&twi_closing_wait_ms);
     if (!has_totals(engine, election, drained, work) && !late) return TWI_CLOSING_WAIT;
     election->state = TWI_ELECTION_CALL_HOOK; /* keeps at_ms: the claim is renewed as before */
     election->is_short = election->is_short || !drained;
@@ -243,21 +239,21 @@ static enum twi_closing await_totals(tw_engine *engine, struct twi_close_electio
 
 /* No more answers are expected in time. */
 static enum twi_closing give_up(struct twi_close_election *election, bool left_to_others) {
-    if (!election->lists_only && !left_to_others && !election->generation->hook_done) return TWI_CLOSING_LOCAL;
-    election->generation->hook_done = true;
+    if (!election->lists_only && !left_to_others && !election->generation->turn.hook_done) return TWI_CLOSING_LOCAL;
+    election->generation->turn.hook_done = true;
     end(election);
     return TWI_CLOSING_OVER;
 }
 
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work) {
     struct twi_close_election *election = twi_close_election_of(generation);
-    if (election == NULL && generation->hook_done) return TWI_CLOSING_OVER;
+    if (election == NULL && generation->turn.hook_done) return TWI_CLOSING_OVER;
     if (election == NULL && (election = make_election(engine, generation)) == NULL) return TWI_CLOSING_WAIT;
     if (election->state == TWI_ELECTION_UNSENT) {
-        if (engine->hooks_partial) return give_up(election, true);
+        if (engine->turn.hooks_partial) return give_up(election, true);
         return drained && is_paid(election) ? TWI_CLOSING_OVER : TWI_CLOSING_WAIT;
     }
-    if (engine->hooks_partial) return give_up(election, election->left_to_others);
+    if (engine->turn.hooks_partial) return give_up(election, election->left_to_others);
     if (is_away(engine, generation)) return give_up(election, false);
     if (election->state == TWI_ELECTION_TOTALS) return await_totals(engine, election, drained, work);
     return election->state == TWI_ELECTION_CALL_HOOK ? call_hook(engine, election) : TWI_CLOSING_WAIT;
@@ -267,24 +263,24 @@ void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generat
     struct twi_close_election *election = twi_close_election_of(generation);
     bool claimed = election->state == TWI_ELECTION_CALL_HOOK && !election->partial;
     if (reported) {
-        generation->hook_done = true;
-        if (claimed || (election->state == TWI_ELECTION_CALL_HOOK && !engine->hooks_partial))
-            enter(election, claimed ? TWI_ELECTION_DONE : TWI_ELECTION_PARTIAL, engine->turn_mono_ms);
+        generation->turn.hook_done = true;
+        if (claimed || (election->state == TWI_ELECTION_CALL_HOOK && !engine->turn.hooks_partial))
+            enter(election, claimed ? TWI_ELECTION_DONE : TWI_ELECTION_PARTIAL, engine->turn.mono_ms);
         else
             end(election);
-    } else if (claimed && engine->turn_mono_ms - election->chosen_ms >= twi_load_relaxed(&twi_closing_wait_ms)) {
-        enter(election, TWI_ELECTION_PASS, engine->turn_mono_ms);
+    } else if (claimed && engine->turn.mono_ms - election->chosen_ms >= twi_load_relaxed(&twi_closing_wait_ms)) {
+        enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
     }
 }
 
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
     struct twi_close_election *election = twi_close_election_of(generation);
     if (election->state == TWI_ELECTION_CALL_HOOK && !election->partial && !is_away(engine, generation)) {
-        enter(election, TWI_ELECTION_PASS, engine->turn_mono_ms);
+        enter(election, TWI_ELECTION_PASS, engine->turn.mono_ms);
         return;
     }
     twi_closing_note_unreported(generation, "its hook returned false until the family had to close");
-    generation->hook_done = true;
+    generation->turn.hook_done = true;
     end(election);
 }
 
@@ -292,10 +288,10 @@ void twi_closing_refused(tw_engine *engine, struct twi_generation *generation) {
 static void take_pass_answer(struct twi_close_election *election, int64_t now_ms) {
     struct twi_generation *generation = election->generation;
     enter(election, TWI_ELECTION_CLAIM, now_ms + PASSED_MS);
-    if (!twi_load_relaxed(&generation->family->close_requested)) return;
+    if (!twi_load_relaxed(&generation->family->requests.close_requested)) return;
     twi_closing_note_unreported(
         generation, "its hook returned false until the family had to close; another engine's hook may accept it");
-    generation->hook_done = true;
+    generation->turn.hook_done = true;
     end(election);
 }
 
@@ -306,7 +302,8 @@ static bool holds_up(struct twi_generation *generation) {
     const struct twi_close_election *election = twi_close_election_of(generation);
     if (phase >= TWI_HISTORY) return false;
     if (election != NULL) return !election->through;
-    if (generation->hook_done) return phase != TWI_DRAINED && !had_its_time(generation->family->engine, generation);
+    if (generation->turn.hook_done)
+        return phase != TWI_DRAINED && !had_its_time(generation->family->engine, generation);
     return phase != TWI_DRAINED || twi_generation_has_counted(generation);
 }
 
@@ -337,7 +334,7 @@ static void note_end(void *ctx, struct twi_generation *generation) {
  * (lookup.c). */
 static void fill_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
     tw_engine *engine = family->engine;
-    struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : twi_family_over_by(family, engine->turn_ms)};
+    struct ends ends = {.floor_ms = is_ending(family) ? FLOOR_ALL : twi_family_over_by(family, engine->turn.now_ms)};
     if (ends.floor_ms < 0) ends.floor_ms = 0;
     twi_fence_seqcst(); /* N5, pairs with N2: see above */
     twi_window_visit(family, note_end, &ends);
@@ -349,9 +346,9 @@ static void fill_heartbeat(struct tw_family *family, struct twi_closing_message 
     memcpy(message->ends_ms, ends.at_ms, ends.count * sizeof *message->ends_ms);
     message->end_count = ends.count;
     message->family = family;
-    message->known = family->closing.known;
+    message->known = family->turn.closing.known;
     message->life_ms = twi_load_relaxed(&twi_closing_life_ms);
-    message->sent_ms = engine->turn_mono_ms;
+    message->sent_ms = engine->turn.mono_ms;
 }
 
 struct page {
@@ -378,10 +375,10 @@ static bool list_name(void *ctx, struct twi_cell *cell, uint64_t meta) {
 static void end_list(struct twi_close_election *election) {
     election->listed = election->through = true;
     if (!election->lists_only) {
-        enter(election, TWI_ELECTION_CLAIM, election->generation->family->engine->turn_mono_ms);
+        enter(election, TWI_ELECTION_CLAIM, election->generation->family->engine->turn.mono_ms);
         return;
     }
-    election->generation->hook_done = true;
+    election->generation->turn.hook_done = true;
     if (twi_generation_is_drained(election->generation))
         end(election);
     else
@@ -417,7 +414,7 @@ static bool is_silent(const struct twi_close_election *election) {
 }
 
 static bool is_due(const tw_engine *engine, const struct twi_close_election *election) {
-    return !election->in_flight && election->at_ms <= engine->turn_mono_ms && !is_silent(election);
+    return !election->in_flight && election->at_ms <= engine->turn.mono_ms && !is_silent(election);
 }
 
 static bool message_of(tw_engine *engine, struct twi_close_election *election, struct twi_closing_message *message) {
@@ -439,32 +436,32 @@ static bool message_of(tw_engine *engine, struct twi_close_election *election, s
 
 /* After Redis forgot, re-sends the windows that are closed. */
 static bool send_kept(struct tw_family *family, struct twi_closing_message *message) {
-    struct twi_family_close_state *closing = &family->closing;
+    struct twi_family_close_state *closing = &family->turn.closing;
     if (closing->kept_repeat == 0 || closing->kept_in_flight) return false;
     message->verb = TWI_CLOSING_SEND_DONE;
     message->election = NULL;
     message->start_ms = closing->kept[(closing->kept_count - closing->kept_repeat) % TWI_CLOSED_KEPT];
     message->end_ms = message->start_ms;
-    message->expiry_ms = twi_time_add(family->engine->turn_ms, twi_load_relaxed(&family->retention_ms));
+    message->expiry_ms = twi_time_add(family->engine->turn.now_ms, twi_load_relaxed(&family->policy.retention_ms));
     fill_heartbeat(family, message);
     closing->kept_in_flight = true;
     return true;
 }
 
 static bool all_is_over(const struct tw_family *family) {
-    for (uint32_t line = family->generations; line != 0;) {
+    for (uint32_t line = family->turn.generations; line != 0;) {
         const struct twi_generation *generation = twi_generation_at(&family->engine->arena, line);
         if (twi_load_relaxed(&((struct twi_generation *)generation)->phase) < TWI_HISTORY) return false;
-        line = generation->next_all;
+        line = generation->turn.next_all;
     }
     return true;
 }
 
 static bool send_heartbeat(struct tw_family *family, struct twi_closing_message *message) {
-    struct twi_family_close_state *closing = &family->closing;
+    struct twi_family_close_state *closing = &family->turn.closing;
     bool leaves = is_ending(family) && closing->known && all_is_over(family);
     if (closing->in_flight || closing->left) return false;
-    if (!leaves && family->engine->turn_mono_ms < closing->at_ms) return false;
+    if (!leaves && family->engine->turn.mono_ms < closing->at_ms) return false;
     bool comes = !closing->came && !is_ending(family);
     message->verb = leaves ? TWI_CLOSING_SEND_LEAVE : comes ? TWI_CLOSING_SEND_JOIN : TWI_CLOSING_SEND_HEARTBEAT;
     message->election = NULL;
@@ -475,7 +472,8 @@ static bool send_heartbeat(struct tw_family *family, struct twi_closing_message 
 }
 
 static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_closing_message *message) {
-    for (struct twi_close_election *election = family->closing.elections, *next; election != NULL; election = next) {
+    for (struct twi_close_election *election = family->turn.closing.elections, *next; election != NULL;
+         election = next) {
         next = election->next;
         if (is_due(engine, election) && message_of(engine, election, message)) return true;
     }
@@ -483,9 +481,9 @@ static bool message_for(tw_engine *engine, struct tw_family *family, struct twi_
 }
 
 bool twi_port_closing(tw_engine *engine, struct twi_closing_message *message) {
-    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
-         family = twi_load_acquire(&family->next_special))
-        if (family->closes_once && message_for(engine, family, message)) return true;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
+         family = twi_load_acquire(&family->entry.next_special))
+        if (family->kind.closes_once && message_for(engine, family, message)) return true;
     return false;
 }
 
@@ -501,10 +499,10 @@ void twi_port_closing_keys(const struct twi_closing_message *message, char (*key
 
 int64_t twi_port_closing_due(tw_engine *engine) {
     int64_t due_ms = INT64_MAX;
-    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
-         family = twi_load_acquire(&family->next_special)) {
-        const struct twi_family_close_state *closing = &family->closing;
-        if (!family->closes_once) continue;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
+         family = twi_load_acquire(&family->entry.next_special)) {
+        const struct twi_family_close_state *closing = &family->turn.closing;
+        if (!family->kind.closes_once) continue;
         if (!closing->in_flight && !closing->left && closing->at_ms < due_ms) due_ms = closing->at_ms;
         for (const struct twi_close_election *election = closing->elections; election != NULL;
              election = election->next)
@@ -517,15 +515,15 @@ int64_t twi_port_closing_due(tw_engine *engine) {
 
 /* With many engines, Redis asks for longer intervals. */
 static int64_t heartbeat_ms(const struct tw_family *family) {
-    return family->closing.every_ms > HEARTBEAT_MS ? family->closing.every_ms : HEARTBEAT_MS;
+    return family->turn.closing.every_ms > HEARTBEAT_MS ? family->turn.closing.every_ms : HEARTBEAT_MS;
 }
 static int64_t in_a_crowd(const struct tw_family *family, int64_t ms) {
     return heartbeat_ms(family) > HEARTBEAT_MS && ms < heartbeat_ms(family) / 2 ? heartbeat_ms(family) / 2 : ms;
 }
 
 static void take_reply_time(struct tw_family *family, const struct twi_closing_answer *answer) {
-    struct twi_family_close_state *closing = &family->closing;
-    int64_t now_ms = family->engine->turn_mono_ms;
+    struct twi_family_close_state *closing = &family->turn.closing;
+    int64_t now_ms = family->engine->turn.mono_ms;
     if (closing->last_reply_ms == 0 || now_ms - closing->last_reply_ms > 5 * heartbeat_ms(family))
         closing->since_ms = now_ms;
     closing->last_reply_ms = now_ms != 0 ? now_ms : 1;
@@ -539,8 +537,8 @@ static void take_reply_time(struct tw_family *family, const struct twi_closing_a
 }
 
 static void take_family_answer(struct tw_family *family, const struct twi_closing_message *message, bool answered) {
-    struct twi_family_close_state *closing = &family->closing;
-    int64_t now_ms = family->engine->turn_mono_ms;
+    struct twi_family_close_state *closing = &family->turn.closing;
+    int64_t now_ms = family->engine->turn.mono_ms;
     if (message->verb == TWI_CLOSING_SEND_DONE) {
         closing->kept_in_flight = false;
         if (answered && closing->kept_repeat != 0) closing->kept_repeat--;
@@ -584,7 +582,7 @@ static void take_last_answer(struct twi_close_election *election, enum twi_closi
         enter(election, TWI_ELECTION_READ, now_ms);
         (void)snprintf(election->scan, sizeof election->scan, "0");
     } else {
-        election->generation->hook_done = true; /* other engines continue with the window */
+        election->generation->turn.hook_done = true; /* other engines continue with the window */
         end(election);
     }
 }
@@ -614,7 +612,7 @@ static void take_done_answer(struct twi_close_election *election, enum twi_closi
         end_closed(election);
         return;
     }
-    election->generation->hook_done = false;
+    election->generation->turn.hook_done = false;
     enter(election, TWI_ELECTION_CLAIM, now_ms);
 }
 
@@ -652,7 +650,7 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
                                const struct twi_closing_answer *answer) {
     struct twi_close_election *election = message->election;
     bool answered = answer->kind != TWI_CLOSING_REPLY_RESEND && answer->kind != TWI_CLOSING_REPLY_REFUSED;
-    int64_t now_ms = engine->turn_mono_ms;
+    int64_t now_ms = engine->turn.mono_ms;
     if (election != NULL) election->in_flight = false;
     if (election != NULL && election->state == TWI_ELECTION_OVER) {
         free(election);
@@ -668,22 +666,23 @@ void twi_port_closing_answered(tw_engine *engine, const struct twi_closing_messa
         if (message->verb == TWI_CLOSING_SEND_LIST && election->state == TWI_ELECTION_LIST)
             election->cursor = election->page;
     }
-    if (answer->kind == TWI_CLOSING_REPLY_REFUSED) message->family->closing.at_ms = now_ms + REFUSED_MS;
+    if (answer->kind == TWI_CLOSING_REPLY_REFUSED) message->family->turn.closing.at_ms = now_ms + REFUSED_MS;
 }
 
 /* ---- the end ---- */
 
 bool twi_closing_is_busy(const struct tw_family *family) {
-    const struct twi_family_close_state *closing = &family->closing;
+    const struct twi_family_close_state *closing = &family->turn.closing;
     if (closing->in_flight || closing->kept_in_flight || closing->elections != NULL) return true;
-    return closing->known && !closing->left && is_connected(family->engine);
+    return closing->known && !closing->left && twi_load_relaxed(&family->engine->peers.is_connected);
 }
 
 bool twi_closing_is_over(tw_engine *engine) {
-    if (engine->sync == NULL || !is_connected(engine)) return true;
-    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
-         family = twi_load_acquire(&family->next_special))
-        if (family->closes_once && !family->closing.left && (family->closing.known || family->closing.in_flight))
+    if (engine->remote.sync == NULL || !twi_load_relaxed(&engine->peers.is_connected)) return true;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
+         family = twi_load_acquire(&family->entry.next_special))
+        if (family->kind.closes_once && !family->turn.closing.left &&
+            (family->turn.closing.known || family->turn.closing.in_flight))
             return false;
     return true;
 }

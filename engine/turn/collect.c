@@ -11,13 +11,13 @@
 #include "engine/count/dirty.h"
 #include "engine/turn/gauge.h"
 #include "engine/limit/overshoot.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "engine/table/stripe.h"
 #include "engine/core/window_map.h"
 
 /* After this time, what a generation owes can no longer be sent. */
 static int64_t deadline_of(const struct twi_generation *generation) {
-    if (generation->family->from_first) return generation->end_ms;
+    if (generation->family->kind.from_first) return generation->end_ms;
     return generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX;
 }
 
@@ -28,7 +28,7 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
             deadline_of(twi_generation_at(&engine->arena, a)) <= deadline_of(twi_generation_at(&engine->arena, b));
         uint32_t *first = a_first ? &a : &b;
         *link = *first;
-        link = &twi_generation_at(&engine->arena, *first)->next_pending;
+        link = &twi_generation_at(&engine->arena, *first)->turn.next_pending;
         *first = *link;
     }
     *link = a != 0 ? a : b;
@@ -39,8 +39,8 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
 static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
     uint32_t line = *list;
     if (count == 1) {
-        *list = twi_generation_at(&engine->arena, line)->next_pending;
-        twi_generation_at(&engine->arena, line)->next_pending = 0;
+        *list = twi_generation_at(&engine->arena, line)->turn.next_pending;
+        twi_generation_at(&engine->arena, line)->turn.next_pending = 0;
         return line;
     }
     uint32_t first = take_sorted(engine, list, count / 2);
@@ -49,37 +49,38 @@ static uint32_t take_sorted(tw_engine *engine, uint32_t *list, uint32_t count) {
 
 /* After an outage, the window that expires first is sent first (trap S10). */
 static void sort_pending(tw_engine *engine) {
-    if (engine->pending_new == 0) return;
-    uint32_t rest = engine->pending, fresh = take_sorted(engine, &rest, engine->pending_new);
-    engine->pending = merge(engine, fresh, rest);
-    engine->pending_new = 0;
+    if (engine->collector.pending_new == 0) return;
+    uint32_t rest = engine->collector.pending, fresh = take_sorted(engine, &rest, engine->collector.pending_new);
+    engine->collector.pending = merge(engine, fresh, rest);
+    engine->collector.pending_new = 0;
 }
 
 /* Makes one counter's item. Returns false if there is nothing to send. */
 static bool make_item(tw_engine *engine, struct twi_generation *generation, struct twi_cell *cell,
                       struct twi_item *item) {
     /* Redis refused this counter a while ago. Its DIRTY stays set, so that nobody marks it again before its time. */
-    if (twi_unlikely(engine->delayed->count != 0) && twi_delayed_holds(engine->delayed, cell)) return false;
+    if (twi_unlikely(engine->collector.delayed->count != 0) && twi_delayed_holds(engine->collector.delayed, cell))
+        return false;
     uint64_t meta = twi_load_relaxed(&cell->meta);
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
     uint64_t word = twi_and_acqrel(&cell->local, ~TWI_DIRTY); /* D2, pairs with D1: reads and clears in one operation */
     bool sealed = (word & TWI_FROZEN) != 0;
     int64_t value = sealed ? twi_load_relaxed(&cold->final) : twi_word_value(word);
     if ((meta & TWI_META_STRIPED) != 0) value += twi_stripes_take_dirty(cell, &sealed);
-    bool part = generation->family->gauge;
+    bool part = generation->family->kind.gauge;
     if (part && twi_gauge_leaves(generation->family)) value = 0;
     int64_t untold = 0;
     if (twi_unlikely((meta & TWI_META_UNTOLD) != 0)) untold = twi_restore_take(generation, cell, cold);
     int64_t delta = value - twi_load_relaxed(&cold->handed) + untold;
     if (untold != 0) twi_store_relaxed(&cold->handed, value);
-    bool asked = twi_load_relaxed(&generation->wants_totals);
+    bool asked = twi_load_relaxed(&generation->turn.wants_totals);
     if (delta == 0 && !asked && (sealed || (cell == &generation->overflow && !part))) return false;
     twi_store_relaxed(&cold->handed, value);
-    if (delta < 0) generation->has_negative = true;
+    if (delta < 0) generation->turn.restore.has_negative = true;
     *item = (struct twi_item){.family = generation->family, .generation = generation, .cell = cell, .delta = delta};
     item->expiry_ms = generation->expiry_ms;
     item->units = untold;
-    if (generation->family->from_first) {
+    if (generation->family->kind.from_first) {
         item->expiry_ms = cell == &generation->overflow
                               ? twi_time_add(generation->end_ms, generation->family->rule.window_ms)
                               : twi_load_relaxed(&cell->end_ms);
@@ -91,8 +92,8 @@ static bool make_item(tw_engine *engine, struct twi_generation *generation, stru
         item->flags |= TWI_ITEM_GAUGE;
         item->units = value;
     }
-    generation->outstanding++;
-    engine->items_out += delta != 0;
+    generation->turn.outstanding++;
+    engine->collector.items_out += delta != 0;
     return true;
 }
 
@@ -117,25 +118,25 @@ static size_t collect_chunk(tw_engine *engine, struct twi_generation *generation
 
 /* The next marked chunk; the turn's own list comes first. NULL: none. */
 static struct twi_chunk *next_chunk(tw_engine *engine, struct twi_generation *generation) {
-    struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->owed);
-    if (generation->owed != 0) {
-        generation->owed = (uint32_t)twi_load_relaxed(&chunk->owed);
+    struct twi_chunk *chunk = twi_arena_at(&engine->arena, generation->turn.owed);
+    if (generation->turn.owed != 0) {
+        generation->turn.owed = (uint32_t)twi_load_relaxed(&chunk->owed);
         twi_store_relaxed(&chunk->owed, 0);
         return chunk;
     }
-    if (generation->taken == 0 && twi_load_relaxed(&generation->marked) != 0)
-        generation->taken = twi_swap_acqrel(&generation->marked, 0); /* D8 */
-    if (generation->taken == 0) return NULL;
-    chunk = twi_arena_at(&engine->arena, generation->taken);
-    generation->taken = chunk->next_marked;   /* still listed: nobody changes the link */
-    (void)twi_swap_acqrel(&chunk->listed, 0); /* D4 */
+    if (generation->turn.taken == 0 && twi_load_relaxed(&generation->marks.chunks) != 0)
+        generation->turn.taken = twi_swap_acqrel(&generation->marks.chunks, 0); /* D8 */
+    if (generation->turn.taken == 0) return NULL;
+    chunk = twi_arena_at(&engine->arena, generation->turn.taken);
+    generation->turn.taken = chunk->next_marked; /* still listed: nobody changes the link */
+    (void)twi_swap_acqrel(&chunk->listed, 0);    /* D4 */
     return chunk;
 }
 
 static size_t collect_generation(tw_engine *engine, struct twi_generation *generation, struct twi_item *items,
                                  size_t room) {
     size_t count = 0;
-    if (room != 0 && twi_swap_acqrel(&generation->overflow_marked, 0) != 0)
+    if (room != 0 && twi_swap_acqrel(&generation->marks.overflow, 0) != 0)
         count += make_item(engine, generation, &generation->overflow, &items[0]);
     while (count < room) {
         struct twi_chunk *chunk = next_chunk(engine, generation);
@@ -146,27 +147,27 @@ static size_t collect_generation(tw_engine *engine, struct twi_generation *gener
 }
 
 static bool is_exhausted(struct twi_generation *generation) {
-    return generation->owed == 0 && generation->taken == 0 && twi_load_relaxed(&generation->marked) == 0 &&
-           twi_load_relaxed(&generation->overflow_marked) == 0;
+    return generation->turn.owed == 0 && generation->turn.taken == 0 &&
+           twi_load_relaxed(&generation->marks.chunks) == 0 && twi_load_relaxed(&generation->marks.overflow) == 0;
 }
 
 /* One pass over the pending generations: either the closed ones or the open ones. */
 static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *items, size_t room) {
     size_t count = 0;
-    for (uint32_t *link = &engine->pending; *link != 0 && count < room;) {
+    for (uint32_t *link = &engine->collector.pending; *link != 0 && count < room;) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         if ((twi_load_relaxed(&generation->phase) >= TWI_CLOSED) != closed) {
-            link = &generation->next_pending;
+            link = &generation->turn.next_pending;
             continue;
         }
         count += collect_generation(engine, generation, items + count, room - count);
         TWI_RACE_POINT(generation_collected);
         if (is_exhausted(generation)) {
-            generation->pending = false;
-            *link = generation->next_pending;
+            generation->turn.pending = false;
+            *link = generation->turn.next_pending;
         } else {
             /* no room left, or marked again meanwhile: the next ones get their share */
-            link = &generation->next_pending;
+            link = &generation->turn.next_pending;
         }
     }
     return count;
@@ -174,14 +175,14 @@ static size_t collect_pass(tw_engine *engine, bool closed, struct twi_item *item
 
 static void bring_back_delayed(tw_engine *engine) {
     struct twi_item item;
-    for (uint32_t at = 0; twi_delayed_take(engine->delayed, engine->turn_mono_ms, &at, &item);) {
+    for (uint32_t at = 0; twi_delayed_take(engine->collector.delayed, engine->turn.mono_ms, &at, &item);) {
         twi_dirty_owe(engine, item.generation, item.cell, twi_load_relaxed(&item.cell->meta));
         twi_item_let_go(&item);
     }
 }
 
 static void pend_if_marked(void *ctx, struct twi_generation *generation) {
-    if (twi_load_relaxed(&generation->marked) != 0 || twi_load_relaxed(&generation->overflow_marked) != 0)
+    if (twi_load_relaxed(&generation->marks.chunks) != 0 || twi_load_relaxed(&generation->marks.overflow) != 0)
         twi_dirty_pend(ctx, generation);
 }
 
@@ -189,39 +190,40 @@ static void pend_if_marked(void *ctx, struct twi_generation *generation) {
  * may have found its window already listed by a thread that began after the ticket and stalls before its push. So this
  * checks the windows, not the list. */
 static void begin_full_collection(tw_engine *engine) {
-    engine->collect_requested = false;
-    engine->collect_running = true;
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
+    engine->collector.requested = false;
+    engine->collector.running = true;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
         twi_window_visit(family, pend_if_marked, engine);
 }
 
 size_t twi_port_collect(tw_engine *engine, struct twi_item *items, size_t count_max) {
     bring_back_delayed(engine);
-    if (engine->collect_requested && engine->collect_stamp < twi_epoch_reached()) begin_full_collection(engine);
+    if (engine->collector.requested && engine->collector.stamp < twi_epoch_reached()) begin_full_collection(engine);
     twi_dirty_take_marked(engine);
     sort_pending(engine);
     /* Reserves a quarter for open windows: limits are decided on their totals. */
     size_t count = collect_pass(engine, true, items, count_max - count_max / 4);
     count += collect_pass(engine, false, items + count, count_max - count);
     count += collect_pass(engine, true, items + count, count_max - count);
-    if (count < count_max && engine->collect_running) {
-        engine->collect_running = false;
-        twi_store_release(&engine->collect_done, true);
+    if (count < count_max && engine->collector.running) {
+        engine->collector.running = false;
+        twi_store_release(&engine->collector.done, true);
     }
     return count;
 }
 
 bool twi_port_is_near_limit(tw_engine *engine) {
-    return twi_load_relaxed(&engine->any_near_limit);
+    return twi_load_relaxed(&engine->near_ring.any);
 }
 
 size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
     size_t count = 0;
-    (void)twi_swap_acqrel(&engine->any_near_limit, false); /* Q4, pairs with Q3 */
+    (void)twi_swap_acqrel(&engine->near_ring.any, false); /* Q4, pairs with Q3 */
     for (uint32_t i = 0; i < TWI_NEAR_LIMIT_MAX; i++) {
-        uint64_t near =
-            twi_load_relaxed(&engine->near_limit[i]) != 0 ? twi_swap_acqrel(&engine->near_limit[i], 0) : 0; /* Q2 */
+        uint64_t near = twi_load_relaxed(&engine->near_ring.slots[i]) != 0
+                            ? twi_swap_acqrel(&engine->near_ring.slots[i], 0)
+                            : 0; /* Q2 */
         if (near == 0) continue;
         struct twi_generation *generation = twi_generation_at(&engine->arena, (uint32_t)(near >> 32));
         /* A sealed window sends all that it owes anyway, and its table may be gone (history.c). */
@@ -233,17 +235,18 @@ size_t twi_port_collect_near_limit(tw_engine *engine, struct twi_item *items) {
 }
 
 void twi_port_collect_begin(tw_engine *engine) {
-    twi_store_release(&engine->collect_done, false);
-    engine->collect_running = false;
-    engine->collect_requested = true;
-    engine->collect_stamp = twi_epoch_stamp();
+    twi_store_release(&engine->collector.done, false);
+    engine->collector.running = false;
+    engine->collector.requested = true;
+    engine->collector.stamp = twi_epoch_stamp();
     /* Counters that Redis refused a while ago are sent once more, because a caller waits. */
-    twi_delayed_all_due(engine->delayed, engine->turn_mono_ms);
+    twi_delayed_all_due(engine->collector.delayed, engine->turn.mono_ms);
 }
 bool twi_port_collect_is_done(tw_engine *engine) {
-    return twi_load_acquire(&engine->collect_done);
+    return twi_load_acquire(&engine->collector.done);
 }
 bool twi_port_is_dirty(tw_engine *engine) {
-    return twi_load_relaxed(&engine->marked) != 0 || engine->pending != 0 ||
-           (engine->delayed->count != 0 && engine->delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
+    return twi_load_relaxed(&engine->collector.marked) != 0 || engine->collector.pending != 0 ||
+           (engine->collector.delayed->count != 0 &&
+            engine->collector.delayed->due_ms <= twi_clock_mono_ms(&engine->clock));
 }

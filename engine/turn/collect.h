@@ -7,9 +7,9 @@
 
 /* The item is settled, or waits for nothing any more. By the turn. */
 TWI_INLINE void twi_item_let_go(const struct twi_item *item) {
-    twi_check(item->generation->outstanding != 0);
-    item->generation->outstanding--;
-    item->family->engine->items_out -= item->delta != 0;
+    twi_check(item->generation->turn.outstanding != 0);
+    item->generation->turn.outstanding--;
+    item->family->engine->collector.items_out -= item->delta != 0;
 }
 
 #endif

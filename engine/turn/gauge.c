@@ -17,7 +17,7 @@
 #include "engine/core/presence.h"
 
 bool twi_gauge_leaves(const struct tw_family *family) {
-    return family->engine->closing || twi_load_relaxed(&family->close_requested);
+    return family->engine->turn.closing || twi_load_relaxed(&family->requests.close_requested);
 }
 
 struct walk {
@@ -35,33 +35,33 @@ static bool send_again(void *ctx, struct twi_cell *cell, uint64_t meta) {
 /* Continues with the family's only window. */
 static void send_some(tw_engine *engine, struct tw_family *family, struct twi_generation *generation) {
     struct walk walk = {engine, generation};
-    family->gauge_cursor.looks = TWI_WORK_TURN;
-    twi_table_walk(&engine->arena, generation, &family->gauge_cursor, send_again, &walk);
-    if (!family->gauge_cursor.done) return;
+    family->turn.gauge.cursor.looks = TWI_WORK_TURN;
+    twi_table_walk(&engine->arena, generation, &family->turn.gauge.cursor, send_again, &walk);
+    if (!family->turn.gauge.cursor.done) return;
     (void)send_again(&walk, &generation->overflow, twi_load_relaxed(&generation->overflow.meta));
-    family->gauge_cursor = (struct twi_cursor){0};
-    family->gauges_ms = engine->turn_mono_ms;
-    family->gauges_run = false;
+    family->turn.gauge.cursor = (struct twi_cursor){0};
+    family->turn.gauge.last_ms = engine->turn.mono_ms;
+    family->turn.gauge.runs = false;
 }
 
 void twi_gauge_turn(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
-         family = twi_load_acquire(&family->next_special)) {
-        if (!family->gauge || twi_gauge_leaves(family)) continue;
-        int64_t next_ms = family->gauges_ms + twi_presence_resend_ms();
-        if (!family->gauges_run && engine->turn_mono_ms < next_ms) continue;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
+         family = twi_load_acquire(&family->entry.next_special)) {
+        if (!family->kind.gauge || twi_gauge_leaves(family)) continue;
+        int64_t next_ms = family->turn.gauge.last_ms + twi_presence_resend_ms();
+        if (!family->turn.gauge.runs && engine->turn.mono_ms < next_ms) continue;
         struct twi_generation *generation = twi_load_acquire(&family->current); /* W1 */
         if (generation == NULL) continue;
-        family->gauges_run = true;
+        family->turn.gauge.runs = true;
         send_some(engine, family, generation);
     }
 }
 
 void twi_port_presence_resend(tw_engine *engine) {
     twi_hold_book_resend(engine);
-    for (struct tw_family *family = twi_load_acquire(&engine->specials); family != NULL;
-         family = twi_load_acquire(&family->next_special)) {
-        family->gauge_cursor = (struct twi_cursor){0};
-        family->gauges_run = family->gauge;
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.specials); family != NULL;
+         family = twi_load_acquire(&family->entry.next_special)) {
+        family->turn.gauge.cursor = (struct twi_cursor){0};
+        family->turn.gauge.runs = family->kind.gauge;
     }
 }

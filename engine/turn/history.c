@@ -15,7 +15,7 @@
 #include "engine/count/dirty.h"
 #include "engine/core/family.h"
 #include "engine/table/packed.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 
 #define TABLE_BYTES_MIN 2048u /* below this, packing saves nothing */
 #define AGAIN_MS 60000        /* after a lack of memory, packing is tried again after this time */
@@ -23,44 +23,45 @@
 
 static void push(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
-    generation->next_to_pack = family->to_pack;
-    family->to_pack = twi_arena_line(&engine->arena, generation);
+    generation->turn.history.next = family->turn.history.waiting;
+    family->turn.history.waiting = twi_arena_line(&engine->arena, generation);
 }
 
 void twi_history_enter(tw_engine *engine, struct twi_generation *generation) {
     struct tw_family *family = generation->family;
     bool packed = twi_generation_is_packed(generation); /* packed before; has records again because Redis forgot */
-    if (!packed && (!family->has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
-    /* What single counters gave up is noted by the address of their records (restore.h). */
-    if (!packed && generation->has_given_up) return;
-    if (generation->to_pack) return;
-    generation->to_pack = true;
-    generation->pack_after_ms = 0;
+    if (!packed && (!family->kind.has_starts || twi_load_relaxed(&generation->bytes) < TABLE_BYTES_MIN)) return;
+    /* What single counters gave up is noted by the address of their records (restore_notes.h). */
+    if (!packed && generation->turn.restore.has_given_up) return;
+    if (generation->turn.history.in_hand) return;
+    generation->turn.history.in_hand = true;
+    generation->turn.pack_after_ms = 0;
     push(engine, generation);
-    family->pack_mono_ms = engine->turn_mono_ms;
+    family->turn.history.mono_ms = engine->turn.mono_ms;
 }
 
 /* The next generation that is due. 0: none; then pack_mono_ms says when there will be one. */
 static uint32_t take_due(tw_engine *engine, struct tw_family *family) {
-    family->pack_mono_ms = INT64_MAX;
-    for (uint32_t *link = &family->to_pack; *link != 0;) {
+    family->turn.history.mono_ms = INT64_MAX;
+    for (uint32_t *link = &family->turn.history.waiting; *link != 0;) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
-        if (generation->pack_after_ms <= engine->turn_mono_ms) {
+        if (generation->turn.pack_after_ms <= engine->turn.mono_ms) {
             uint32_t line = *link;
-            *link = generation->next_to_pack;
-            family->pack_mono_ms = engine->turn_mono_ms;
+            *link = generation->turn.history.next;
+            family->turn.history.mono_ms = engine->turn.mono_ms;
             return line;
         }
-        if (generation->pack_after_ms < family->pack_mono_ms) family->pack_mono_ms = generation->pack_after_ms;
-        link = &generation->next_to_pack;
+        if (generation->turn.pack_after_ms < family->turn.history.mono_ms)
+            family->turn.history.mono_ms = generation->turn.pack_after_ms;
+        link = &generation->turn.history.next;
     }
     return 0;
 }
 
 static void publish(tw_engine *engine, struct twi_generation *generation) {
-    struct twi_packed *packed = twi_arena_at(&engine->arena, generation->packing);
-    uint32_t line = generation->packing;
-    generation->packing = 0;
+    struct twi_packed *packed = twi_arena_at(&engine->arena, generation->turn.history.packing);
+    uint32_t line = generation->turn.history.packing;
+    generation->turn.history.packing = 0;
     twi_store_release(&generation->packed, line); /* K1, pairs with K2: a reader that sees the line sees its contents */
     TWI_RACE_POINT(packed_published);
     packed->stamp = twi_epoch_stamp();
@@ -70,32 +71,33 @@ static void publish(tw_engine *engine, struct twi_generation *generation) {
 
 /* False if its counts are being re-sent to a Redis that forgot (restore.c). */
 static bool is_over(struct twi_generation *generation) {
-    return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->listed_restore;
+    return twi_load_relaxed(&generation->phase) == TWI_HISTORY && !generation->turn.restore.listed;
 }
 
 /* There is no memory, or nothing to gain. Returns true when what was built is given back. */
 static bool give_up(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
-    generation->unpacking = true;
-    if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
-    generation->unpacking = false;
-    generation->to_pack = generation->pack_after_ms != INT64_MAX && is_over(generation);
-    if (generation->to_pack) push(engine, generation);
+    generation->turn.history.unpacking = true;
+    if (!twi_packed_unmake(&engine->arena, generation, &generation->turn.history.packing, work)) return false;
+    generation->turn.history.unpacking = false;
+    generation->turn.history.in_hand = generation->turn.pack_after_ms != INT64_MAX && is_over(generation);
+    if (generation->turn.history.in_hand) push(engine, generation);
     return true;
 }
 
 static void refuse(tw_engine *engine, struct twi_generation *generation, enum twi_packing why) {
-    generation->pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn_mono_ms + AGAIN_MS;
+    generation->turn.pack_after_ms = why == TWI_PACK_USELESS ? INT64_MAX : engine->turn.mono_ms + AGAIN_MS;
     if (why == TWI_PACK_REFUSED) twi_port_count(engine, packs_refused, 1);
 }
 
 /* Returns true when packing of this generation has ended, with or without success. */
 static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
-    const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
-    if (generation->unpacking) return give_up(engine, generation, work);
+    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret};
+    if (generation->turn.history.unpacking) return give_up(engine, generation, work);
     if (!is_over(generation)) return give_up(engine, generation, work); /* it is entered again later */
     enum twi_packing answer = TWI_PACK_REFUSED;
-    if (generation->packing == 0) generation->packing = twi_packed_begin(&packer);
-    if (generation->packing != 0) answer = twi_packed_build(&packer, generation->packing, work);
+    if (generation->turn.history.packing == 0) generation->turn.history.packing = twi_packed_begin(&packer);
+    if (generation->turn.history.packing != 0)
+        answer = twi_packed_build(&packer, generation->turn.history.packing, work);
     if (answer == TWI_PACK_DONE) publish(engine, generation);
     if (answer == TWI_PACK_DONE || answer == TWI_PACK_ON) return false;
     refuse(engine, generation, answer);
@@ -105,9 +107,10 @@ static bool build(tw_engine *engine, struct twi_generation *generation, uint32_t
 /* An adder that slept between its DIRTY and its marks may have listed counters of the table long after it was drained.
  * That adder has left its section by now, and no later one can reach this table. */
 static void forget_marks(tw_engine *engine, struct twi_generation *generation) {
-    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
-    twi_store_relaxed(&generation->marked, 0);
-    generation->taken = generation->owed = 0;
+    if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
+        twi_dirty_forget(engine, generation);
+    twi_store_relaxed(&generation->marks.chunks, 0);
+    generation->turn.taken = generation->turn.owed = 0;
 }
 
 bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
@@ -121,8 +124,8 @@ bool twi_history_shed(tw_engine *engine, struct twi_generation *generation, uint
 /* Returns true when the table is given back, or when it is not to be given back now. *wait: it is still in use. */
 static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t *work, bool *wait) {
     struct twi_packed *packed = twi_arena_at(&engine->arena, twi_load_relaxed(&generation->packed));
-    generation->to_pack = is_over(generation);
-    if (!generation->to_pack) return true; /* it is entered again later */
+    generation->turn.history.in_hand = is_over(generation);
+    if (!generation->turn.history.in_hand) return true; /* it is entered again later */
     if (packed->table != TWI_TABLE_GOING) {
         *wait = packed->table == TWI_TABLE_WHOLE &&
                 (packed->stamp >= twi_epoch_reached() || twi_load_acquire(&generation->table_readers) != 0);
@@ -132,46 +135,46 @@ static bool shed(tw_engine *engine, struct twi_generation *generation, uint32_t 
         twi_restore_note_shed(generation);
     }
     if (!twi_history_shed(engine, generation, work)) return false;
-    generation->to_pack = false;
+    generation->turn.history.in_hand = false;
     return true;
 }
 
 void twi_history_turn(tw_engine *engine, struct tw_family *family) {
-    if (engine->turn_mono_ms < family->pack_mono_ms) return;
-    if (engine->closing || twi_load_relaxed(&family->close_requested)) {
-        family->pack_mono_ms = INT64_MAX; /* everything is given back with the family */
+    if (engine->turn.mono_ms < family->turn.history.mono_ms) return;
+    if (engine->turn.closing || twi_load_relaxed(&family->requests.close_requested)) {
+        family->turn.history.mono_ms = INT64_MAX; /* everything is given back with the family */
         return;
     }
     uint32_t work = TWI_WORK_TURN, before;
     do {
         before = work;
-        if (family->packing == 0) family->packing = take_due(engine, family);
-        if (family->packing == 0) return;
-        struct twi_generation *generation = twi_generation_at(&engine->arena, family->packing);
+        if (family->turn.history.packing == 0) family->turn.history.packing = take_due(engine, family);
+        if (family->turn.history.packing == 0) return;
+        struct twi_generation *generation = twi_generation_at(&engine->arena, family->turn.history.packing);
         bool wait = false, over = twi_generation_is_packed(generation) ? shed(engine, generation, &work, &wait)
                                                                        : build(engine, generation, &work);
-        family->pack_mono_ms = engine->turn_mono_ms + (wait ? GRACE_MS : 0);
+        family->turn.history.mono_ms = engine->turn.mono_ms + (wait ? GRACE_MS : 0);
         if (wait) return;
-        if (over) family->packing = 0;
+        if (over) family->turn.history.packing = 0;
     } while (work != before);
 }
 
 void twi_history_forget_dropped(tw_engine *engine, struct tw_family *family) {
-    if (family->packing != 0 &&
-        twi_load_relaxed(&twi_generation_at(&engine->arena, family->packing)->phase) == TWI_DROPPED)
-        family->packing = 0;
-    for (uint32_t *link = &family->to_pack; *link != 0;) {
+    if (family->turn.history.packing != 0 &&
+        twi_load_relaxed(&twi_generation_at(&engine->arena, family->turn.history.packing)->phase) == TWI_DROPPED)
+        family->turn.history.packing = 0;
+    for (uint32_t *link = &family->turn.history.waiting; *link != 0;) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         if (twi_load_relaxed(&generation->phase) == TWI_DROPPED)
-            *link = generation->next_to_pack;
+            *link = generation->turn.history.next;
         else
-            link = &generation->next_to_pack;
+            link = &generation->turn.history.next;
     }
 }
 
 bool twi_history_unmake(tw_engine *engine, struct twi_generation *generation, uint32_t *work) {
     uint32_t packed = twi_load_relaxed(&generation->packed);
-    if (!twi_packed_unmake(&engine->arena, generation, &generation->packing, work)) return false;
+    if (!twi_packed_unmake(&engine->arena, generation, &generation->turn.history.packing, work)) return false;
     bool gone = twi_packed_unmake(&engine->arena, generation, &packed, work);
     twi_store_relaxed(&generation->packed, packed);
     return gone;

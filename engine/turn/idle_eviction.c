@@ -67,12 +67,6 @@ void twi_idle_eviction_take_total(const struct twi_item *item, int64_t total, in
 
 /* ---- the turn ---- */
 
-static bool redis_answers(tw_engine *engine) {
-    tw_stats stats = {.redis_connected = twi_stat_get(engine, offsetof(tw_stats, redis_connected))};
-    engine->driver->stats(engine->sync, &stats);
-    return stats.redis_connected != 0;
-}
-
 /* True if the generation is near its share of the keys, or of the memory. */
 static bool is_crowded(struct tw_family *family, struct twi_generation *current) {
     uint64_t share = twi_load_relaxed(&family->quota.keys_max), bytes = (uint64_t)twi_load_relaxed(&current->bytes);
@@ -84,8 +78,8 @@ static bool is_crowded(struct tw_family *family, struct twi_generation *current)
 }
 
 static bool is_over(struct tw_family *family, struct twi_generation *current) {
-    int64_t age_ms = family->engine->turn_mono_ms - family->epoch_begun_ms;
-    return age_ms >= twi_load_relaxed(&family->idle_ms) || (current != NULL && is_crowded(family, current));
+    int64_t age_ms = family->engine->turn.mono_ms - family->turn.eviction.begun_ms;
+    return age_ms >= twi_load_relaxed(&family->policy.idle_ms) || (current != NULL && is_crowded(family, current));
 }
 
 /* While Redis is away, nothing could be dropped, and used keys would only have to find room in the current
@@ -93,7 +87,8 @@ static bool is_over(struct tw_family *family, struct twi_generation *current) {
 bool twi_idle_eviction_is_due(struct tw_family *family, const struct twi_generation *generation) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
     if (generation->start_ms < eviction_epoch - 1) return true; /* opened anew by a late caller, which left it empty */
-    return is_over(family, twi_window_find(family, eviction_epoch)) && redis_answers(family->engine);
+    return is_over(family, twi_window_find(family, eviction_epoch)) &&
+           twi_load_relaxed(&family->engine->peers.is_connected);
 }
 
 void twi_idle_eviction_frozen(struct tw_family *family, struct twi_generation *generation, struct twi_cell *cell,
@@ -127,11 +122,11 @@ static struct twi_generation *look_over(struct tw_family *family, bool *older) {
     struct twi_generation *current = NULL;
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch);
     *older = false;
-    for (uint32_t line = family->generations; line != 0;) {
+    for (uint32_t line = family->turn.generations; line != 0;) {
         struct twi_generation *generation = twi_arena_at(&family->engine->arena, line);
         if (generation->start_ms == eviction_epoch) current = generation;
         if (generation->start_ms < eviction_epoch) *older = true;
-        line = generation->next_all;
+        line = generation->turn.next_all;
     }
     return current;
 }
@@ -141,24 +136,24 @@ static bool begin_eviction_epoch(struct tw_family *family) {
     int64_t eviction_epoch = twi_load_relaxed(&family->eviction_epoch) + 1;
     if (twi_window_open(family, twi_calendar_span(&family->rule, eviction_epoch), 0) == NULL) return false;
     twi_store_seqcst(&family->eviction_epoch, eviction_epoch); /* G6, pairs with G5 */
-    family->epoch_begun_ms = family->engine->turn_mono_ms;
+    family->turn.eviction.begun_ms = family->engine->turn.mono_ms;
     return true;
 }
 
 int64_t twi_idle_eviction_turn(struct tw_family *family) {
     tw_engine *engine = family->engine;
-    if (!family->epoch_begun) family->epoch_begun_ms = engine->turn_mono_ms;
-    family->epoch_begun = true;
+    if (!family->turn.eviction.begun) family->turn.eviction.begun_ms = engine->turn.mono_ms;
+    family->turn.eviction.begun = true;
     bool older;
     struct twi_generation *current = look_over(family, &older);
-    int64_t left_ms = family->epoch_begun_ms + twi_load_relaxed(&family->idle_ms) - engine->turn_mono_ms;
+    int64_t left_ms = family->turn.eviction.begun_ms + twi_load_relaxed(&family->policy.idle_ms) - engine->turn.mono_ms;
     if (!is_over(family, current)) return left_ms < LOOK_LONGEST_MS ? left_ms : LOOK_LONGEST_MS;
     if (older) return LOOK_AGAIN_MS;
     bool has_counted =
         current != NULL && (twi_load_relaxed(&current->keys) != 0 ||
                             twi_cell_local(&current->overflow, twi_load_relaxed(&current->overflow.meta)) != 0);
     if (!has_counted)
-        family->epoch_begun_ms = engine->turn_mono_ms;
+        family->turn.eviction.begun_ms = engine->turn.mono_ms;
     else if (!begin_eviction_epoch(family))
         return LOOK_AGAIN_MS;
     return 1;

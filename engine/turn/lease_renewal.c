@@ -47,24 +47,24 @@ static int64_t again_ms(const tw_engine *engine) {
 }
 /* Nothing that is sent about this window matters any more. */
 static bool is_over(const tw_engine *engine, const struct twi_generation *generation) {
-    return engine->turn_ms >= generation->end_ms;
+    return engine->turn.now_ms >= generation->end_ms;
 }
 static bool is_leaving(const tw_engine *engine, const struct twi_generation *generation) {
-    return engine->closing || twi_load_relaxed(&generation->family->close_requested);
+    return engine->turn.closing || twi_load_relaxed(&generation->family->requests.close_requested);
 }
 
 /* ---- the queue ---- */
 
 static void enqueue(tw_engine *engine, struct twi_lease *lease) {
     struct twi_leases *leases = &engine->leases;
-    if (lease->active) return;
+    if (lease->turn.active) return;
     uint32_t line = twi_arena_line(&engine->arena, lease);
-    lease->active = true;
-    lease->next_active = 0;
+    lease->turn.active = true;
+    lease->turn.next_active = 0;
     if (leases->head == 0)
         leases->head = line;
     else
-        lease_at(engine, leases->tail)->next_active = line;
+        lease_at(engine, leases->tail)->turn.next_active = line;
     leases->tail = line;
     leases->active++;
 }
@@ -72,16 +72,16 @@ static void enqueue(tw_engine *engine, struct twi_lease *lease) {
 static struct twi_lease *dequeue(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
     struct twi_lease *lease = lease_at(engine, leases->head);
-    leases->head = lease->next_active;
+    leases->head = lease->turn.next_active;
     if (leases->head == 0) leases->tail = 0;
-    lease->active = false;
+    lease->turn.active = false;
     leases->active--;
     return lease;
 }
 
 static void was_resent(tw_engine *engine, struct twi_lease *lease) {
-    if (!lease->restate) return;
-    lease->restate = false;
+    if (!lease->turn.restate) return;
+    lease->turn.restate = false;
     if (--engine->leases.restating == 0) engine->leases.request_at_ms = INT64_MIN; /* request the epoch at once */
 }
 
@@ -96,7 +96,7 @@ static void set_stranded(tw_engine *engine, struct twi_lease *lease, int64_t uni
 
 /* What was spent from the lease. Callers change only `left`; only the turn changes the other two. */
 static int64_t spent_of(const struct twi_lease *lease) {
-    return lease->granted - lease->returned - twi_load_relaxed(&((struct twi_lease *)lease)->left);
+    return lease->turn.granted - lease->turn.returned - twi_load_relaxed(&((struct twi_lease *)lease)->left);
 }
 
 /* Takes out what is above `keep`. Only then does it count as returned (trap L6). */
@@ -105,37 +105,39 @@ static void take_out(tw_engine *engine, struct twi_lease *lease, int64_t keep) {
     do {
         if (left <= keep) return;
     } while (!twi_cas_weak_acqrel(&lease->left, &left, keep));
-    lease->returned += left - keep;
+    lease->turn.returned += left - keep;
     twi_port_count(engine, lease_returned, left - keep);
 }
 
 static void measure(tw_engine *engine, struct twi_lease *lease) {
-    int64_t now_ms = engine->turn_mono_ms, spent = spent_of(lease);
-    if (spent > lease->spent_then) {
-        lease->used_ms = now_ms;
+    int64_t now_ms = engine->turn.mono_ms, spent = spent_of(lease);
+    if (spent > lease->turn.spent_then) {
+        lease->turn.used_ms = now_ms;
         twi_store_relaxed(&lease->warm, 0);
     }
-    if (now_ms - lease->measured_ms < interval_of(engine)) return;
-    lease->lately = spent > lease->spent_then ? spent - lease->spent_then : 0;
-    lease->spent_then = spent;
-    lease->measured_ms = now_ms;
-    int64_t needed = 2 * lease->lately;
-    lease->grant_size = needed > lease->grant_size ? needed : lease->grant_size - (lease->grant_size - needed) / 8;
+    if (now_ms - lease->turn.measured_ms < interval_of(engine)) return;
+    lease->turn.lately = spent > lease->turn.spent_then ? spent - lease->turn.spent_then : 0;
+    lease->turn.spent_then = spent;
+    lease->turn.measured_ms = now_ms;
+    int64_t needed = 2 * lease->turn.lately;
+    lease->turn.grant_size =
+        needed > lease->turn.grant_size ? needed : lease->turn.grant_size - (lease->turn.grant_size - needed) / 8;
 }
 
 static bool is_idle(const tw_engine *engine, struct twi_lease *lease) {
-    return engine->turn_mono_ms - lease->used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
+    return engine->turn.mono_ms - lease->turn.used_ms >= IDLE_MS && twi_load_relaxed(&lease->warm) == 0;
 }
 
 /* How many units should be in hand. */
 static int64_t grant_size_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit) {
-    if (lease->grant_size == 0) lease->grant_size = limit / 16 < GRANT_SIZE_FIRST ? limit / 16 : GRANT_SIZE_FIRST;
-    if (requested != 0 && lease->exhausted_at_ms != 0 &&
-        engine->turn_mono_ms - lease->exhausted_at_ms < 2 * interval_of(engine))
-        lease->grant_size *= 2;
-    if (lease->grant_size < 1) lease->grant_size = 1;
-    if (lease->grant_size > limit) lease->grant_size = limit;
-    return lease->grant_size > requested ? lease->grant_size : requested;
+    if (lease->turn.grant_size == 0)
+        lease->turn.grant_size = limit / 16 < GRANT_SIZE_FIRST ? limit / 16 : GRANT_SIZE_FIRST;
+    if (requested != 0 && lease->turn.exhausted_at_ms != 0 &&
+        engine->turn.mono_ms - lease->turn.exhausted_at_ms < 2 * interval_of(engine))
+        lease->turn.grant_size *= 2;
+    if (lease->turn.grant_size < 1) lease->turn.grant_size = 1;
+    if (lease->turn.grant_size > limit) lease->turn.grant_size = limit;
+    return lease->turn.grant_size > requested ? lease->turn.grant_size : requested;
 }
 
 /* True if the lease was warmed and its first units have not come yet: a caller waits for one. */
@@ -161,8 +163,8 @@ static void give_back(tw_engine *engine, struct twi_lease *lease, int64_t reques
     if (lease
             /* units that are too few for a waiting caller may serve another engine; else what one interval uses
              * stays */
-            ->wanted_by_others) {
-        keep = requested > left ? 0 : lease->lately;
+            ->turn.wanted_by_others) {
+        keep = requested > left ? 0 : lease->turn.lately;
         twi_store_relaxed(&lease->low_water, 0); /* and for a while nothing is drawn ahead of need */
     }
     if (is_leaving(engine, generation) || (requested != 0 && limit < twi_load_relaxed(&lease->drawn)) ||
@@ -178,8 +180,8 @@ static void name_of(tw_engine *engine, const struct twi_lease_message *message, 
 /* If Redis knew this lease in an earlier incarnation and in this epoch, but no longer knows it, Redis has folded it
  * into its totals (lease.lua). */
 static int64_t base_of(const tw_engine *engine, const struct twi_lease *lease) {
-    bool was_known = lease->acked_incarnation != 0 && lease->acked_incarnation != engine->leases.incarnation;
-    return was_known && !lease->restate ? lease->sent_returned : -1;
+    bool was_known = lease->turn.acked_incarnation != 0 && lease->turn.acked_incarnation != engine->leases.incarnation;
+    return was_known && !lease->turn.restate ? lease->turn.sent_returned : -1;
 }
 
 static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int64_t want, int64_t need,
@@ -191,24 +193,24 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
                                       .cell = twi_arena_at(&engine->arena, lease->cell),
                                       .expiry_ms = generation->expiry_ms};
     message->limit = limit; /* the limit that `drawn` knows: callers may set another one meanwhile */
-    if (lease->restate && message->limit < twi_load_relaxed(&lease->drawn))
+    if (lease->turn.restate && message->limit < twi_load_relaxed(&lease->drawn))
         message->limit = twi_load_relaxed(&lease->drawn);
-    message->granted = lease->granted;
-    message->target = lease->granted + want;
+    message->granted = lease->turn.granted;
+    message->target = lease->turn.granted + want;
     message->need = need;
     message->base = base_of(engine, lease);
-    message->returned = lease->returned;
-    lease->sent_returned = lease->returned;
+    message->returned = lease->turn.returned;
+    lease->turn.sent_returned = lease->turn.returned;
     message->spent = spent_of(lease);
-    message->risk = lease->risk;
-    message->restate = lease->restate;
-    message->spent_all = lease->restate ? twi_load_relaxed(&lease->reported_spent) : 0;
-    message->look = engine->turn_mono_ms - lease->looked_ms >= LOOK_MS;
-    if (message->look) lease->looked_ms = engine->turn_mono_ms;
-    if (lease->name_hash == 0) name_of(engine, message, lease);
-    lease->in_flight = true;
-    lease->wanted_by_others = false;
-    generation->outstanding++; /* the window stays until the reply */
+    message->risk = lease->turn.risk;
+    message->restate = lease->turn.restate;
+    message->spent_all = lease->turn.restate ? twi_load_relaxed(&lease->reported_spent) : 0;
+    message->look = engine->turn.mono_ms - lease->turn.looked_ms >= LOOK_MS;
+    if (message->look) lease->turn.looked_ms = engine->turn.mono_ms;
+    if (lease->turn.name_hash == 0) name_of(engine, message, lease);
+    lease->turn.in_flight = true;
+    lease->turn.wanted_by_others = false;
+    generation->turn.outstanding++; /* the window stays until the reply */
 }
 
 /* A caller may see units in hand and the limit that they were drawn under, and stall before it takes one. The units
@@ -216,17 +218,17 @@ static void fill(tw_engine *engine, struct twi_lease *lease, int64_t limit, int6
  * sections that began earlier have to end, and only then are units drawn. If nothing was in hand yet, no caller has
  * seen any units. */
 static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t limit) {
-    if (engine->turn_mono_ms < lease->retry_ms) return false;
+    if (engine->turn.mono_ms < lease->turn.retry_ms) return false;
     if (limit > twi_load_relaxed(&lease->drawn)) {
         twi_store_relaxed(&lease->drawn, limit);
         /* J11, pairs with J12: a caller that sees units that come after this sees `drawn`; a refund made before is seen
          * here */
         bool is_first =
-            lease->granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
-        lease->raised = is_first ? 0 : twi_epoch_stamp();
+            lease->turn.granted == 0 && twi_add_acqrel(&lease->left, 0) == 0 && twi_load_relaxed(&lease->refunded) == 0;
+        lease->turn.raised = is_first ? 0 : twi_epoch_stamp();
     }
-    if (lease->raised != 0 && lease->raised >= twi_epoch_reached()) return false;
-    lease->raised = 0;
+    if (lease->turn.raised != 0 && lease->turn.raised >= twi_epoch_reached()) return false;
+    lease->turn.raised = 0;
     return true;
 }
 
@@ -234,7 +236,7 @@ static bool may_draw(const tw_engine *engine, struct twi_lease *lease, int64_t l
 static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t requested, int64_t limit, int64_t *need) {
     int64_t left = twi_load_relaxed(&lease->left);
     *need = 0;
-    if (is_leaving(engine, generation_of(engine, lease)) || lease->restate) return 0;
+    if (is_leaving(engine, generation_of(engine, lease)) || lease->turn.restate) return 0;
     bool is_below_low_water = left < twi_load_relaxed(&lease->low_water);
     if (requested <= left && !is_below_low_water) return 0;
     if (requested > left) *need = requested - left;
@@ -244,15 +246,17 @@ static int64_t draw_of(tw_engine *engine, struct twi_lease *lease, int64_t reque
 }
 
 static bool must_speak(const tw_engine *engine, struct twi_lease *lease) {
-    if (lease->restate || lease->has_unacknowledged || lease->returned != lease->acked_returned) return true;
-    if (spent_of(lease) == lease->acked_spent) return false;
-    return twi_load_relaxed(&lease->left) == 0 || lease->wanted_by_others ||
-           engine->turn_mono_ms - lease->acked_ms >= RESEND_MS;
+    if (lease->turn.restate || lease->turn.has_unacknowledged || lease->turn.returned != lease->turn.acked_returned)
+        return true;
+    if (spent_of(lease) == lease->turn.acked_spent) return false;
+    return twi_load_relaxed(&lease->left) == 0 || lease->turn.wanted_by_others ||
+           engine->turn.mono_ms - lease->turn.acked_ms >= RESEND_MS;
 }
 
 /* Examines one lease. Returns true if *message is to be sent. */
 static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_message *message) {
-    if (lease->in_flight || (lease->has_unacknowledged && engine->turn_mono_ms < lease->retry_ms)) return false;
+    if (lease->turn.in_flight || (lease->turn.has_unacknowledged && engine->turn.mono_ms < lease->turn.retry_ms))
+        return false;
     if (is_over(engine, generation_of(engine, lease))) {
         was_resent(engine, lease);
         first_grant_came(engine, lease);
@@ -274,7 +278,7 @@ static bool look(tw_engine *engine, struct twi_lease *lease, struct twi_lease_me
 
 /* True if there is nothing more to do for this lease until a caller requests units. */
 static bool is_quiescent(const tw_engine *engine, struct twi_lease *lease) {
-    if (lease->in_flight) return false;
+    if (lease->turn.in_flight) return false;
     if (is_over(engine, generation_of(engine, lease))) return true;
     if (twi_load_relaxed(&lease->left) != 0 || twi_load_relaxed(&lease->requested_units) != 0) return false;
     return !must_speak(engine, lease) &&
@@ -305,7 +309,7 @@ static size_t take_listed(tw_engine *engine, struct twi_lease_message *messages,
 
 static size_t walk(tw_engine *engine, struct twi_lease_message *messages, size_t count_max) {
     struct twi_leases *leases = &engine->leases;
-    if (engine->turn_mono_ms < leases->walk_at_ms) return 0;
+    if (engine->turn.mono_ms < leases->walk_at_ms) return 0;
     size_t count = 0;
     uint32_t left = leases->active;
     bool all = left <= WALK_MAX;
@@ -314,7 +318,7 @@ static size_t walk(tw_engine *engine, struct twi_lease_message *messages, size_t
         count += look(engine, lease, &messages[count]);
         if (!is_quiescent(engine, lease)) enqueue(engine, lease);
     }
-    if (all && left == 0) leases->walk_at_ms = engine->turn_mono_ms + again_ms(engine);
+    if (all && left == 0) leases->walk_at_ms = engine->turn.mono_ms + again_ms(engine);
     return count;
 }
 
@@ -325,10 +329,10 @@ static bool request_epoch(tw_engine *engine, uint64_t serial, struct twi_lease_m
         leases->known = leases->awaiting_epoch = false;
         leases->request_at_ms = INT64_MIN;
     }
-    bool leaves = engine->closing && twi_leases_are_returned(engine);
-    if (leases->awaiting_epoch || leases->left || (engine->turn_mono_ms < leases->request_at_ms && !leaves))
+    bool leaves = engine->turn.closing && twi_leases_are_returned(engine);
+    if (leases->awaiting_epoch || leases->left || (engine->turn.mono_ms < leases->request_at_ms && !leaves))
         return false;
-    memcpy(leases->epoch.instance, engine->id, sizeof engine->id);
+    memcpy(leases->epoch.instance, engine->remote.id, sizeof engine->remote.id);
     *message = (struct twi_lease_message){.requested_since_ms = leases->requested_since_ms, .leaves = leaves};
     memcpy(message->epoch, leases->epoch.id, sizeof message->epoch);
     if (leases->restating == 0) memcpy(leases->epoch.resent_in, leases->epoch.id, sizeof leases->epoch.resent_in);
@@ -356,14 +360,9 @@ int64_t twi_port_lease_due(tw_engine *engine) {
     if (!leases->known) return due_ms;
     if (leases->head != 0 && leases->walk_at_ms < due_ms) due_ms = leases->walk_at_ms;
     /* Callers list leases without waking the turn (P9), so the turn checks the list often. */
-    int64_t look_ms = engine->turn_mono_ms + again_ms(engine);
-    if (twi_load_relaxed(&leases->requested) != 0) look_ms = engine->turn_mono_ms;
+    int64_t look_ms = engine->turn.mono_ms + again_ms(engine);
+    if (twi_load_relaxed(&leases->requested) != 0) look_ms = engine->turn.mono_ms;
     return look_ms < due_ms ? look_ms : due_ms;
-}
-
-void twi_port_lease_outage(tw_engine *engine, int64_t since_ms) {
-    twi_share_outage(engine, since_ms);
-    twi_store_relaxed(&engine->leases.away_since_ms, since_ms); /* a hint, as old as the last turn */
 }
 
 const struct twi_lease_epoch *twi_port_lease_epoch(tw_engine *engine) {
@@ -381,7 +380,7 @@ static uint64_t hash_of(const char *name, size_t size) {
 static void name_of(tw_engine *engine, const struct twi_lease_message *message, struct twi_lease *lease) {
     char name[TWI_REDIS_KEY_MAX];
     size_t size = twi_port_render(&message->item, name), prefix = strlen(twi_port_prefix(engine));
-    lease->name_hash = hash_of(name + prefix, size - prefix);
+    lease->turn.name_hash = hash_of(name + prefix, size - prefix);
 }
 
 void twi_port_lease_requested(tw_engine *engine, const char *name, size_t size) {
@@ -427,10 +426,10 @@ static void mark_requested(tw_engine *engine) {
     struct twi_leases *leases = &engine->leases;
     for (uint32_t line = leases->requested_count != 0 ? leases->head : 0; line != 0;) {
         struct twi_lease *lease = lease_at(engine, line);
-        line = lease->next_active;
-        for (uint32_t i = 0; i < leases->requested_count && !lease->wanted_by_others; i++)
-            lease->wanted_by_others = lease->name_hash == leases->requested_names[i];
-        if (lease->wanted_by_others) leases->walk_at_ms = INT64_MIN;
+        line = lease->turn.next_active;
+        for (uint32_t i = 0; i < leases->requested_count && !lease->turn.wanted_by_others; i++)
+            lease->turn.wanted_by_others = lease->turn.name_hash == leases->requested_names[i];
+        if (lease->turn.wanted_by_others) leases->walk_at_ms = INT64_MIN;
     }
     leases->requested_count = 0;
 }
@@ -443,10 +442,10 @@ static void restate_window(void *ctx, struct twi_generation *generation) {
     for (uint32_t line = twi_load_acquire(&generation->leases); line != 0;) { /* J4, pairs with J3 */
         struct twi_lease *lease = lease_at(engine, line);
         line = lease->attached.older;
-        if (lease->granted == 0 && lease->returned == 0) continue;
-        if (!lease->restate) engine->leases.restating++;
-        lease->restate = true;
-        lease->acked_incarnation = 0;
+        if (lease->turn.granted == 0 && lease->turn.returned == 0) continue;
+        if (!lease->turn.restate) engine->leases.restating++;
+        lease->turn.restate = true;
+        lease->turn.acked_incarnation = 0;
         enqueue(engine, lease);
     }
 }
@@ -455,9 +454,9 @@ static void begin_epoch(tw_engine *engine, const struct twi_lease_answer *answer
     struct twi_leases *leases = &engine->leases;
     (void)snprintf(leases->epoch.id, sizeof leases->epoch.id, "%s", answer->id);
     (void)snprintf(leases->epoch.run, sizeof leases->epoch.run, "%s", answer->run);
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next))
-        if (family->is_hard && family->synced) twi_window_visit(family, restate_window, engine);
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next))
+        if (family->kind.is_hard && family->kind.synced) twi_window_visit(family, restate_window, engine);
     leases->walk_at_ms = INT64_MIN;
 }
 
@@ -468,11 +467,11 @@ static void take_epoch(tw_engine *engine, const struct twi_lease_message *messag
     bool busy = leases->head != 0;
     int64_t every_ms = answer->every_ms > EPOCH_MS ? answer->every_ms : EPOCH_MS;
     if (busy && every_ms <= EPOCH_BUSY_MS && busy_ms(engine) < every_ms) every_ms = busy_ms(engine);
-    leases->request_at_ms = engine->turn_mono_ms + every_ms;
+    leases->request_at_ms = engine->turn.mono_ms + every_ms;
     if (answer->kind != TWI_LEASE_NUMBERS) {
         leases->requested_count = leases->other_count = 0;
         leases->request_at_ms =
-            engine->turn_mono_ms + (answer->refused ? REFUSED_MS : 0); /* not refused: Redis did not know the script */
+            engine->turn.mono_ms + (answer->refused ? REFUSED_MS : 0); /* not refused: Redis did not know the script */
         return;
     }
     leases->left = message->leaves;
@@ -488,7 +487,7 @@ static void take_epoch(tw_engine *engine, const struct twi_lease_message *messag
     if (is_new && !message->leaves) begin_epoch(engine, answer);
     mark_requested(engine);
     /* Waits for the end of the epoch's beginning, or has to report that everything is restated. */
-    if (is_new || !answer->open) leases->request_at_ms = engine->turn_mono_ms + (is_new ? 0 : again_ms(engine));
+    if (is_new || !answer->open) leases->request_at_ms = engine->turn.mono_ms + (is_new ? 0 : again_ms(engine));
 }
 
 /* ---- answers ---- */
@@ -504,20 +503,20 @@ static void lower_drawn(struct twi_lease *lease, const struct twi_lease_message 
 
 static void take_grant(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                        const struct twi_lease_answer *answer) {
-    int64_t granted = answer->granted, more = granted - lease->granted;
+    int64_t granted = answer->granted, more = granted - lease->turn.granted;
     if (more <= 0) {
         int64_t wait_ms = message->need != 0 ? again_ms(engine) : busy_ms(engine);
-        lease->retry_ms = engine->turn_mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
+        lease->turn.retry_ms = engine->turn.mono_ms + (answer->wait_ms > 0 ? answer->wait_ms + 1 : wait_ms);
         return;
     }
     bool whole = granted >= message->target;
-    twi_store_relaxed(&lease->low_water, whole && lease->grant_size > 1 ? lease->grant_size / 2 : 0);
-    lease->granted = granted;
-    lease->exhausted_at_ms = engine->turn_mono_ms;
-    lease->used_ms = engine->turn_mono_ms; /* it is not idle before it could be used */
+    twi_store_relaxed(&lease->low_water, whole && lease->turn.grant_size > 1 ? lease->turn.grant_size / 2 : 0);
+    lease->turn.granted = granted;
+    lease->turn.exhausted_at_ms = engine->turn.mono_ms;
+    lease->turn.used_ms = engine->turn.mono_ms; /* it is not idle before it could be used */
     /* after J11, or after the sections that knew another `drawn` have ended */
     (void)twi_add_relaxed(&lease->left, more);
-    if (!whole && message->need == 0) lease->retry_ms = engine->turn_mono_ms + busy_ms(engine);
+    if (!whole && message->need == 0) lease->turn.retry_ms = engine->turn.mono_ms + busy_ms(engine);
 }
 
 /* The limit is passed, and other engines may not have reported yet what they returned. Redis counts by how much the
@@ -530,21 +529,21 @@ static bool has_unacknowledged_after(const tw_engine *engine, const struct twi_l
 
 static void take_numbers(tw_engine *engine, struct twi_lease *lease, const struct twi_lease_message *message,
                          const struct twi_lease_answer *answer) {
-    lease->has_unacknowledged = has_unacknowledged_after(engine, lease, message, answer);
-    lease->acked_returned = message->returned;
-    lease->acked_spent = message->spent;
-    lease->acked_ms = engine->turn_mono_ms;
-    lease->acked_incarnation = engine->leases.incarnation;
+    lease->turn.has_unacknowledged = has_unacknowledged_after(engine, lease, message, answer);
+    lease->turn.acked_returned = message->returned;
+    lease->turn.acked_spent = message->spent;
+    lease->turn.acked_ms = engine->turn.mono_ms;
+    lease->turn.acked_incarnation = engine->leases.incarnation;
     if (message->restate) was_resent(engine, lease);
-    twi_port_count(engine, limit_at_risk, answer->risk - lease->risk);
-    lease->risk = answer->risk;
+    twi_port_count(engine, limit_at_risk, answer->risk - lease->turn.risk);
+    lease->turn.risk = answer->risk;
     if (answer->stranded >= 0) set_stranded(engine, lease, answer->stranded);
     lower_drawn(lease, message, answer);
     take_grant(engine, lease, message, answer);
     if (!is_awaiting_first_grant(lease)) first_grant_came(engine, lease);
     if (!answer->open) return; /* the other engines have not all restated what they spent: the sum is not known */
     twi_store_release(&lease->reported_spent, answer->spent_all); /* J10, pairs with J9: after the stranded units */
-    twi_store_relaxed(&lease->reported_ms, engine->turn_mono_ms << 1 | 1);
+    twi_store_relaxed(&lease->reported_ms, engine->turn.mono_ms << 1 | 1);
 }
 
 void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *message,
@@ -555,19 +554,19 @@ void twi_port_lease_answered(tw_engine *engine, const struct twi_lease_message *
     }
     struct twi_lease *lease = message->lease;
     struct twi_generation *generation = generation_of(engine, lease);
-    twi_check(lease->in_flight && generation->outstanding != 0);
-    lease->in_flight = false;
-    generation->outstanding--;
+    twi_check(lease->turn.in_flight && generation->turn.outstanding != 0);
+    lease->turn.in_flight = false;
+    generation->turn.outstanding--;
     if (answer->kind == TWI_LEASE_NUMBERS) {
         take_numbers(engine, lease, message, answer);
     } else if (answer->kind == TWI_LEASE_TOO_LATE) {
         was_resent(engine, lease);
-        lease->has_unacknowledged = false;
-        lease->acked_returned = lease->returned;
-        lease->acked_spent = spent_of(lease);
+        lease->turn.has_unacknowledged = false;
+        lease->turn.acked_returned = lease->turn.returned;
+        lease->turn.acked_spent = spent_of(lease);
     } else {
-        lease->has_unacknowledged = true;
-        lease->retry_ms = engine->turn_mono_ms + (answer->refused ? REFUSED_MS : again_ms(engine));
+        lease->turn.has_unacknowledged = true;
+        lease->turn.retry_ms = engine->turn.mono_ms + (answer->refused ? REFUSED_MS : again_ms(engine));
     }
     if (answer->kind == TWI_LEASE_ENDED) engine->leases.request_at_ms = INT64_MIN;
     if (twi_load_relaxed(&lease->requested_units) != 0)
@@ -605,7 +604,7 @@ bool twi_leases_are_returned(tw_engine *engine) {
     if (twi_load_relaxed(&engine->leases.requested) != 0) return false;
     for (uint32_t line = leases->head; line != 0;) {
         struct twi_lease *lease = lease_at(engine, line);
-        line = lease->next_active;
+        line = lease->turn.next_active;
         if (!is_quiescent(engine, lease)) return false;
     }
     return true;
@@ -613,7 +612,8 @@ bool twi_leases_are_returned(tw_engine *engine) {
 
 bool twi_leases_are_over(tw_engine *engine) {
     const struct twi_leases *leases = &engine->leases;
-    return engine->sync == NULL || leases->left || leases->epoch.id[0] == '\0'; /* no epoch: nothing was ever granted */
+    return engine->remote.sync == NULL || leases->left ||
+           leases->epoch.id[0] == '\0'; /* no epoch: nothing was ever granted */
 }
 
 void twi_leases_end(tw_engine *engine, struct twi_generation *generation) {

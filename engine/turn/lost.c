@@ -2,7 +2,7 @@
 #include "engine/turn/lost.h"
 
 #include "engine/turn/delayed.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "engine/core/state.h"
 #include "engine/core/family.h"
 
@@ -36,23 +36,23 @@ static bool report_cell(void *ctx, struct twi_cell *cell, uint64_t meta) {
     int64_t delta = twi_cell_local(cell, meta) - twi_load_relaxed(&cold->handed);
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) + delta);
     if ((meta & TWI_META_UNTOLD) != 0) delta += twi_restore_take(generation, cell, cold);
-    if (generation->family->gauge) return true; /* a gauge contribution expires by itself */
+    if (generation->family->kind.gauge) return true; /* a gauge contribution expires by itself */
     twi_lost_report(report->engine, generation->family, tw_bytes(cell->key, meta & TWI_META_SIZE),
                     twi_generation_start_ms(generation), delta,
-                    twi_delayed_holds(report->engine->delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
+                    twi_delayed_holds(report->engine->collector.delayed, cell) ? TW_LOST_POISON : TW_LOST_CLOSED);
     return true;
 }
 
 void twi_lost_report_unsent(tw_engine *engine) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
-        for (uint32_t line = family->synced ? family->generations : 0; line != 0;) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
+        for (uint32_t line = family->kind.synced ? family->turn.generations : 0; line != 0;) {
             struct report report = {engine, twi_generation_at(&engine->arena, line)};
             struct twi_cursor cursor = {0};
             twi_table_walk(&engine->arena, report.generation, &cursor, report_cell, &report);
             (void)report_cell(&report, &report.generation->overflow,
                               twi_load_relaxed(&report.generation->overflow.meta));
-            line = report.generation->next_all;
+            line = report.generation->turn.next_all;
         }
     }
 }

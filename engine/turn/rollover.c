@@ -22,7 +22,7 @@
 #include "engine/limit/lease.h"
 #include "engine/turn/lease_renewal.h"
 #include "engine/limit/overshoot.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "engine/core/roster.h"
 #include "engine/limit/share.h"
 #include "engine/core/window_map.h"
@@ -49,7 +49,7 @@ static void due(struct rollover *rollover, int64_t at_ms) {
     if (at_ms < rollover->due_ms) rollover->due_ms = at_ms;
 }
 static void look(struct rollover *rollover, int64_t after_ms) {
-    int64_t at_ms = rollover->engine->turn_mono_ms + after_ms;
+    int64_t at_ms = rollover->engine->turn.mono_ms + after_ms;
     if (at_ms < rollover->look_ms) rollover->look_ms = at_ms;
 }
 static void enter_phase(struct twi_generation *generation, enum twi_phase phase) {
@@ -57,23 +57,23 @@ static void enter_phase(struct twi_generation *generation, enum twi_phase phase)
 }
 
 static bool is_ending(const struct rollover *rollover) {
-    return rollover->engine->closing || twi_load_relaxed(&rollover->family->close_requested);
+    return rollover->engine->turn.closing || twi_load_relaxed(&rollover->family->requests.close_requested);
 }
 
 /* How long after its end a generation still takes or shows counts. In TW_WINDOW_FROM_FIRST families, a key's life may
  * begin at the very end. */
 static int64_t seal_at_ms(struct tw_family *family, const struct twi_generation *generation) {
-    int64_t more = family->from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
+    int64_t more = family->kind.from_first ? family->rule.window_ms : twi_family_open_for_ms(family);
     return twi_time_add(generation->end_ms, more);
 }
 /* A window that a watermark has closed stays readable as long as any other, counted from that time. */
 static int64_t drop_at_ms(struct tw_family *family, const struct twi_generation *generation) {
-    if (family->evicts_idle) return INT64_MIN;
-    int64_t history_ms = family->from_first ? 0 : twi_load_relaxed(&family->history_ms);
+    if (family->kind.evicts_idle) return INT64_MIN;
+    int64_t history_ms = family->kind.from_first ? 0 : twi_load_relaxed(&family->policy.history_ms);
     int64_t at_ms = twi_time_add(seal_at_ms(family, generation), history_ms);
-    if (generation->end_ms > twi_load_relaxed(&family->watermark_ms) || family->from_first) return at_ms;
+    if (generation->end_ms > twi_load_relaxed(&family->marks.watermark_ms) || family->kind.from_first) return at_ms;
     const tw_engine *engine = family->engine;
-    int64_t sealed_ms = engine->turn_ms - (engine->turn_mono_ms - generation->sealed_mono_ms);
+    int64_t sealed_ms = engine->turn.now_ms - (engine->turn.mono_ms - generation->turn.sealed_mono_ms);
     int64_t early_ms = twi_time_add(sealed_ms > generation->end_ms ? sealed_ms : generation->end_ms, history_ms);
     return early_ms < at_ms ? early_ms : at_ms;
 }
@@ -88,9 +88,9 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
             : twi_generation_at(&rollover->engine->arena, twi_cell_chunk(cell, meta)->generation);
     if (!generation->synced) return;
     struct twi_cold *cold = twi_generation_cold(generation, cell, meta);
-    if (rollover->family->gauge && twi_gauge_leaves(rollover->family)) final = 0;
+    if (rollover->family->kind.gauge && twi_gauge_leaves(rollover->family)) final = 0;
     if (twi_load_relaxed(&cold->handed) != final) twi_dirty_owe(rollover->engine, generation, cell, meta);
-    if (rollover->family->evicts_idle && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(rollover))
+    if (rollover->family->kind.evicts_idle && (meta & TWI_META_OVERFLOW) == 0 && !is_ending(rollover))
         twi_idle_eviction_frozen(rollover->family, generation, cell, &rollover->work);
 }
 
@@ -98,9 +98,9 @@ static void note_frozen(void *ctx, struct twi_cell *cell, uint64_t meta, int64_t
  * are engines that use the same Redis, or the same family opened anew, as long as the window takes late counts. */
 static bool is_before_its_time(const struct rollover *rollover, const struct twi_generation *generation) {
     const struct tw_family *family = rollover->family;
-    int64_t now_ms = rollover->engine->turn_ms;
+    int64_t now_ms = rollover->engine->turn.now_ms;
     if (now_ms < generation->end_ms) return true;
-    bool ends_with_us = !family->synced && !twi_load_relaxed(&family->close_requested);
+    bool ends_with_us = !family->kind.synced && !twi_load_relaxed(&family->requests.close_requested);
     return !ends_with_us && now_ms < twi_family_takes_until(family, generation->end_ms);
 }
 
@@ -108,24 +108,24 @@ static bool is_before_its_time(const struct rollover *rollover, const struct twi
 static bool call_hook(struct rollover *rollover, struct twi_generation *generation, uint32_t flags) {
     tw_engine *engine = rollover->engine;
     struct twi_thread *self = twi_thread_here();
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&engine->roster.lock);
     tw_family_options options = rollover->family->options;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&engine->roster.lock);
     if (options.on_window_closed == NULL || !twi_generation_has_counted(generation)) return true;
     /* Once tw_close() is out of time there is no later time: a hook that returned false is called a last time. */
-    if (engine->turn_mono_ms < generation->hook_after_ms && !engine->hooks_partial) return false;
+    if (engine->turn.mono_ms < generation->turn.hook_after_ms && !engine->turn.hooks_partial) return false;
     if (is_before_its_time(rollover, generation)) flags |= TW_CLOSED_PARTIAL;
     /* The hook may take long (a database): meanwhile callers read the clock themselves. */
     if (self != NULL) self->in_hook = true;
-    twi_store_relaxed(&engine->hook_thread, self);
+    twi_store_relaxed(&engine->turn.hook_thread, self);
     twi_clock_direct(&engine->clock, true);
     bool answered =
         options.on_window_closed(options.closed_ctx, rollover->family, generation->start_ms, generation->end_ms, flags);
     twi_clock_direct(&engine->clock, false);
-    twi_store_relaxed(&engine->hook_thread, NULL);
+    twi_store_relaxed(&engine->turn.hook_thread, NULL);
     if (self != NULL) self->in_hook = false;
     if (!answered) {
-        generation->hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
+        generation->turn.hook_after_ms = twi_clock_mono_ms(&engine->clock) + HOOK_AGAIN_MS;
         twi_port_count(engine, hooks_again, 1);
     }
     return answered;
@@ -134,8 +134,8 @@ static bool call_hook(struct rollover *rollover, struct twi_generation *generati
 /* True if the family is being closed, and the hook has returned false for long enough. */
 static bool is_refused_for_good(const struct rollover *rollover) {
     const struct tw_family *family = rollover->family;
-    return twi_load_relaxed(&family->close_requested) &&
-           rollover->engine->turn_mono_ms - family->close_mono_ms >= twi_load_relaxed(&twi_closing_wait_ms);
+    return twi_load_relaxed(&family->requests.close_requested) &&
+           rollover->engine->turn.mono_ms - family->turn.close_mono_ms >= twi_load_relaxed(&twi_closing_wait_ms);
 }
 
 static void get_to_know(void *ctx, struct twi_generation *generation);
@@ -147,11 +147,11 @@ static bool is_its_turn(struct rollover *rollover) {
     if (rollover->arrives) look(rollover, 0);
     if (rollover->arrives || rollover->held_up) return false;
     if (!rollover->swept) {
-        uint32_t held = rollover->family->held;
+        uint32_t held = rollover->family->turn.held;
         twi_fence_seqcst(); /* N5, pairs with N2 */
         twi_window_visit(rollover->family, get_to_know, rollover);
         rollover->swept = true;
-        rollover->is_whole = rollover->family->held == held;
+        rollover->is_whole = rollover->family->turn.held == held;
         if (!rollover->is_whole) look(rollover, 0);
     }
     return rollover->is_whole;
@@ -162,7 +162,7 @@ static bool is_its_turn(struct rollover *rollover) {
 static bool holds_others_up(const struct rollover *rollover, struct twi_generation *generation) {
     uint32_t phase = twi_load_relaxed(&generation->phase);
     if (phase < TWI_SEALED) return true;
-    return phase < TWI_HISTORY && !generation->hook_done && !rollover->engine->hooks_partial &&
+    return phase < TWI_HISTORY && !generation->turn.hook_done && !rollover->engine->turn.hooks_partial &&
            twi_generation_has_counted(generation);
 }
 
@@ -180,15 +180,15 @@ static void seal(struct rollover *rollover, struct twi_generation *generation) {
         return;
     }
     enter_phase(generation, TWI_SEALED);
-    generation->sealed_mono_ms = rollover->engine->turn_mono_ms;
-    rollover->family->keys_last = twi_load_relaxed(&generation->keys);
-    if (rollover->engine->turn_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
+    generation->turn.sealed_mono_ms = rollover->engine->turn.mono_ms;
+    rollover->family->turn.keys_last = twi_load_relaxed(&generation->keys);
+    if (rollover->engine->turn.now_ms >= generation->end_ms) twi_leases_end(rollover->engine, generation);
     if (twi_generation_has_counted(generation)) twi_port_count(rollover->engine, windows_closed, 1);
 }
 
 /* For families whose windows one engine closes for all. Returns true if nothing is left to do here for that. */
 static bool close_by_one(struct rollover *rollover, struct twi_generation *generation) {
-    if (!twi_generation_has_counted(generation)) return generation->hook_done = true;
+    if (!twi_generation_has_counted(generation)) return generation->turn.hook_done = true;
     enum twi_closing next =
         twi_closing_step(rollover->engine, generation, twi_generation_is_drained(generation), &rollover->work);
     if (next == TWI_CLOSING_OVER) return true;
@@ -201,7 +201,7 @@ static bool close_by_one(struct rollover *rollover, struct twi_generation *gener
         twi_closing_hook_answered(rollover->engine, generation, answered);
     else
         twi_closing_refused(rollover->engine, generation);
-    return generation->hook_done && twi_close_election_of(generation) == NULL;
+    return generation->turn.hook_done && twi_close_election_of(generation) == NULL;
 }
 
 static void drain(struct rollover *rollover, struct twi_generation *generation) {
@@ -209,39 +209,39 @@ static void drain(struct rollover *rollover, struct twi_generation *generation) 
         enter_phase(generation, TWI_DRAINED);
         return;
     }
-    int64_t waited_ms = rollover->engine->turn_mono_ms - generation->sealed_mono_ms;
-    bool away = waited_ms >= twi_load_relaxed(&twi_closing_wait_ms) || rollover->engine->hooks_partial;
-    if (rollover->family->closes_once) {
-        if (rollover->engine->hooks_partial || twi_closing_gives_up(rollover->engine, generation))
+    int64_t waited_ms = rollover->engine->turn.mono_ms - generation->turn.sealed_mono_ms;
+    bool away = waited_ms >= twi_load_relaxed(&twi_closing_wait_ms) || rollover->engine->turn.hooks_partial;
+    if (rollover->family->kind.closes_once) {
+        if (rollover->engine->turn.hooks_partial || twi_closing_gives_up(rollover->engine, generation))
             (void)close_by_one(rollover, generation);
-    } else if (!generation->hook_done && away) {
-        generation->hook_done = call_hook_or_give_up(rollover, generation, TW_CLOSED_LOCAL);
+    } else if (!generation->turn.hook_done && away) {
+        generation->turn.hook_done = call_hook_or_give_up(rollover, generation, TW_CLOSED_LOCAL);
     }
     look(rollover, DRAIN_LOOK_MS);
 }
 
 static void finish(struct rollover *rollover, struct twi_generation *generation) {
-    if (rollover->family->closes_once) {
+    if (rollover->family->kind.closes_once) {
         if (!close_by_one(rollover, generation)) return look(rollover, DRAIN_LOOK_MS);
-    } else if (!generation->hook_done) {
-        generation->hook_done = call_hook_or_give_up(rollover, generation, 0);
+    } else if (!generation->turn.hook_done) {
+        generation->turn.hook_done = call_hook_or_give_up(rollover, generation, 0);
     }
-    if (!generation->hook_done) return look(rollover, DRAIN_LOOK_MS);
+    if (!generation->turn.hook_done) return look(rollover, DRAIN_LOOK_MS);
     if (!twi_overshoot_measure(rollover->engine, generation, is_ending(rollover))) return look(rollover, DRAIN_LOOK_MS);
     enter_phase(generation, TWI_HISTORY);
-    if (!is_ending(rollover) && rollover->engine->turn_ms < drop_at_ms(rollover->family, generation))
+    if (!is_ending(rollover) && rollover->engine->turn.now_ms < drop_at_ms(rollover->family, generation))
         twi_history_enter(rollover->engine, generation);
 }
 
 static void drop(struct rollover *rollover, struct twi_generation *generation) {
     int64_t at_ms = drop_at_ms(rollover->family, generation);
-    if (rollover->engine->closing) return; /* the whole arena goes */
-    if (rollover->engine->turn_ms >= at_ms || twi_load_relaxed(&rollover->family->close_requested)) {
-        if (rollover->family->evicts_idle && !is_ending(rollover))
+    if (rollover->engine->turn.closing) return; /* the whole arena goes */
+    if (rollover->engine->turn.now_ms >= at_ms || twi_load_relaxed(&rollover->family->requests.close_requested)) {
+        if (rollover->family->kind.evicts_idle && !is_ending(rollover))
             twi_idle_eviction_dropped(rollover->family, generation);
         if (generation->end_ms <=
-            twi_load_relaxed(&rollover->family->watermark_ms)) /* it may be dropped before its time */
-            (void)twi_family_raise(&rollover->family->gone_ms, generation->end_ms);
+            twi_load_relaxed(&rollover->family->marks.watermark_ms)) /* it may be dropped before its time */
+            (void)twi_family_raise(&rollover->family->marks.gone_ms, generation->end_ms);
         enter_phase(generation, TWI_DROPPED);
         twi_restore_note_dropped(rollover->engine, generation);
         rollover->dropped = true;
@@ -254,19 +254,19 @@ static void drop(struct rollover *rollover, struct twi_generation *generation) {
 static bool stays_open(struct rollover *rollover, struct twi_generation *generation) {
     struct tw_family *family = rollover->family;
     if (is_ending(rollover)) return false;
-    if (family->evicts_idle) return twi_load_relaxed(&family->eviction_epoch) < generation->end_ms;
-    if (rollover->engine->turn_ms >= generation->end_ms) return false;
+    if (family->kind.evicts_idle) return twi_load_relaxed(&family->eviction_epoch) < generation->end_ms;
+    if (rollover->engine->turn.now_ms >= generation->end_ms) return false;
     due(rollover, generation->end_ms);
     return true;
 }
 static bool stays_closed(struct rollover *rollover, struct twi_generation *generation) {
     struct tw_family *family = rollover->family;
     if (is_ending(rollover)) return false;
-    if (family->evicts_idle) return !twi_idle_eviction_is_due(family, generation);
-    if (family->has_starts && generation->end_ms <= rollover->over_ms) return false;
+    if (family->kind.evicts_idle) return !twi_idle_eviction_is_due(family, generation);
+    if (family->kind.has_starts && generation->end_ms <= rollover->over_ms) return false;
     int64_t at_ms =
-        family->has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
-    if (!family->has_starts && rollover->engine->turn_ms >= at_ms) return false;
+        family->kind.has_starts ? twi_family_open_until(family, generation->end_ms) : seal_at_ms(family, generation);
+    if (!family->kind.has_starts && rollover->engine->turn.now_ms >= at_ms) return false;
     due(rollover, at_ms);
     return true;
 }
@@ -289,12 +289,12 @@ static void step(struct rollover *rollover, struct twi_generation *generation) {
 
 static void get_to_know(void *ctx, struct twi_generation *generation) {
     struct rollover *rollover = ctx;
-    if (generation->known) return;
-    generation->known = true;
-    generation->next_all = rollover->family->generations;
-    rollover->family->generations = twi_arena_line(&rollover->engine->arena, generation);
-    rollover->family->unsorted++;
-    rollover->family->held++;
+    if (generation->turn.known) return;
+    generation->turn.known = true;
+    generation->turn.next_all = rollover->family->turn.generations;
+    rollover->family->turn.generations = twi_arena_line(&rollover->engine->arena, generation);
+    rollover->family->turn.unsorted++;
+    rollover->family->turn.held++;
     bool arrives = rollover->arrives;
     rollover->arrives = true;
     step(rollover, generation);
@@ -310,7 +310,7 @@ static bool take_arrivals(struct rollover *rollover) {
     while (line != 0) {
         struct twi_generation *generation = twi_generation_at(&rollover->engine->arena, line);
         line = twi_load_relaxed(&generation->next_arrival);
-        generation->announced = true;
+        generation->turn.announced = true;
         get_to_know(rollover, generation);
     }
     return true;
@@ -320,11 +320,11 @@ static bool take_arrivals(struct rollover *rollover) {
  * count in that window. So from time to time the map is searched for windows that nobody has announced (search). */
 static bool find_unannounced(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
-    if (!family->map_requested) return false;
-    family->map_requested = false;
-    uint32_t held = family->held;
+    if (!family->turn.map_requested) return false;
+    family->turn.map_requested = false;
+    uint32_t held = family->turn.held;
     twi_window_visit(family, get_to_know, rollover);
-    return family->held != held;
+    return family->turn.held != held;
 }
 
 /* ---- in order of time ---- */
@@ -335,7 +335,7 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
         bool takes_b = twi_generation_at(&engine->arena, b)->start_ms < twi_generation_at(&engine->arena, a)->start_ms;
         uint32_t line = takes_b ? b : a;
         *link = line;
-        link = &twi_generation_at(&engine->arena, line)->next_all;
+        link = &twi_generation_at(&engine->arena, line)->turn.next_all;
         if (takes_b)
             b = *link;
         else
@@ -349,8 +349,8 @@ static uint32_t merge(tw_engine *engine, uint32_t a, uint32_t b) {
 static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
     if (count == 1) {
         uint32_t line = *rest;
-        *rest = twi_generation_at(&engine->arena, line)->next_all;
-        twi_generation_at(&engine->arena, line)->next_all = 0;
+        *rest = twi_generation_at(&engine->arena, line)->turn.next_all;
+        twi_generation_at(&engine->arena, line)->turn.next_all = 0;
         return line;
     }
     uint32_t half = sorted(engine, rest, count / 2);
@@ -359,18 +359,18 @@ static uint32_t sorted(tw_engine *engine, uint32_t *rest, uint32_t count) {
 
 static void put_in_order(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
-    if (family->unsorted == 0) return;
-    uint32_t rest = family->generations, newer = sorted(rollover->engine, &rest, family->unsorted);
-    family->generations = merge(rollover->engine, rest, newer);
-    family->unsorted = 0;
+    if (family->turn.unsorted == 0) return;
+    uint32_t rest = family->turn.generations, newer = sorted(rollover->engine, &rest, family->turn.unsorted);
+    family->turn.generations = merge(rollover->engine, rest, newer);
+    family->turn.unsorted = 0;
 }
 
 static void look_at_all(struct rollover *rollover) {
     put_in_order(rollover);
     rollover->held_up = false;
-    for (uint32_t line = rollover->family->generations; line != 0;) {
+    for (uint32_t line = rollover->family->turn.generations; line != 0;) {
         struct twi_generation *generation = twi_generation_at(&rollover->engine->arena, line);
-        line = generation->next_all;
+        line = generation->turn.next_all;
         step(rollover, generation);
         rollover->held_up = rollover->held_up || holds_others_up(rollover, generation);
     }
@@ -383,19 +383,19 @@ static void retire_dropped(struct rollover *rollover) {
     twi_window_unlink_dropped(family);
     twi_history_forget_dropped(engine, family);
     uint64_t stamp = twi_epoch_stamp();
-    uint32_t *link = &family->generations, unsorted = family->unsorted;
+    uint32_t *link = &family->turn.generations, unsorted = family->turn.unsorted;
     for (uint32_t i = 0; *link != 0; i++) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
         uint32_t line = *link;
         if (twi_load_relaxed(&generation->phase) != TWI_DROPPED) {
-            link = &generation->next_all;
+            link = &generation->turn.next_all;
             continue;
         }
-        *link = generation->next_all;
-        if (i < unsorted) family->unsorted--;
-        generation->retired = stamp;
-        generation->next_all = engine->retired;
-        engine->retired = line;
+        *link = generation->turn.next_all;
+        if (i < unsorted) family->turn.unsorted--;
+        generation->turn.retired = stamp;
+        generation->turn.next_all = engine->unlinked.generations;
+        engine->unlinked.generations = line;
     }
 }
 
@@ -405,23 +405,23 @@ static void retire_dropped(struct rollover *rollover) {
  * them. */
 static void abandon_prepared(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
-    struct twi_generation *generation = family->prepared;
+    struct twi_generation *generation = family->turn.prepared.generation;
     if (generation == NULL) return;
-    if (generation->tag_groups.directory == 0) twi_tag_groups_abandon(generation, &family->prepared_groups);
-    family->prepared = NULL;
+    if (generation->tag_groups.directory == 0) twi_tag_groups_abandon(generation, &family->turn.prepared.groups);
+    family->turn.prepared.generation = NULL;
     enter_phase(generation, TWI_DROPPED);
-    generation->announced = true;
-    generation->retired = 0;
-    generation->next_all = rollover->engine->retired;
-    rollover->engine->retired = twi_arena_line(&rollover->engine->arena, generation);
-    family->held++;
+    generation->turn.announced = true;
+    generation->turn.retired = 0;
+    generation->turn.next_all = rollover->engine->unlinked.generations;
+    rollover->engine->unlinked.generations = twi_arena_line(&rollover->engine->arena, generation);
+    family->turn.held++;
 }
 
 /* There is no memory for the prepared window, or not enough to finish it. Nothing of it is kept, and the window starts
  * small, like any other. */
 static void give_forecast_up(struct rollover *rollover, struct twi_span span) {
     abandon_prepared(rollover);
-    rollover->family->prepared_start_ms = span.end_ms;
+    rollover->family->turn.prepared.start_ms = span.end_ms;
 }
 
 /* How many of these keys will fit into tag groups, if long keys are as frequent as in `now`. */
@@ -447,16 +447,16 @@ static int64_t spare_bytes(struct tw_family *family, const struct twi_generation
 static void begin_next(struct tw_family *family, struct twi_span span, uint64_t forecast, uint64_t grouped,
                        int64_t spare) {
     struct twi_arena *arena = &family->engine->arena;
-    family->prepared = twi_window_make(family, span, 0);
-    family->prepared_leaves = 0;
-    family->prepared_root = 0;
-    family->prepared_groups.at.directory = 0;
-    if (family->prepared == NULL) return;
-    family->prepared_root = twi_index_begin(arena, family->prepared, forecast);
-    if (family->from_first) return;
-    (void)twi_tag_groups_begin(arena, family->prepared, grouped, spare - twi_index_bytes(forecast),
-                               &family->prepared_groups);
-    family->prepared_groups.ahead = true;
+    family->turn.prepared.generation = twi_window_make(family, span, 0);
+    family->turn.prepared.leaves = 0;
+    family->turn.prepared.root = 0;
+    family->turn.prepared.groups.at.directory = 0;
+    if (family->turn.prepared.generation == NULL) return;
+    family->turn.prepared.root = twi_index_begin(arena, family->turn.prepared.generation, forecast);
+    if (family->kind.from_first) return;
+    (void)twi_tag_groups_begin(arena, family->turn.prepared.generation, grouped, spare - twi_index_bytes(forecast),
+                               &family->turn.prepared.groups);
+    family->turn.prepared.groups.ahead = true;
 }
 
 /* From the middle of a window on: builds the next window's index, sized by this window and the last, and prepares
@@ -465,51 +465,53 @@ static void begin_next(struct tw_family *family, struct twi_span span, uint64_t 
 static void prepare(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
     tw_engine *engine = rollover->engine;
-    int64_t now_ms = engine->turn_ms;
+    int64_t now_ms = engine->turn.now_ms;
     struct twi_span span = twi_calendar_span(&family->rule, now_ms);
-    if (family->prepared != NULL && family->prepared->start_ms < span.end_ms) abandon_prepared(rollover); /* too late */
+    if (family->turn.prepared.generation != NULL && family->turn.prepared.generation->start_ms < span.end_ms)
+        abandon_prepared(rollover); /* too late */
     if (now_ms < span.start_ms + (span.end_ms - span.start_ms) / 2)
         return due(rollover, span.start_ms + (span.end_ms - span.start_ms) / 2);
-    if (family->prepared_start_ms == span.end_ms) return;
+    if (family->turn.prepared.start_ms == span.end_ms) return;
     /* opened early, by event time: the threads that count there build it already */
     if (twi_window_find(family, span.end_ms) != NULL) {
         abandon_prepared(rollover);
-        family->prepared_start_ms = span.end_ms;
+        family->turn.prepared.start_ms = span.end_ms;
         return;
     }
     struct twi_generation *now = twi_window_find(family, span.start_ms);
     uint64_t forecast = now != NULL ? twi_load_relaxed(&now->keys) : 0;
-    uint64_t expected = twi_load_relaxed(&family->keys_expected);
+    uint64_t expected = twi_load_relaxed(&family->policy.keys_expected);
     if (forecast == 0) return;
     /* A family that began in the second half of the window: nobody knows yet how many keys will come in this window or
      * the next. */
-    if (expected == 0 && family->opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
-    if (family->keys_last > forecast) forecast = family->keys_last;
+    if (expected == 0 && family->turn.opened_ms >= span.start_ms + (span.end_ms - span.start_ms) / 2) return;
+    if (family->turn.keys_last > forecast) forecast = family->turn.keys_last;
     if (expected > forecast) forecast = expected;
-    if (family->prepared == NULL) {
+    if (family->turn.prepared.generation == NULL) {
         int64_t spare = spare_bytes(family, now, forecast);
         if (twi_index_bytes(forecast) > spare) return give_forecast_up(rollover, span);
         begin_next(family, twi_calendar_span(&family->rule, span.end_ms), forecast, keys_in_groups(now, forecast),
                    spare);
     }
-    if (family->prepared_root == 0) return give_forecast_up(rollover, span);
-    bool filled = twi_index_fill(&engine->arena, family->prepared, family->prepared_root, &family->prepared_leaves,
-                                 &rollover->work);
+    if (family->turn.prepared.root == 0) return give_forecast_up(rollover, span);
+    bool filled = twi_index_fill(&engine->arena, family->turn.prepared.generation, family->turn.prepared.root,
+                                 &family->turn.prepared.leaves, &rollover->work);
     if (!filled && rollover->work < TWI_SEGMENT_LINES) return look(rollover, 0);
     if (!filled) return give_forecast_up(rollover, span);
-    twi_store_relaxed(&family->prepared->root, family->prepared_root);
-    bool has_groups = family->prepared_groups.at.directory != 0;
-    if (has_groups && !twi_tag_groups_fill(&engine->arena, family->prepared, &family->prepared_groups, &rollover->work))
+    twi_store_relaxed(&family->turn.prepared.generation->root, family->turn.prepared.root);
+    bool has_groups = family->turn.prepared.groups.at.directory != 0;
+    if (has_groups && !twi_tag_groups_fill(&engine->arena, family->turn.prepared.generation,
+                                           &family->turn.prepared.groups, &rollover->work))
         return look(rollover, 0);
     uint64_t records = forecast / 1000 + 1;
     if (!has_groups && forecast > 1000 &&
-        twi_arena_stock(&engine->arena, family->synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
+        twi_arena_stock(&engine->arena, family->kind.synced ? TWI_CHUNK_LINES_SYNCED : TWI_CHUNK_LINES,
                         records > 65536 ? 65536 : (uint32_t)records, &rollover->work) &&
         rollover->work < TWI_SEGMENT_LINES)
         return look(rollover, 0);
-    family->prepared_start_ms = span.end_ms;
-    if (twi_window_publish(family, family->prepared))
-        family->prepared = NULL;
+    family->turn.prepared.start_ms = span.end_ms;
+    if (twi_window_publish(family, family->turn.prepared.generation))
+        family->turn.prepared.generation = NULL;
     else
         abandon_prepared(rollover);
 }
@@ -519,8 +521,8 @@ static void prepare(struct rollover *rollover) {
 /* Logs once that late counts were refused, for a family that counts by event time without lateness_ms. */
 static void log_late(struct rollover *rollover) {
     struct tw_family *family = rollover->family;
-    if (!twi_load_relaxed(&family->is_late) || family->is_late_logged) return;
-    family->is_late_logged = true;
+    if (!twi_load_relaxed(&family->marks.is_late) || family->turn.is_late_logged) return;
+    family->turn.is_late_logged = true;
     twi_port_log(
         rollover->engine, TW_LOG_WARNING, TW_EVENT_LATE,
         "counts by event time came after the end of their window, and family \"%s\" has no lateness_ms: they were "
@@ -530,44 +532,45 @@ static void log_late(struct rollover *rollover) {
 
 static void family_turn(tw_engine *engine, struct tw_family *family) {
     struct rollover rollover = {engine, family, TWI_WORK_TURN, .due_ms = INT64_MAX, .look_ms = INT64_MAX};
-    bool changed = twi_load_relaxed(&family->changed) && twi_swap_acqrel(&family->changed, false);
-    rollover.over_ms = twi_family_over_by(family, engine->turn_ms);
-    if (is_ending(&rollover) && !twi_load_relaxed(&family->close_seen)) family->close_mono_ms = engine->turn_mono_ms;
+    bool changed = twi_load_relaxed(&family->requests.changed) && twi_swap_acqrel(&family->requests.changed, false);
+    rollover.over_ms = twi_family_over_by(family, engine->turn.now_ms);
+    if (is_ending(&rollover) && !twi_load_relaxed(&family->requests.close_seen))
+        family->turn.close_mono_ms = engine->turn.mono_ms;
     bool arrived = take_arrivals(&rollover);
     arrived = find_unannounced(&rollover) || arrived;
-    if (changed || engine->turn_ms >= family->due_ms || engine->turn_mono_ms >= family->look_mono_ms ||
-        is_ending(&rollover) || family->evicts_idle) {
+    if (changed || engine->turn.now_ms >= family->turn.due_ms || engine->turn.mono_ms >= family->turn.look_mono_ms ||
+        is_ending(&rollover) || family->kind.evicts_idle) {
         rollover.due_ms = rollover.look_ms = INT64_MAX;
         look_at_all(&rollover);
         if (changed) log_late(&rollover);
     } else if (arrived) {
-        due(&rollover, family->due_ms);
-        if (family->look_mono_ms < rollover.look_ms) rollover.look_ms = family->look_mono_ms;
+        due(&rollover, family->turn.due_ms);
+        if (family->turn.look_mono_ms < rollover.look_ms) rollover.look_ms = family->turn.look_mono_ms;
     } else {
         return;
     }
     if (rollover.dropped) retire_dropped(&rollover);
-    if (family->has_starts && !is_ending(&rollover)) prepare(&rollover);
-    if (family->evicts_idle && !is_ending(&rollover)) look(&rollover, twi_idle_eviction_turn(family));
+    if (family->kind.has_starts && !is_ending(&rollover)) prepare(&rollover);
+    if (family->kind.evicts_idle && !is_ending(&rollover)) look(&rollover, twi_idle_eviction_turn(family));
     if (is_ending(&rollover)) {
         abandon_prepared(&rollover);
-        twi_store_relaxed(&family->close_seen, true);
+        twi_store_relaxed(&family->requests.close_seen, true);
     }
-    family->due_ms = rollover.due_ms;
-    family->look_mono_ms = rollover.look_ms;
+    family->turn.due_ms = rollover.due_ms;
+    family->turn.look_mono_ms = rollover.look_ms;
 }
 
 /* Returns false if the family is among the news: the next turn looks at it again. */
 static bool free_family(tw_engine *engine, struct tw_family *family) {
     /* the thread that requested the close has left the lock, so the family is, or was, among the news */
-    pthread_mutex_lock(&engine->lock);
-    bool is_news = twi_load_acquire(&family->is_news);
+    pthread_mutex_lock(&engine->roster.lock);
+    bool is_news = twi_load_acquire(&family->agenda.is_news);
     if (!is_news) {
         twi_limit_stats_keep(family);
         twi_agenda_leave(engine, family);
         twi_roster_remove(engine, family);
     }
-    pthread_mutex_unlock(&engine->lock); /* other threads walk the list under the lock */
+    pthread_mutex_unlock(&engine->roster.lock); /* other threads walk the list under the lock */
     if (is_news) return false;
     twi_limit_stats_free(family);
     twi_window_map_give(family);
@@ -580,22 +583,22 @@ static void look_at(tw_engine *engine, struct tw_family *family) {
     family_turn(engine, family);
     twi_history_turn(engine, family);
     twi_limit_stats_turn(family);
-    bool is_over = twi_load_acquire(&family->close_requested) && family->held == 0 &&
-                   twi_load_relaxed(&family->arrivals) == 0 && !engine->closing &&
-                   !(family->closes_once && twi_closing_is_busy(family));
+    bool is_over = twi_load_acquire(&family->requests.close_requested) && family->turn.held == 0 &&
+                   twi_load_relaxed(&family->arrivals) == 0 && !engine->turn.closing &&
+                   !(family->kind.closes_once && twi_closing_is_busy(family));
     if (!is_over || !free_family(engine, family)) twi_agenda_enter(engine, family);
 }
 
 static void note_unannounced(void *ctx, struct twi_generation *generation) {
-    if (!generation->known) *(bool *)ctx = true;
+    if (!generation->turn.known) *(bool *)ctx = true;
 }
 
 static void search(tw_engine *engine) {
     uint32_t left = 0;
     for (struct tw_family *family; (family = twi_agenda_search(engine, &left)) != NULL;) {
         if (twi_load_relaxed(&family->map) == 0) continue;
-        twi_window_visit(family, note_unannounced, &family->map_requested);
-        if (family->map_requested) twi_agenda_notify(family);
+        twi_window_visit(family, note_unannounced, &family->turn.map_requested);
+        if (family->turn.map_requested) twi_agenda_notify(family);
     }
 }
 
@@ -603,19 +606,19 @@ void twi_rollover_turn(tw_engine *engine) {
     struct tw_family *next;
     search(engine);
     for (struct tw_family *family = twi_agenda_take(engine); family != NULL; family = next) {
-        next = family->next_due;
+        next = family->agenda.next_due;
         look_at(engine, family);
     }
 }
 
 static bool all_have_reached(tw_engine *engine, enum twi_phase phase) {
-    for (struct tw_family *family = twi_load_acquire(&engine->families); family != NULL;
-         family = twi_load_acquire(&family->next)) {
+    for (struct tw_family *family = twi_load_acquire(&engine->roster.first); family != NULL;
+         family = twi_load_acquire(&family->entry.next)) {
         if (twi_load_relaxed(&family->arrivals) != 0) return false;
-        for (uint32_t line = family->generations; line != 0;) {
+        for (uint32_t line = family->turn.generations; line != 0;) {
             struct twi_generation *generation = twi_generation_at(&engine->arena, line);
             if (twi_load_relaxed(&generation->phase) < (uint32_t)phase) return false;
-            line = generation->next_all;
+            line = generation->turn.next_all;
         }
     }
     return true;
@@ -635,53 +638,56 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
     struct tw_family *family = generation->family;
     if (twi_load_acquire(&family->current) == generation) {
         twi_store_release(&family->current, NULL);
-        generation->retired = twi_epoch_stamp();
+        generation->turn.retired = twi_epoch_stamp();
         return false;
     }
     if (twi_load_acquire(&generation->readers) != 0) return false;
     /* it is on the list of arrivals, or about to be: the next turn takes it */
-    if (!generation->announced) return false;
+    if (!generation->turn.announced) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */
-    if (generation->pending || twi_load_acquire(&generation->listed) != 0) twi_dirty_forget(engine, generation);
+    if (generation->turn.pending || twi_load_acquire(&generation->marks.listed) != 0)
+        twi_dirty_forget(engine, generation);
     if (!twi_history_unmake(engine, generation, work)) return false;
     twi_contention_forget(engine, generation);
     twi_leases_forget(engine, generation);
     twi_share_forget(engine, generation);
     twi_overshoot_forget(engine, generation);
     if (!twi_table_unmake(&engine->arena, generation, work)) return false;
-    family->held--;
+    family->turn.held--;
     return true;
 }
 
 static void reclaim_maps(tw_engine *engine, uint64_t reached) {
-    if (engine->maps != 0 && engine->maps_stamp < reached) {
-        for (uint32_t line = engine->maps; line != 0;) {
+    if (engine->unlinked.maps != 0 && engine->unlinked.maps_stamp < reached) {
+        for (uint32_t line = engine->unlinked.maps; line != 0;) {
             uint32_t next = twi_window_map_next(engine, line);
             twi_arena_give(&engine->arena, line, twi_window_map_lines(engine, line));
             line = next;
         }
-        engine->maps = 0;
+        engine->unlinked.maps = 0;
     }
-    if (engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) != 0) {
-        engine->maps = twi_swap_acqrel(&engine->retired_maps, 0);
-        engine->maps_stamp = twi_epoch_stamp();
-        engine->reclaimed = true;
+    if (engine->unlinked.maps == 0 && twi_load_relaxed(&engine->unlinked.new_maps) != 0) {
+        engine->unlinked.maps = twi_swap_acqrel(&engine->unlinked.new_maps, 0);
+        engine->unlinked.maps_stamp = twi_epoch_stamp();
+        engine->turn.reclaimed = true;
     }
 }
 
 void twi_rollover_reclaim(tw_engine *engine) {
-    engine->reclaimed = false;
-    if (engine->retired == 0 && engine->maps == 0 && twi_load_relaxed(&engine->retired_maps) == 0) return;
+    engine->turn.reclaimed = false;
+    if (engine->unlinked.generations == 0 && engine->unlinked.maps == 0 &&
+        twi_load_relaxed(&engine->unlinked.new_maps) == 0)
+        return;
     uint64_t reached = twi_epoch_reached();
-    uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->retired;
+    uint32_t work = 4 * TWI_WORK_TURN, *link = &engine->unlinked.generations;
     while (*link != 0 && work != 0) {
         struct twi_generation *generation = twi_generation_at(&engine->arena, *link);
-        uint32_t next = generation->next_all;
-        if (generation->retired < reached && give_back(engine, generation, &work))
+        uint32_t next = generation->turn.next_all;
+        if (generation->turn.retired < reached && give_back(engine, generation, &work))
             *link = next;
         else
-            link = &generation->next_all;
+            link = &generation->turn.next_all;
     }
     reclaim_maps(engine, reached);
-    engine->reclaimed = engine->reclaimed || work != 4 * TWI_WORK_TURN;
+    engine->turn.reclaimed = engine->turn.reclaimed || work != 4 * TWI_WORK_TURN;
 }

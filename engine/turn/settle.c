@@ -8,7 +8,7 @@
 #include "engine/turn/delayed.h"
 #include "engine/count/dirty.h"
 #include "engine/turn/lost.h"
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "engine/limit/share.h"
 
 #include <stdio.h>
@@ -22,8 +22,10 @@ static void check_regression(const struct twi_item *item, struct twi_cold *cold,
     tw_engine *engine = item->family->engine;
     int64_t total_state = twi_load_relaxed(&cold->total_state), base = twi_saturated_sum(total, -acked);
     if (base >= 0 || total_state == 0 || base >= twi_load_relaxed(&item->cell->base)) return;
-    if (generation->has_negative || generation->has_given_up || generation->unrestorable || generation->over) return;
-    if (item->family->from_first || twi_total_state_ms(total_state) <= engine->forgot_mono_ms) return;
+    if (generation->turn.restore.has_negative || generation->turn.restore.has_given_up ||
+        generation->turn.restore.unrestorable || generation->turn.restore.over)
+        return;
+    if (item->family->kind.from_first || twi_total_state_ms(total_state) <= engine->collector.forgot_mono_ms) return;
     twi_port_count(engine, regressions, 1);
     char name[TWI_REDIS_KEY_MAX];
     size_t size = twi_port_render(item, name), used = 0;
@@ -54,8 +56,8 @@ void twi_port_acknowledge(const struct twi_item *item, const struct twi_reply *a
         twi_restore_note_told(item);
     if (answer->has_total && (item->flags & TWI_ITEM_GAUGE) != 0) {
         twi_store_relaxed(&item->cell->base, twi_saturated_sum(answer->total, -item->units));
-        twi_store_relaxed(&cold->total_state, engine->turn_mono_ms << 1 | 1);
-    } else if (answer->has_total && item->family->evicts_idle) {
+        twi_store_relaxed(&cold->total_state, engine->turn.mono_ms << 1 | 1);
+    } else if (answer->has_total && item->family->kind.evicts_idle) {
         twi_idle_eviction_take_total(item, answer->total, acked);
     } else if (answer->has_total) {
         check_regression(item, cold, answer->total, acked);
@@ -76,7 +78,7 @@ void twi_port_return(const struct twi_item *item, uint32_t after_ms) {
     twi_store_relaxed(&cold->handed, twi_load_relaxed(&cold->handed) - item->delta);
     if ((item->flags & TWI_ITEM_GAUGE) == 0 && item->units != 0) twi_restore_note_returned(item, after_ms == 0);
     enum twi_delaying delayed = TWI_DELAYED_NO_ROOM;
-    if (after_ms != 0) delayed = twi_delayed_put(engine->delayed, item, engine->turn_mono_ms + after_ms);
+    if (after_ms != 0) delayed = twi_delayed_put(engine->collector.delayed, item, engine->turn.mono_ms + after_ms);
     if (delayed == TWI_DELAYED_NEW) return;
     if (delayed == TWI_DELAYED_NO_ROOM)
         twi_dirty_owe(engine, item->generation, item->cell, twi_load_relaxed(&item->cell->meta));

@@ -23,24 +23,24 @@
 
 bool twi_turn_take(tw_engine *engine) {
     /* E1, pairs with E2: makes everything that the last owner wrote visible here */
-    return !twi_swap_acqrel(&engine->turn_owned, true);
+    return !twi_swap_acqrel(&engine->turn.owned, true);
 }
 void twi_turn_leave(tw_engine *engine) {
-    twi_store_release(&engine->turn_owned, false); /* E2 */
-    twi_event_count_raise(&engine->turned);
+    twi_store_release(&engine->turn.owned, false); /* E2 */
+    twi_event_count_raise(&engine->turn.ended);
 }
 
 static void check_sections(tw_engine *engine) {
     uint64_t oldest = twi_epoch_oldest();
-    if (oldest != engine->epoch_seen) {
-        engine->epoch_seen = oldest;
-        engine->epoch_seen_ms = engine->turn_mono_ms;
+    if (oldest != engine->turn.epoch_seen) {
+        engine->turn.epoch_seen = oldest;
+        engine->turn.epoch_seen_ms = engine->turn.mono_ms;
     }
-    if (engine->turn_mono_ms - engine->epoch_raised_ms >= EPOCH_STEP_MS) {
-        engine->epoch_raised_ms = engine->turn_mono_ms;
+    if (engine->turn.mono_ms - engine->turn.epoch_raised_ms >= EPOCH_STEP_MS) {
+        engine->turn.epoch_raised_ms = engine->turn.mono_ms;
         (void)twi_epoch_stamp();
     }
-    int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn_mono_ms - engine->epoch_seen_ms;
+    int64_t lasted_ms = oldest == UINT64_MAX ? 0 : engine->turn.mono_ms - engine->turn.epoch_seen_ms;
     twi_stat_set(engine, offsetof(tw_stats, sections_oldest_ms), lasted_ms);
     if (lasted_ms >= STALL_LOG_MS)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_STALL,
@@ -50,10 +50,10 @@ static void check_sections(tw_engine *engine) {
 /* Logs one line per refusal; logs again only if membarrier worked in between. */
 static void check_barriers(tw_engine *engine) {
     int refusal = twi_epoch_refusal();
-    if (refusal != 0 && !engine->refusal_logged)
+    if (refusal != 0 && !engine->turn.refusal_logged)
         twi_port_log(engine, TW_LOG_ERROR, TW_EVENT_BARRIER,
                      "membarrier(2) is refused (error %d): memory of ended windows is not reused", refusal);
-    engine->refusal_logged = refusal != 0;
+    engine->turn.refusal_logged = refusal != 0;
 }
 
 static void check_arena(tw_engine *engine) {
@@ -63,8 +63,8 @@ static void check_arena(tw_engine *engine) {
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_MEMORY,
                      "counting memory: %lld of %lld bytes in use, %lld available", (long long)used, (long long)most,
                      (long long)usable);
-    uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->refused_seen;
-    engine->refused_seen = refused;
+    uint64_t refused = twi_arena_refused(&engine->arena), times = refused - engine->turn.refused_seen;
+    engine->turn.refused_seen = refused;
     if (times != 0 && most - used > most / 16)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CRUMBS,
                      "counting memory: %lld bytes are free, but fragmented: %llu allocations were refused",
@@ -75,12 +75,12 @@ static void check_arena(tw_engine *engine) {
 #define CLOCK_LOG_MS (10 * INT64_C(60000))
 
 static void check_clock(tw_engine *engine) {
-    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->clock_logged_ms;
+    int64_t drift_ms = twi_clock_drift_ms(&engine->clock), change_ms = drift_ms - engine->turn.clock_logged_ms;
     bool is_far = drift_ms > TWI_CLOCK_LEAP_MS || drift_ms < -TWI_CLOCK_LEAP_MS;
     bool is_same = change_ms <= TWI_CLOCK_LEAP_MS && change_ms >= -TWI_CLOCK_LEAP_MS;
-    if (is_far && is_same && engine->turn_mono_ms - engine->clock_logged_at_ms < CLOCK_LOG_MS) return;
-    engine->clock_logged_ms = is_far ? drift_ms : 0;
-    engine->clock_logged_at_ms = engine->turn_mono_ms;
+    if (is_far && is_same && engine->turn.mono_ms - engine->turn.clock_logged_at_ms < CLOCK_LOG_MS) return;
+    engine->turn.clock_logged_ms = is_far ? drift_ms : 0;
+    engine->turn.clock_logged_at_ms = engine->turn.mono_ms;
     if (!is_far) return;
     if (drift_ms > 0)
         twi_port_log(engine, TW_LOG_WARNING, TW_EVENT_CLOCK,
@@ -94,32 +94,32 @@ static void check_clock(tw_engine *engine) {
 
 /* Computes when work is due next, for tw_timeout_ms() and the background thread. */
 static void plan_next(tw_engine *engine) {
-    int64_t next_ms = engine->turn_mono_ms + TWI_IDLE_MS;
+    int64_t next_ms = engine->turn.mono_ms + TWI_IDLE_MS;
     int64_t family_ms = twi_agenda_next_ms(engine);
     if (family_ms < next_ms) next_ms = family_ms;
     /* Memory waits for a thread that is still in a section: checking again without pause would only burn a core. */
-    int64_t reclaim_ms = engine->turn_mono_ms + (engine->reclaimed ? 0 : TWI_TICK_MS);
-    if ((engine->retired != 0 || engine->maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
+    int64_t reclaim_ms = engine->turn.mono_ms + (engine->turn.reclaimed ? 0 : TWI_TICK_MS);
+    if ((engine->unlinked.generations != 0 || engine->unlinked.maps != 0) && reclaim_ms < next_ms) next_ms = reclaim_ms;
     int64_t reservations_ms = twi_load_relaxed(&engine->reservations->next_ms);
     if (reservations_ms < next_ms) next_ms = reservations_ms;
-    if (engine->sync != NULL) {
-        int64_t wake_ms = engine->driver->wake_ms(engine->sync);
+    if (engine->remote.sync != NULL) {
+        int64_t wake_ms = engine->remote.driver->wake_ms(engine->remote.sync);
         if (wake_ms < next_ms) next_ms = wake_ms;
     }
-    twi_store_relaxed(&engine->next_turn_ms, next_ms);
+    twi_store_relaxed(&engine->turn.next_ms, next_ms);
 }
 
 void twi_turn_run(tw_engine *engine) {
     twi_clock_refresh(&engine->clock);
-    engine->turn_ms = twi_clock_read(&engine->clock);
-    engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
-    twi_arena_survey(&engine->arena, engine->turn_mono_ms);
+    engine->turn.now_ms = twi_clock_read(&engine->clock);
+    engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
+    twi_arena_survey(&engine->arena, engine->turn.mono_ms);
     twi_rollover_turn(engine);
     twi_contention_turn(engine);
     twi_reserve_local_turn(engine);
     twi_gauge_turn(engine);
-    if (engine->sync != NULL) engine->driver->turn(engine->sync);
-    if (engine->sync != NULL) twi_dirty_sample(engine);
+    if (engine->remote.sync != NULL) engine->remote.driver->turn(engine->remote.sync);
+    if (engine->remote.sync != NULL) twi_dirty_sample(engine);
     twi_rollover_reclaim(engine);
     uint32_t work = TWI_WORK_AHEAD;
     twi_arena_keep_ahead(&engine->arena, &work);
@@ -133,28 +133,28 @@ void twi_turn_run(tw_engine *engine) {
 /* ---- the background thread ---- */
 
 static void sleep_until_next(tw_engine *engine) {
-    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    int64_t left_ms = twi_load_relaxed(&engine->turn.next_ms) - twi_clock_mono_ms(&engine->clock);
     int tick_ms = left_ms <= 0 ? 0 : left_ms < TWI_TICK_MS ? (int)left_ms : (int)TWI_TICK_MS;
     bool wants_write = false;
-    int fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
-    struct pollfd fds[2] = {{.fd = engine->wake_fd, .events = POLLIN},
+    int fd = engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write) : -1;
+    struct pollfd fds[2] = {{.fd = engine->background.wake_fd, .events = POLLIN},
                             {.fd = fd, .events = (short)(POLLIN | (wants_write ? POLLOUT : 0))}};
     if (tick_ms == 0) {
         sched_yield();
     } else if (poll(fds, 2, tick_ms) > 0 && (fds[0].revents & POLLIN) != 0) {
         uint64_t value;
-        (void)!read(engine->wake_fd, &value, sizeof value);
+        (void)!read(engine->background.wake_fd, &value, sizeof value);
     }
 }
 
 void twi_turn_wake(tw_engine *engine) {
     uint64_t one = 1;
-    if (engine->wake_fd >= 0) (void)!write(engine->wake_fd, &one, sizeof one);
+    if (engine->background.wake_fd >= 0) (void)!write(engine->background.wake_fd, &one, sizeof one);
 }
 
 static void *run_turns(void *arg) {
     tw_engine *engine = arg;
-    while (!twi_load_acquire(&engine->thread_stop)) {
+    while (!twi_load_acquire(&engine->background.stops)) {
         if (twi_turn_take(engine)) {
             twi_turn_run(engine);
             twi_turn_leave(engine);
@@ -168,39 +168,39 @@ static void *run_turns(void *arg) {
 tw_status twi_turn_start_thread(tw_engine *engine) {
     sigset_t all, before;
     sigfillset(&all);
-    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->wake_fd < 0)
+    engine->background.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->background.wake_fd < 0)
         return twi_refuse(TW_ERR_MEMORY, "no file descriptor for the wake-up of the background thread");
-    twi_store_relaxed(&engine->thread_stop, false);
+    twi_store_relaxed(&engine->background.stops, false);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the host's threads */
-    engine->thread_runs = pthread_create(&engine->thread, NULL, run_turns, engine) == 0;
+    engine->background.runs = pthread_create(&engine->background.thread, NULL, run_turns, engine) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!engine->thread_runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
+    if (!engine->background.runs) return twi_refuse(TW_ERR_MEMORY, "no thread could be started");
     return TW_OK;
 }
 
 void twi_turn_stop_thread(tw_engine *engine) {
-    if (engine->thread_runs) {
-        twi_store_release(&engine->thread_stop, true);
+    if (engine->background.runs) {
+        twi_store_release(&engine->background.stops, true);
         twi_turn_wake(engine);
-        pthread_join(engine->thread, NULL);
-        engine->thread_runs = false;
+        pthread_join(engine->background.thread, NULL);
+        engine->background.runs = false;
         twi_clock_direct(&engine->clock, true); /* no thread refreshes the cached time any more */
     }
-    if (engine->wake_fd >= 0) close(engine->wake_fd);
-    engine->wake_fd = -1;
+    if (engine->background.wake_fd >= 0) close(engine->background.wake_fd);
+    engine->background.wake_fd = -1;
 }
 
 /* ---- host-driven ---- */
 
 tw_status tw_turn(tw_engine *engine) {
     twi_check(engine != NULL);
-    if (!engine->host_driven)
+    if (!engine->life.host_driven)
         return twi_refuse(TW_ERR_MODE,
                           "threads: tw_turn() is for host-driven engines; this one has a thread of its own");
     tw_status status = twi_guard_thread(twi_thread_here());
     if (status != TW_OK) return status;
-    if (twi_load_acquire(&engine->stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
+    if (twi_load_acquire(&engine->life.stopped)) return twi_refuse(TW_ERR_CLOSED, NULL);
     if (!twi_turn_take(engine)) return TW_PENDING;
     twi_turn_run(engine);
     twi_turn_leave(engine);
@@ -210,7 +210,7 @@ tw_status tw_turn(tw_engine *engine) {
 int tw_fd(const tw_engine *engine) {
     bool wants_write;
     (void)twi_thread_here(); /* a forked child must not get its parent's socket */
-    return engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1;
+    return engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write) : -1;
 }
 
 uint32_t tw_timeout_ms(tw_engine *engine) {
@@ -218,8 +218,9 @@ uint32_t tw_timeout_ms(tw_engine *engine) {
     (void)twi_thread_here();
     if (twi_load_relaxed(&engine->agenda.news) != NULL) return 0;
     bool wants_write = false;
-    if (engine->sync != NULL && engine->driver->fd(engine->sync, &wants_write) >= 0 && wants_write) return 0;
-    int64_t left_ms = twi_load_relaxed(&engine->next_turn_ms) - twi_clock_mono_ms(&engine->clock);
+    if (engine->remote.sync != NULL && engine->remote.driver->fd(engine->remote.sync, &wants_write) >= 0 && wants_write)
+        return 0;
+    int64_t left_ms = twi_load_relaxed(&engine->turn.next_ms) - twi_clock_mono_ms(&engine->clock);
     return left_ms <= 0 ? 0 : left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
 }
 
@@ -238,7 +239,8 @@ void tw_leave(tw_engine *engine) {
 
 void twi_turn_nap(tw_engine *engine, uint32_t ms) {
     bool wants_write = false;
-    struct pollfd fd = {.fd = engine->sync != NULL ? engine->driver->fd(engine->sync, &wants_write) : -1};
+    struct pollfd fd = {.fd = engine->remote.sync != NULL ? engine->remote.driver->fd(engine->remote.sync, &wants_write)
+                                                          : -1};
     fd.events = (short)(POLLIN | (wants_write ? POLLOUT : 0));
     (void)poll(&fd, 1, (int)ms);
 }

@@ -334,7 +334,7 @@ void twi_connect_end(struct twi_sync *sync, int64_t now_ms) {
     twi_depth_forget(&connection->depth);
     store->wrote_number = 0;
     if (was_up) twi_port_count(sync->engine, disconnects, 1);
-    twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
+    twi_port_connected(sync->engine, false);
     if (failure.why) {
         twi_port_last_error(sync->engine, failure.why);
         if (!connection->outage.is_logged)

@@ -92,7 +92,7 @@ void twi_settle_success(struct twi_sync *sync, int64_t now_ms) {
     if (!was_away) return;
     connection->outage.is_logged = false;
     memset(connection->outage.refusals, 0, sizeof connection->outage.refusals);
-    twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 1);
+    twi_port_connected(sync->engine, true);
     int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms); /* only turns write it */
     /* Other nodes return, too: none begins at once, unless a flush waits, and none sends all it has at once. */
     sync->collecting.is_under_way = false;
@@ -120,14 +120,14 @@ void twi_settle_clock(struct twi_connection *connection, const struct twi_pendin
     connection->clock.offset_ms = offset_ms;
     connection->clock.rtt_ms = rtt_ms;
     connection->clock.at_ms = now_ms ? now_ms : 1;
-    twi_stat_set(connection->engine, offsetof(tw_stats, redis_clock_offset_ms), connection->clock.offset_ms);
+    twi_port_clock_offset(connection->engine, connection->clock.offset_ms);
 }
 
 void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms) {
     struct twi_connection *connection = &sync->connection;
     twi_port_count(sync->engine, batches_error, 1);
     if (!slowly) {
-        twi_stat_set(sync->engine, offsetof(tw_stats, redis_connected), 0);
+        twi_port_connected(sync->engine, false);
         sync->store.rewind = true;
         if (connection->breaker.state != TWI_BREAKER_OPEN) /* the rest of a pipeline says the same: one failure */
             twi_breaker_fail(&connection->breaker, now_ms, twi_sync_random(sync->engine));

@@ -272,7 +272,7 @@ static void publish(struct twi_sync *sync, int64_t now_ms) {
     int64_t since_ms = twi_load_relaxed(&sync->published.outage_since_ms);
     if (away && since_ms == 0) since_ms = now_ms ? now_ms : 1;
     twi_store_relaxed(&sync->published.outage_since_ms, away ? since_ms : 0);
-    twi_port_lease_outage(sync->engine, away && connection->breaker.failures != 0 ? since_ms : 0);
+    twi_port_outage(sync->engine, away && connection->breaker.failures != 0 ? since_ms : 0);
     twi_store_relaxed(&sync->published.breaker_state, connection->breaker.state);
     twi_store_relaxed(&sync->published.wake_ms, wake_at(sync, now_ms, fd));
 }

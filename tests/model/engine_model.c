@@ -743,10 +743,10 @@ static void check_statistics(struct model *model) {
 
 /* The table, or its packed form. */
 static bool is_valid(tw_engine *engine, struct twi_generation *generation) {
-    const struct twi_packer packer = {&engine->arena, generation, engine->hash, &engine->secret};
+    const struct twi_packer packer = {&engine->arena, generation, engine->hashing.fn, &engine->hashing.secret};
     uint32_t packed = twi_load_acquire(&generation->packed);
     if (packed != 0) return twi_packed_is_valid(&packer, packed);
-    return twi_table_is_valid(&engine->arena, generation, &engine->secret, engine->hash);
+    return twi_table_is_valid(&engine->arena, generation, &engine->hashing.secret, engine->hashing.fn);
 }
 
 static void end_run(struct model *model) {

@@ -126,7 +126,7 @@ static void take_counts(struct twi_sync *sync) {
 
 static void node_turn(struct twi_sync *sync) {
     take_counts(sync);
-    twi_port_lease_outage(sync->engine, sync->up ? 0 : twi_port_mono_ms(sync->engine));
+    twi_port_outage(sync->engine, sync->up ? 0 : twi_port_mono_ms(sync->engine));
     if (!sync->up) return;
     struct twi_lease_message asks[IN_FLIGHT];
     size_t count = twi_port_leases(sync->engine, sync->serial, asks, IN_FLIGHT - sync->count);
@@ -475,7 +475,7 @@ static void check_end(void) {
         for (int i = 0; i < NODES; i++) { /* the books of each lease are consistent */
             struct twi_lease *lease = sim.nodes[i].dead ? NULL : lease_of_key(&sim.nodes[i], name);
             if (lease == NULL) continue;
-            assert_i64_equal(lease->granted - lease->returned - twi_load_relaxed(&lease->left),
+            assert_i64_equal(lease->turn.granted - lease->turn.returned - twi_load_relaxed(&lease->left),
                              sim.nodes[i].admitted[key]);
         }
         tw_verdict verdict;

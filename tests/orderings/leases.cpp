@@ -10,15 +10,15 @@
 //   engine/limit/lease.c:request 6bd516e7970a
 //   engine/limit/lease.c:put_back d4c8d1acc879
 //   engine/limit/lease.c:fall_short e089e45c876e
-//   engine/limit/lease.c:spend d727d43394c0
+//   engine/limit/lease.c:spend b423015be9d4
 //   engine/limit/lease.c:keep_units ffb0c0f88a57
-//   engine/turn/lease_renewal.c:take_out cdd8c2b47a0a
-//   engine/turn/lease_renewal.c:may_draw faf789c5ae80
-//   engine/turn/lease_renewal.c:is_quiescent 2a19ad1880dd
+//   engine/turn/lease_renewal.c:take_out ddf4b1072291
+//   engine/turn/lease_renewal.c:may_draw 534fb5e9c590
+//   engine/turn/lease_renewal.c:is_quiescent 01dc84d07514
 //   engine/turn/lease_renewal.c:take_listed 7a0a67b68002
-//   engine/turn/lease_renewal.c:take_numbers 604f1fdb4a70
-//   engine/turn/lease_renewal.c:restate_window 85026beb1b3f
-//   engine/turn/lease_renewal.c:begin_epoch 89d6d948556c
+//   engine/turn/lease_renewal.c:take_numbers 7597aeb7f0a2
+//   engine/turn/lease_renewal.c:restate_window 6a7c28c835ed
+//   engine/turn/lease_renewal.c:begin_epoch 9911209a939b
 #include "tests/orderings/model.hpp"
 
 enum { LEASES = 4 };

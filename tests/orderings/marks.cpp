@@ -4,18 +4,18 @@
 // Left out: what drivers return, the turn's own lists (`owed`: only the turn touches them), the overflow counter, room
 // that runs out, sorting; the window's words are two chunks of two counters.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/count/dirty.c:list_generation 61773d63101c
+//   engine/count/dirty.c:list_generation b2f94d343e61
 //   engine/count/dirty.c:set_bit e40df7ba745a
-//   engine/count/dirty.c:twi_dirty_list 79b22daf837e
+//   engine/count/dirty.c:twi_dirty_list 5591b4fb9224
 //   engine/count/dirty.c:twi_dirty_mark decc38e3019a
-//   engine/count/dirty.c:twi_dirty_take_marked ae8ab507a6ed
-//   engine/turn/collect.c:make_item 533ab661ccec
+//   engine/count/dirty.c:twi_dirty_take_marked cfa608c83c73
+//   engine/turn/collect.c:make_item 2cc749f456bd
 //   engine/turn/collect.c:collect_chunk 75e792e94467
-//   engine/turn/collect.c:next_chunk 81a3bfc4f9e1
-//   engine/turn/collect.c:collect_pass 2f6dad9275f1
-//   engine/turn/collect.c:is_exhausted 6de3f30555de
-//   engine/turn/collect.c:pend_if_marked 00943e340b51
-//   engine/turn/collect.c:begin_full_collection 999b47669670
+//   engine/turn/collect.c:next_chunk 8c2c5a4a29f9
+//   engine/turn/collect.c:collect_pass 2aa1dbb5ce90
+//   engine/turn/collect.c:is_exhausted 50834d255471
+//   engine/turn/collect.c:pend_if_marked bcfd97dcade1
+//   engine/turn/collect.c:begin_full_collection b6cced05ebf1
 //   engine/table/cell.h:twi_cell_add 72eaafb4aea3
 #include "tests/orderings/model.hpp"
 

@@ -3,9 +3,9 @@
 // Left out: what makes a counter near, and what is sent; a ring of two slots; a counter whose slot another one holds waits for
 // its interval, as one does that finds itself there already.
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
-//   engine/limit/share.c:twi_share_request_sync 49fc0ad7d837
-//   engine/turn/collect.c:twi_port_is_near_limit f69f7bc2fe2d
-//   engine/turn/collect.c:twi_port_collect_near_limit 26832989b327
+//   engine/limit/share.c:twi_share_request_sync 3616f4263a70
+//   engine/turn/collect.c:twi_port_is_near_limit 35d3bb9cbcb0
+//   engine/turn/collect.c:twi_port_collect_near_limit 4ef6e975c79f
 //   engine/limit/overshoot.c:twi_overshoot_note 8d82b7b6dca4
 //   engine/limit/overshoot.c:let_go 31f02b25d6e8
 //   engine/limit/overshoot.c:observe_all 8fa586f508bf

@@ -11,12 +11,12 @@
 //   engine/memory/epoch.c:twi_epoch_oldest 40b859d79c04
 //   engine/memory/epoch.c:barrier 0e111cd16a14
 //   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
-//   engine/turn/history.c:publish 0ef476fcde37
-//   engine/turn/history.c:shed 1262ea348a98
+//   engine/turn/history.c:publish 661f8d614317
+//   engine/turn/history.c:shed e2cabdf6edcc
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
-//   engine/count/lookup.c:twi_view_in fdb27bec35a4
+//   engine/count/lookup.c:twi_view_in 9c5ac20aecfc
 //   engine/count/api.c:begin_each abec52ac4799
-//   engine/count/api.c:each_window a51317a9c9ee
+//   engine/count/api.c:each_window 0e223d6eb0f5
 #include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------

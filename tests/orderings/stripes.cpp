@@ -4,7 +4,7 @@
 // Copies, each with the digest of what it was when the two were last read side by side (scripts/model_digests.py):
 //   engine/table/cell.h:twi_cell_local 37154efab913
 //   engine/table/cell.c:twi_cell_freeze 63808179fb4b
-//   engine/limit/acquire.c:take 78cfb1909196
+//   engine/limit/acquire.c:take 16ae81ccdace
 //   engine/table/stripe.h:twi_stripes_of b8b96f71c712
 //   engine/table/stripe.h:twi_stripes_add 634f5e6e5dc0
 //   engine/table/stripe.c:twi_stripes_sum c4504971a11f
@@ -16,17 +16,17 @@
 //   engine/table/stripe.c:add_to_shared 8f289ef0593b
 //   engine/table/stripe.c:add_striped 68c9f5c833e0
 //   engine/table/stripe.c:twi_stripes_add_anew e43f11e0c7ba
-//   engine/count/contention.c:twi_contention_request 1988a70f9703
+//   engine/count/contention.c:twi_contention_request 8e5424ba16a2
 //   engine/count/contention.c:freeze_local a8559353ffca
-//   engine/count/contention.c:twi_contention_make_stripes bf09ea1d5d23
-//   engine/count/contention.c:twi_contention_turn 87cdf78e59c2
+//   engine/count/contention.c:twi_contention_make_stripes a5c9f832049f
+//   engine/count/contention.c:twi_contention_turn 998309e8bb68
 //   engine/count/contention.c:twi_slices_cut 599b0eeae6e6
 //   engine/limit/slice.c:take_of bcd03d92aaf8
 //   engine/limit/slice.c:take_of_any bd19a83bdb5d
 //   engine/limit/slice.c:are_true 641acbc8a0ef
 //   engine/limit/slice.c:take_exactly 3f42ebeaa949
 //   engine/limit/slice.c:twi_slices_take 3e8f0487ce36
-//   engine/table/table.c:twi_table_seal 5655be92f29a
+//   engine/table/table.c:twi_table_seal c109af313ecf
 #include "tests/orderings/model.hpp"
 
 enum { FROZEN = 1, COUNT_SHIFT = 2, STRIPED = 2, STRIPES = 2, NO_LIMIT = -1 };

@@ -19,7 +19,7 @@
 //   engine/table/table.c:twi_table_insert 54ec2ae9f5a1
 //   engine/table/index.c:twi_index_find_further b4527eaef914
 //   engine/table/table.c:twi_table_walk cdbb734850b7
-//   engine/table/table.c:twi_table_seal 5655be92f29a
+//   engine/table/table.c:twi_table_seal c109af313ecf
 //   engine/table/index.c:take_copy 29a5fc320a8e
 //   engine/table/index.c:twi_leaf_close 89a0c363d3b1
 //   engine/table/index.c:place_slot 33d5a0251cc1

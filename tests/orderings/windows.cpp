@@ -15,19 +15,19 @@
 //   engine/core/window_map.c:enter 79e6d197b83d
 //   engine/core/window_map.c:twi_window_unlink_dropped 7c90f8d1d030
 //   engine/core/window_map.h:twi_window_at c6c455eb73bc
-//   engine/core/family.h:twi_family_takes_until 2529a1ee656b
+//   engine/core/family.h:twi_family_takes_until 51f16a67c676
 //   engine/count/lookup.c:still_lives_before e1bc234bbb4d
 //   engine/count/lookup.c:still_current 8b0c6f791be8
-//   engine/count/lookup.c:twi_place_make af69d5adba8b
-//   engine/turn/closing.c:fill_heartbeat 717ca6d53fbc
-//   engine/turn/rollover.c:is_its_turn 8b1723749b20
+//   engine/count/lookup.c:twi_place_make b61df19accf2
+//   engine/turn/closing.c:fill_heartbeat e0419b4d26c4
+//   engine/turn/rollover.c:is_its_turn 4c87ce579e37
 //   engine/limit/gcra.c:close_before 39c17166ce94
 //   engine/limit/gcra.c:take ff7c9044904b
-//   engine/family_open.c:note_what_is_over 39bb1d391b7a
-//   engine/family_open.c:apply_policies 676fe430a234
-//   engine/count/api.c:status_of_absent_window 7d7e783077db
-//   engine/turn/turn.c:twi_turn_take 6fcd5b725453
-//   engine/turn/turn.c:twi_turn_leave 70ba09eb8391
+//   engine/family_open.c:note_what_is_over 378d2a29a1b9
+//   engine/family_open.c:apply_policies a9c549f4bde5
+//   engine/count/api.c:status_of_absent_window c6d9249e1afb
+//   engine/turn/turn.c:twi_turn_take 7b60d55aec21
+//   engine/turn/turn.c:twi_turn_leave 5b4acc134744
 #include "tests/orderings/model.hpp"
 
 enum { EMPTY = 0, CLOSED = 1, GONE = 2, MAPS = 8, SLOTS = 4, WINDOWS = 6 };

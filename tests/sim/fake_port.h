@@ -361,8 +361,16 @@ int64_t twi_port_lease_due(tw_engine *engine) {
     return INT64_MAX;
 }
 
-void twi_port_lease_outage(tw_engine *engine, int64_t since_ms) {
+void twi_port_outage(tw_engine *engine, int64_t since_ms) {
     (void)engine, (void)since_ms;
+}
+
+void twi_port_connected(tw_engine *engine, bool is_connected) {
+    twi_stat_set(engine, offsetof(tw_stats, redis_connected), is_connected);
+}
+
+void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
+    twi_stat_set(engine, offsetof(tw_stats, redis_clock_offset_ms), offset_ms);
 }
 
 void twi_port_log(tw_engine *engine, int level, int event, const char *format, ...) {

@@ -36,7 +36,8 @@ static void field_close(struct field *field) {
 static void field_check(struct field *field) {
     struct twi_generation *generation = twi_window_find(field->family, 0);
     assert_non_null(generation);
-    assert_true(twi_table_is_valid(&field->engine->arena, generation, &field->engine->secret, field->engine->hash));
+    assert_true(twi_table_is_valid(&field->engine->arena, generation, &field->engine->hashing.secret,
+                                   field->engine->hashing.fn));
 }
 
 /* ---- (a) adders and inserters ----------------------------------------------------------------------------------------- */

@@ -132,6 +132,7 @@ static void serve_tickets(struct twi_sync *sync) {
 }
 
 static void driver_turn(struct twi_sync *sync) {
+    twi_port_connected(sync->engine, !atomic_load(&fake_driver.away));
     if (atomic_load(&fake_driver.away)) return;
     collect(sync);
     for (size_t i = 0; i < sync->held_count && !atomic_load(&fake_driver.settle_nothing);) {

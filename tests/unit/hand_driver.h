@@ -127,7 +127,7 @@ static inline void lost_write(void *ctx, tw_family *family, tw_key key, int64_t 
 /* So many engines live, and have for long. */
 static inline void hand_live(struct rig *rig, uint32_t count) {
     twi_port_live_engines(rig->engine, count);
-    twi_store_relaxed(&rig->engine->live_engines, count);
+    twi_store_relaxed(&rig->engine->peers.live_engines, count);
 }
 
 static inline void hand_init(struct rig *rig) {
@@ -137,6 +137,7 @@ static inline void hand_init(struct rig *rig) {
 static inline void hand_open(struct rig *rig) {
     hand_init(rig);
     rig_start(rig);
+    twi_port_connected(rig->engine, true);
 }
 /* Closes after sending all that is owed. */
 static inline void hand_close(struct rig *rig) {

@@ -133,7 +133,7 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
         rig.options.engines_expected = expected;
         rig_start(&rig);
         tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_HOUR);
-        twi_port_lease_outage(rig.engine, rig.engine->turn_mono_ms);
+        twi_port_outage(rig.engine, rig.engine->turn.mono_ms);
         assert_i64_equal(admitted_of(family, "k", 20000), 156);
         rig_pass(&rig, 1000);
         assert_i64_equal(admitted_of(family, "k", 20000), (expected == 0 ? 20000 : 5000) - 156);
@@ -152,6 +152,7 @@ static void ready_waits_for_what_must_be_known(void **state) {
     assert_status(tw_ready(rig.engine, 0), TW_OK);
     rig_close(&rig);
     hand_open(&rig);
+    twi_port_connected(rig.engine, false);
     assert_status(tw_ready(rig.engine, 0), TW_ERR_TIMEOUT);
     assert_non_null(strstr(tw_error_text(), "Redis does not reply"));
     twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
@@ -175,7 +176,7 @@ static void ready_knows_a_registry_that_is_refused(void **state) {
     (void)state;
     struct rig rig;
     hand_open(&rig);
-    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+    twi_port_connected(rig.engine, true);
     twi_port_live_engines(rig.engine, 0);
     assert_status(tw_ready(rig.engine, 0), TW_OK);
     hand_close(&rig);

@@ -18,10 +18,10 @@ static tw_family *family_number(int number) {
 /* What is due now, entered again at once. */
 static uint32_t round_size(void) {
     uint32_t size = 0;
-    rig.engine->turn_ms = rig_now(&rig);
-    rig.engine->turn_mono_ms = twi_clock_mono_ms(&rig.engine->clock);
+    rig.engine->turn.now_ms = rig_now(&rig);
+    rig.engine->turn.mono_ms = twi_clock_mono_ms(&rig.engine->clock);
     for (struct tw_family *family = twi_agenda_take(rig.engine), *next; family != NULL; family = next, size++) {
-        next = family->next_due;
+        next = family->agenda.next_due;
         twi_agenda_enter(rig.engine, family);
     }
     return size;
@@ -36,35 +36,36 @@ static void each_family_is_due_at_its_own_times(void **state) {
     test_prng_seed(&prng, test_seed());
     for (int i = 0; i < 300; i++) families[i] = family_number(i);
     rig_settle(&rig);
-    for (int i = 0; i < 300; i++) families[i]->due_ms = families[i]->look_mono_ms = INT64_MAX;
+    for (int i = 0; i < 300; i++) families[i]->turn.due_ms = families[i]->turn.look_mono_ms = INT64_MAX;
     (void)round_size();
     tw_engine *engine = rig.engine;
     for (uint64_t step = 0; step < test_scale(3000); step++) {
         fake_clock_advance_ms(&rig.clock, test_prng_between(&prng, 0, 20));
         if (test_prng_chance(&prng, 1, 50)) fake_clock_step_wall_ms(&rig.clock, test_prng_between(&prng, 0, 3000));
-        engine->turn_ms = twi_clock_read(&engine->clock);
-        engine->turn_mono_ms = twi_clock_mono_ms(&engine->clock);
+        engine->turn.now_ms = twi_clock_read(&engine->clock);
+        engine->turn.mono_ms = twi_clock_mono_ms(&engine->clock);
         tw_family *told = families[test_prng_below(&prng, 300)];
         if (test_prng_chance(&prng, 1, 4)) twi_agenda_notify(told);
         int64_t want = 0, got = 0, next_ms = INT64_MAX;
         for (int i = 0; i < 300; i++) {
-            bool due = families[i]->due_ms <= engine->turn_ms || families[i]->look_mono_ms <= engine->turn_mono_ms;
-            want += due || families[i]->is_news;
+            bool due = families[i]->turn.due_ms <= engine->turn.now_ms ||
+                       families[i]->turn.look_mono_ms <= engine->turn.mono_ms;
+            want += due || families[i]->agenda.is_news;
         }
         for (tw_family *family = twi_agenda_take(engine), *next; family != NULL; family = next, got++) {
-            next = family->next_due;
-            family->due_ms =
-                test_prng_chance(&prng, 1, 3) ? INT64_MAX : engine->turn_ms + test_prng_between(&prng, 1, 900);
-            family->look_mono_ms =
-                test_prng_chance(&prng, 1, 2) ? INT64_MAX : engine->turn_mono_ms + test_prng_between(&prng, 1, 900);
+            next = family->agenda.next_due;
+            family->turn.due_ms =
+                test_prng_chance(&prng, 1, 3) ? INT64_MAX : engine->turn.now_ms + test_prng_between(&prng, 1, 900);
+            family->turn.look_mono_ms =
+                test_prng_chance(&prng, 1, 2) ? INT64_MAX : engine->turn.mono_ms + test_prng_between(&prng, 1, 900);
             twi_agenda_enter(engine, family);
         }
         assert_i64_equal(got, want);
         for (int i = 0; i < 300; i++) {
-            if (families[i]->due_ms != INT64_MAX &&
-                families[i]->due_ms - engine->turn_ms < next_ms - engine->turn_mono_ms)
-                next_ms = families[i]->due_ms - engine->turn_ms + engine->turn_mono_ms;
-            if (families[i]->look_mono_ms < next_ms) next_ms = families[i]->look_mono_ms;
+            if (families[i]->turn.due_ms != INT64_MAX &&
+                families[i]->turn.due_ms - engine->turn.now_ms < next_ms - engine->turn.mono_ms)
+                next_ms = families[i]->turn.due_ms - engine->turn.now_ms + engine->turn.mono_ms;
+            if (families[i]->turn.look_mono_ms < next_ms) next_ms = families[i]->turn.look_mono_ms;
         }
         assert_i64_equal(twi_agenda_next_ms(engine), next_ms);
     }
@@ -112,7 +113,7 @@ static void many_families_are_in_the_account_and_leave_it(void **state) {
     assert_status(tw_family_close(tw_family_find(rig.engine, "f0")), TW_OK);
     for (int i = 0; i < 4; i++) rig_pass(&rig, 1000);
     assert_i64_equal(test_stat_of(rig.engine, memory_bytes), 0);
-    assert_null(twi_load_relaxed(&rig.engine->families));
+    assert_null(twi_load_relaxed(&rig.engine->roster.first));
 }
 
 /* Goal: families and counters together stay within the bound; who asks for one more is told. */

@@ -698,7 +698,8 @@ static void trap_e12_two_threads_that_insert_the_same_keys_share_their_counters(
         assert_i64_equal(seen.counters, 700);
         assert_i64_equal(seen.sum, 3 * 3500);
         struct twi_generation *generation = twi_window_find(family, RIG_START_MS);
-        assert_true(twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->secret, rig.engine->hash));
+        assert_true(
+            twi_table_is_valid(&rig.engine->arena, generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
     }
 }
 

@@ -166,7 +166,7 @@ static void collect(struct test_prng *prng, bool notes_marks) {
     struct twi_cell *cells[KEYS];
     int64_t owed[KEYS + 1] = {0}, items[KEYS + 1] = {0}, more = (int64_t)test_prng_below(prng, 1000);
     struct twi_place place;
-    if (!family->synced) return;
+    if (!family->kind.synced) return;
     for (size_t i = 0; i < KEYS; i++) cells[i] = find(i, &place) ? place.cell : NULL;
     while (hand_collect(1000) != 0) continue;
     while (hand->count != 0) {

@@ -91,8 +91,8 @@ static void the_engine_keeps_the_figures_of_a_family_that_was_closed(void **stat
     take(family, 1, 10, TW_OK);
     assert_status(scrape(&rig, 0), TW_OK);
     assert_true(has("tallywheel_family_limit_admitted_total{family=\"f\"} 1"));
-    for (int i = 0; i < 1000 && twi_load_relaxed(&family->next) != NULL; i++) rig_pass(&rig, TW_SECOND);
-    assert_null(twi_load_relaxed(&family->next)); /* the closed family is gone */
+    for (int i = 0; i < 1000 && twi_load_relaxed(&family->entry.next) != NULL; i++) rig_pass(&rig, TW_SECOND);
+    assert_null(twi_load_relaxed(&family->entry.next)); /* the closed family is gone */
     assert_i64_equal(test_stat_of(rig.engine, limit_admitted), 11);
     assert_i64_equal(test_stat_of(rig.engine, limit_denied), 2);
     assert_i64_equal(test_stat_of(rig.engine, limit_near), 3);
@@ -286,7 +286,7 @@ static void nothing_is_asked_while_redis_is_away(void **state) {
     tw_family *family = open_minutes(&rig);
     assert_status(tw_acquire(family, tw_str("k"), 90, 100, NULL), TW_OK);
     end_window(&rig);
-    twi_port_lease_outage(rig.engine, 1);
+    twi_port_outage(rig.engine, 1);
     hand_turns(&rig, 300);
     assert_i64_equal(hand_collect_near(), 0);
     assert_i64_equal(phase_of_minute(family, RIG_START_MS), TWI_HISTORY);

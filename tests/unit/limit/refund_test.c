@@ -100,7 +100,7 @@ static struct twi_cell *stripe(tw_family *family, const char *key, int64_t limit
 
 static void slices_take_back_and_give_out_again(void **state) {
     (void)state;
-    rig.engine->stripes_log2 = 2;
+    rig.engine->stripes.log2 = 2;
     tw_family *family = rig_family(&rig, "f", TW_WINDOW_ALIGNED, TW_MINUTE);
     tw_verdict verdict = acquire(family, "a", 1, 1000, TW_OK);
     (void)stripe(family, "a", 1000);

@@ -105,8 +105,8 @@ static void *live_without_barriers(void *ctx) {
         fake_clock_advance_ms(&clock, 1000);
         for (int turn = 0; turn < 5; turn++) (void)tw_turn(engine);
     }
-    for (uint32_t line = engine->retired; line != 0; refused->windows++)
-        line = ((struct twi_generation *)twi_arena_at(&engine->arena, line))->next_all;
+    for (uint32_t line = engine->unlinked.generations; line != 0; refused->windows++)
+        line = ((struct twi_generation *)twi_arena_at(&engine->arena, line))->turn.next_all;
     (void)tw_close(engine, 0);
     return NULL;
 }

@@ -425,7 +425,7 @@ static void packing_takes_many_turns_and_readers_see_no_difference(void **state)
         int64_t view, now = test_memory_bytes(rig.engine);
         assert_true(before - now <= (int64_t)(2 * TWI_WORK_TURN + 1024) * TWI_LINE_BYTES);
         before = now;
-        building += generation->packing != 0;
+        building += generation->turn.history.packing != 0;
         shedding += twi_generation_is_packed(generation);
         snprintf(key, sizeof key, "a key of 29 bytes, %010d", turns % 50000);
         assert_status(tw_get_at(family, tw_str(key), RIG_START_MS, &view), TW_OK);
@@ -434,7 +434,7 @@ static void packing_takes_many_turns_and_readers_see_no_difference(void **state)
         turns++;
     } while (tw_timeout_ms(rig.engine) == 0);
     assert_true(building >= 20 && shedding >= 2);
-    assert_i64_equal(family->packing, 0);
+    assert_i64_equal(family->turn.history.packing, 0);
     check_keys(family, 50000, 1, RIG_START_MS);
     rig_close(&rig);
 }
@@ -454,7 +454,7 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
     int64_t prepared_from = test_memory_bytes(rig.engine);
     do {
         rig_turn(&rig);
-        assert_non_null(family->prepared);
+        assert_non_null(family->turn.prepared.generation);
     } while (test_memory_bytes(rig.engine) < prepared_from + (8 << 20));
     assert_status(tw_add_at(family, tw_str("early"), 1, RIG_START_MS + TW_HOUR, NULL), TW_OK);
     int64_t before = test_memory_bytes(rig.engine), most = before;
@@ -467,7 +467,7 @@ static void a_preparation_given_up_goes_in_bounded_turns(void **state) {
         if (now > most) most = now;
         before = now;
     }
-    assert_null(family->prepared);
+    assert_null(family->turn.prepared.generation);
     assert_true(falls >= 2 && before < most - (7 << 20)); /* what had been prepared, but for a window of one key */
     int64_t view;
     assert_status(tw_get_at(family, tw_str("early"), RIG_START_MS + TW_HOUR, &view), TW_OK);
@@ -494,7 +494,8 @@ static void a_section_of_before_keeps_the_table(void **state) {
     }
     assert_true(twi_generation_is_packed(place.generation));
     assert_i64_equal(twi_cell_local(place.cell, place.meta), 45);
-    assert_true(twi_table_is_valid(&rig.engine->arena, place.generation, &rig.engine->secret, rig.engine->hash));
+    assert_true(
+        twi_table_is_valid(&rig.engine->arena, place.generation, &rig.engine->hashing.secret, rig.engine->hashing.fn));
     int64_t held = test_memory_bytes(rig.engine);
     twi_call_end(&call);
     rig_pass(&rig, 5);
@@ -637,8 +638,8 @@ static void packing_may_be_cut_short_at_any_turn(void **state) {
                 options.history_ms = TW_NONE;
                 assert_status(tw_family_set(family, &options), TW_OK);
                 for (int i = 0; i < 3; i++) rig_pass(&rig, 10);
-                assert_i64_equal(family->packing, 0);
-                assert_i64_equal(family->to_pack, 0);
+                assert_i64_equal(family->turn.history.packing, 0);
+                assert_i64_equal(family->turn.history.waiting, 0);
                 assert_true(test_memory_bytes(rig.engine) < 2000);
                 assert_i64_equal(twi_load_relaxed(&family->quota.bytes), 0);
             } else if (how == 1) {
@@ -729,12 +730,12 @@ static void list_late(tw_engine *engine, const struct twi_place *place) {
     uint32_t index = twi_cell_index(place->meta);
     (void)twi_or_acqrel(&chunk->marks[index / 64], UINT64_C(1) << (index % 64));
     if (twi_swap_acqrel(&chunk->listed, 1) == 0) {
-        chunk->next_marked = twi_load_relaxed(&generation->marked);
-        twi_store_release(&generation->marked, twi_arena_line(&engine->arena, chunk));
+        chunk->next_marked = twi_load_relaxed(&generation->marks.chunks);
+        twi_store_release(&generation->marks.chunks, twi_arena_line(&engine->arena, chunk));
     }
-    if (twi_swap_acqrel(&generation->listed, 1) == 0) {
-        generation->next_marked = twi_load_relaxed(&engine->marked);
-        twi_store_release(&engine->marked, twi_arena_line(&engine->arena, generation));
+    if (twi_swap_acqrel(&generation->marks.listed, 1) == 0) {
+        generation->marks.next = twi_load_relaxed(&engine->collector.marked);
+        twi_store_release(&engine->collector.marked, twi_arena_line(&engine->arena, generation));
     }
 }
 
@@ -772,9 +773,9 @@ static void trap_e10_a_mark_that_comes_after_packing_harms_nobody(void **state) 
         for (int i = 0; i < 3; i++) rig_pass(&rig, 20);
         assert_true(test_memory_bytes(rig.engine) < full);
         assert_i64_equal(twi_load_relaxed(&place.generation->chunks[0]), 0);
-        assert_i64_equal(twi_load_relaxed(&place.generation->marked), 0);
-        assert_i64_equal(twi_load_relaxed(&rig.engine->marked), 0);
-        assert_false(place.generation->pending);
+        assert_i64_equal(twi_load_relaxed(&place.generation->marks.chunks), 0);
+        assert_i64_equal(twi_load_relaxed(&rig.engine->collector.marked), 0);
+        assert_false(place.generation->turn.pending);
         hand->settle_at_turns = false;
         assert_i64_equal(hand_collect(10), 0);
         int64_t view;
@@ -830,7 +831,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
             fake_clock_advance_ms(&rig.clock, 5);
         }
         packed_before += twi_generation_is_packed(generation);
-        building_before += generation->packing != 0;
+        building_before += generation->turn.history.packing != 0;
         hand->settle_at_turns = false;
         forget_all(&rig);
         while (hand_collect(1000) != 0) continue;
@@ -854,7 +855,7 @@ static void what_was_packed_is_told_again_to_a_redis_that_forgot(void **state) {
         for (int i = 0; i < 20; i++) rig_pass(&rig, 5);
         assert_true(twi_generation_is_packed(generation));
         assert_i64_equal(twi_load_relaxed(&generation->chunks[0]), 0);
-        assert_i64_equal(generation->outstanding, 0);
+        assert_i64_equal(generation->turn.outstanding, 0);
         struct rig_seen seen = rig_each(family, RIG_START_MS);
         assert_i64_equal(seen.counters, KEYS);
         assert_i64_equal(seen.sum, KEYS + KEYS * (KEYS - 1) / 2);

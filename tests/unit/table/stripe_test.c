@@ -279,7 +279,7 @@ static void what_was_asked_for_a_window_that_ends_is_void(void **state) {
     twi_contention_request(rig.engine, place.generation, place.cell, 1000); /* the first one stands */
     rig_pass(&rig, TW_MINUTE);
     assert_i64_equal(test_stat_of(rig.engine, striped), 0);
-    assert_i64_equal(twi_load_relaxed(&rig.engine->stripes_requested), 0);
+    assert_i64_equal(twi_load_relaxed(&rig.engine->stripes.of), 0);
     add_blind(family, "key", 1);
     place = place_of(family, "key");
     twi_contention_request(rig.engine, place.generation, place.cell, TWI_NO_LIMIT);

@@ -344,8 +344,8 @@ static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
         rig_add(family, "a", 5);
         acknowledge_all(5);
         (void)next_say();
-        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
-        rig.engine->closing = true; /* what tw_close() does, turn by turn */
+        twi_port_connected(rig.engine, true);
+        rig.engine->turn.closing = true; /* what tw_close() does, turn by turn */
         twi_turn_run(rig.engine);
         twi_turn_run(rig.engine);
         assert_true(next_say());
@@ -405,7 +405,7 @@ static void a_family_that_goes_leaves_its_names(void **state) {
     (void)state;
     for (int last = 0; last < 2; last++) {
         tw_family *family = open_family();
-        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+        twi_port_connected(rig.engine, true);
         rig_add(family, "a", 5);
         (void)next_say();
         assert_status(tw_family_close(family), TW_OK);
@@ -425,11 +425,11 @@ static void a_family_that_goes_leaves_its_names(void **state) {
         }
         rig_pass(&rig, 30);
         expect(TWI_CLOSING_SEND_LEAVE);
-        assert_non_null(twi_load_relaxed(&rig.engine->families));
+        assert_non_null(twi_load_relaxed(&rig.engine->roster.first));
         answer(TWI_CLOSING_REPLY_OK);
         rig_pass(&rig, 1000);
         rig_pass(&rig, 1000);
-        assert_null(twi_load_relaxed(&rig.engine->families));
+        assert_null(twi_load_relaxed(&rig.engine->roster.first));
         assert_i64_equal(told.calls, last);
         if (last) assert_i64_equal(told.flags, TW_CLOSED_PARTIAL);
         close_rig();
@@ -442,7 +442,7 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
         tw_family *family = open_family();
-        twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
+        twi_port_connected(rig.engine, true);
         told.answers = !refuses;
         drain_window(family);
         assert_status(tw_family_close(family), TW_OK);
@@ -469,7 +469,7 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
         answer(TWI_CLOSING_REPLY_OK);
         rig_pass(&rig, 1000);
         rig_pass(&rig, 1000);
-        assert_null(twi_load_relaxed(&rig.engine->families));
+        assert_null(twi_load_relaxed(&rig.engine->roster.first));
         assert_i64_equal(test_stat_of(rig.engine, windows_untold), refuses);
         close_rig();
     }
@@ -487,8 +487,8 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     rig_add(family, "a", 5);
     rig_pass(&rig, TW_MINUTE + 10000);
     acknowledge_all(5);
-    twi_stat_set(rig.engine, offsetof(tw_stats, redis_connected), 1);
-    rig.engine->closing = true;
+    twi_port_connected(rig.engine, true);
+    rig.engine->turn.closing = true;
     twi_turn_run(rig.engine);
     twi_turn_run(rig.engine);
     assert_true(next_say());
@@ -649,7 +649,7 @@ static void a_family_that_goes_without_redis_tells_its_windows(void **state) {
         assert_status(tw_family_close(family), TW_OK);
         rig_settle(&rig);
         for (int i = 0; i < 620; i++) rig_pass(&rig, 100);
-        assert_null(twi_load_relaxed(&rig.engine->families));
+        assert_null(twi_load_relaxed(&rig.engine->roster.first));
         if (refuses)
             assert_i64_equal(told.calls, 601 + 1); /* the one ten times a second for a minute, then the other */
         if (!refuses) assert_i64_equal(told.calls, 2);

@@ -139,7 +139,7 @@ static void a_family_neither_begins_nor_ends_to_age(void **state) {
     options.idle_ms = 5000;
     assert_status(tw_family_set(family, &options), TW_OK);
     assert_i64_equal(twi_load_relaxed(&family->quota.keys_max), 10);
-    assert_i64_equal(twi_load_relaxed(&family->idle_ms), 5000);
+    assert_i64_equal(twi_load_relaxed(&family->policy.idle_ms), 5000);
     options.on_full = TW_ON_FULL_REJECT;
     options.idle_ms = 0;
     assert_status(tw_family_set(family, &options), TW_ERR_OPTIONS);
@@ -387,6 +387,7 @@ static void ever_new_keys_find_room_by_bytes(void **state) {
         hand_init(&rig);
         if (by_engine) rig.options.memory_bytes_max = UINT64_C(4) << 20;
         rig_start(&rig);
+        twi_port_connected(rig.engine, true);
         tw_family_options options = ageing_options(0);
         options.idle_ms = TW_DAY;
         if (!by_engine) options.memory_share = UINT64_C(1) << 20;
@@ -492,6 +493,7 @@ static void closing_reports_what_both_generations_owe(void **state) {
     rig.options.on_lost = lost_write;
     rig.options.lost_ctx = &log;
     rig_start(&rig);
+    twi_port_connected(rig.engine, true);
     tw_family_options options = ageing_options(0);
     tw_family *family = rig_family_of(&rig, &options);
     rig_turn(&rig);

@@ -1,6 +1,6 @@
 /* restore_test.c -- a Redis that lost everything is told again what the counters that live had told it, once.
  * A row of sums stands for Redis: what is collected is applied to it by key, and a wipe empties it. */
-#include "engine/turn/restore.h"
+#include "engine/turn/restore_notes.h"
 #include "tests/unit/hand_driver.h"
 
 #define STORE_KEYS 64

@@ -492,7 +492,7 @@ static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state)
     assert_true(twi_load_relaxed(&next->root) == root);
     assert_true(twi_load_relaxed(&next->pieces) == pieces); /* it did not grow */
     assert_i64_equal(rig_each(family, TW_NOW).sum, 18000);
-    assert_true(twi_table_is_valid(&rig.engine->arena, next, &rig.engine->secret, rig.engine->hash));
+    assert_true(twi_table_is_valid(&rig.engine->arena, next, &rig.engine->hashing.secret, rig.engine->hashing.fn));
     rig_close(&rig);
 }
 
@@ -509,10 +509,10 @@ static void a_window_that_was_opened_ahead_is_not_prepared_again(void **state) {
     fake_clock_advance_ms(&rig.clock, TW_HOUR / 2);
     for (int turns = 0; turns < 50; turns++) {
         rig_turn(&rig);
-        assert_null(family->prepared);
+        assert_null(family->turn.prepared.generation);
         assert_true(test_memory_bytes(rig.engine) <= before);
     }
-    assert_i64_equal(family->prepared_start_ms, RIG_START_MS + TW_HOUR);
+    assert_i64_equal(family->turn.prepared.start_ms, RIG_START_MS + TW_HOUR);
     assert_true(tw_timeout_ms(rig.engine) > 0); /* nothing is left to be done */
     for (int i = 0; i < 5; i++) rig_pass(&rig, TW_HOUR / 10);
     assert_i64_equal(rig_get(family, "ahead"), 3);

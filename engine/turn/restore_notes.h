@@ -1,4 +1,5 @@
-/* restore.h -- after Redis lost all data: re-sends what live counters had contributed.
+/* restore_notes.h -- the notes from which restore.c restores: how much of single counters and of windows Redis
+ * acknowledged, was given up, or may have arrived.
  *
  * A STORE is one data set of Redis. Redis may lose it, and a failover or a backup may bring an earlier store back. A
  * live counter knows what Redis acknowledged of it (`acked`), which is the whole contribution of this engine to its
@@ -14,9 +15,10 @@
  * Always true: a counter's `acked` is what Redis has of it (if UNTOLD: what the earlier store has) plus what was given
  * up of it. If a counter has both, `given_up` holds the part that was given up, or its window is marked `unrestorable`.
  * Threads: the turn only. */
-#ifndef TWI_TURN_RESTORE_H
-#define TWI_TURN_RESTORE_H
+#ifndef TWI_TURN_RESTORE_NOTES_H
+#define TWI_TURN_RESTORE_NOTES_H
 
+#include "engine/core/family.h"
 #include "engine/port/items.h"
 #include "engine/table/table.h"
 
@@ -77,5 +79,31 @@ void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generati
 /* Forgets everything: in a forked child. */
 void twi_restore_forget(struct twi_restore *restore);
 void twi_restore_free(struct twi_restore *restore);
+
+/* ---- for restore.c ---- */
+
+/* Redis's time in this turn. */
+int64_t twi_restore_redis_now_ms(tw_engine *engine);
+/* False: there is no room or no memory for it. */
+bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
+/* One entry for each counter, in order of their addresses. */
+void twi_notes_sort(struct twi_notes *notes);
+/* The entry of a counter; NULL: none. */
+struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell *cell);
+/* Notes that `delta` of a counter is given up: it is never restored. */
+void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta);
+/* How much of a counter was given up. */
+int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell);
+/* Fewer units are to be re-sent: they were sent, or are over, or count as something else from here on. */
+void twi_restore_less_untold(struct twi_restore *restore, uint64_t units);
+/* Returns the units of windows that are no longer held and still live in Redis, and forgets these windows. */
+uint64_t twi_restore_take_dropped(struct twi_restore *restore, int64_t now_ms);
+
+TWI_INLINE uint64_t twi_restore_magnitude(int64_t delta) {
+    return delta < 0 ? -(uint64_t)delta : (uint64_t)delta;
+}
+TWI_INLINE struct twi_cold *twi_restore_cold_of(struct twi_generation *generation, struct twi_cell *cell) {
+    return twi_generation_cold(generation, cell, twi_load_relaxed(&cell->meta));
+}
 
 #endif

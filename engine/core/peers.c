@@ -1,0 +1,105 @@
+/* peers.c -- see peers.h. */
+#include "engine/core/peers.h"
+
+#include "engine/port/messages.h"
+
+#define ARRIVAL 2       /* intervals after which counts are surely sent: 5/4 at most, plus the way */
+#define RETURN_MS 12500 /* Redis is tried again within 10 s, counts are sent within 2 s (wire/breaker.c, wire/pace.c) */
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* ---- how many live ---- */
+
+void twi_peers_begin(tw_engine *engine) {
+    engine->peers =
+        (struct twi_peers){.live_since_ms = twi_clock_mono_ms(&engine->clock), .live_meeting_ms = TWI_MEETING_MS};
+}
+
+/* True: the first seconds (share.h) are over. */
+static bool is_grown(const tw_engine *engine, int64_t now_ms, int64_t since_ms, uint32_t count) {
+    uint32_t expected = engine->options.engines_expected;
+    if (since_ms < 0 || now_ms - since_ms >= TWI_YOUNG_MAX_MS) return true;
+    return count >= expected && now_ms - engine->peers.live_rose_ms >= (expected != 0 ? TWI_EXPECTED_MS : TWI_YOUNG_MS);
+}
+
+/* An engine that began together with this one needs as long as this one, or somewhat longer. */
+static int64_t meeting_ms(int64_t our_start_ms) {
+    return smaller(larger(2 * our_start_ms, TWI_MEETING_MS), TWI_YOUNG_MS);
+}
+
+void twi_port_live_engines(tw_engine *engine, uint32_t count) {
+    int64_t now_ms = twi_clock_mono_ms(&engine->clock), since_ms = twi_load_relaxed(&engine->peers.live_since_ms);
+    uint32_t reported = twi_load_relaxed(&engine->peers.live_reported);
+    twi_stat_set(engine, offsetof(tw_stats, live_engines), count);
+    if (count == 0) {
+        since_ms =
+            INT64_MIN; /* the count is unknown; even if it becomes known later, this engine is not new any more */
+    } else if (reported == 0 && since_ms != INT64_MIN) {
+        twi_store_relaxed(&engine->peers.live_meeting_ms, meeting_ms(now_ms - since_ms));
+        since_ms = now_ms;
+    }
+    if (count > reported) engine->peers.live_rose_ms = now_ms;
+    if (since_ms >= 0) twi_store_relaxed(&engine->peers.live_repeated_ms, now_ms - since_ms);
+    twi_store_relaxed(&engine->peers.live_since_ms, since_ms);
+    twi_store_relaxed(&engine->peers.live_reported, count);
+    bool grown = twi_load_relaxed(&engine->peers.live_engines) != 0 || is_grown(engine, now_ms, since_ms, count);
+    twi_store_relaxed(&engine->peers.live_engines, grown ? count : 0);
+}
+
+bool twi_peers_have_met(const tw_engine *engine, int64_t age_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t meeting_ms = twi_load_relaxed(&own->peers.live_meeting_ms); /* both are hints */
+    bool is_reported_again = twi_load_relaxed(&own->peers.live_repeated_ms) >= meeting_ms / 2;
+    return age_ms >= (is_reported_again ? meeting_ms : TWI_OPENED_MS);
+}
+
+bool twi_peers_are_known(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->peers.live_since_ms);
+    if (since_ms < 0 || twi_load_relaxed(&own->peers.live_engines) != 0) return true;
+    return twi_load_relaxed(&own->peers.live_reported) != 0 &&
+           twi_peers_have_met(engine, twi_clock_mono_ms(&own->clock) - since_ms);
+}
+
+/* ---- whether Redis answers ---- */
+
+void twi_port_connected(tw_engine *engine, bool is_connected) {
+    twi_store_relaxed(&engine->peers.is_connected, is_connected); /* a hint */
+    twi_stat_set(engine, offsetof(tw_stats, redis_connected), is_connected);
+}
+
+void twi_port_clock_offset(tw_engine *engine, int64_t offset_ms) {
+    engine->peers.clock_offset_ms = offset_ms;
+    twi_stat_set(engine, offsetof(tw_stats, redis_clock_offset_ms), offset_ms);
+}
+
+void twi_port_outage(tw_engine *engine, int64_t since_ms) {
+    bool was_away = twi_load_relaxed(&engine->peers.away_since_ms) != 0;
+    int64_t ended_ms =
+        twi_load_relaxed(&engine->peers.outage_ended_ms); /* only this function writes both; hints to callers */
+    if (!was_away && since_ms != 0 &&
+        (ended_ms == 0 || since_ms - ended_ms > RETURN_MS)) /* otherwise the same outage goes on */
+        twi_store_relaxed(&engine->peers.outage_began_ms, since_ms);
+    if (was_away && since_ms == 0) twi_store_relaxed(&engine->peers.outage_ended_ms, engine->turn.mono_ms);
+    twi_store_relaxed(&engine->peers.away_since_ms, since_ms); /* a hint */
+}
+
+int64_t twi_peers_away_ms(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t since_ms = twi_load_relaxed(&own->peers.away_since_ms); /* a hint */
+    return since_ms != 0 ? larger(twi_clock_mono_ms(&own->clock) - since_ms, 1) : 0;
+}
+
+int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms) {
+    tw_engine *own = (tw_engine *)engine;
+    int64_t ended_ms = twi_load_relaxed(&own->peers.outage_ended_ms);
+    int64_t sent_ms = mono_ms + ARRIVAL * (int64_t)engine->options.sync_interval_ms;
+    if (ended_ms != 0 && twi_load_relaxed(&own->peers.outage_began_ms) < sent_ms && sent_ms < ended_ms + RETURN_MS)
+        sent_ms = ended_ms + RETURN_MS;
+    return sent_ms + engine->options.redis_timeout_ms;
+}

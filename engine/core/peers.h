@@ -1,0 +1,41 @@
+/* peers.h -- what an engine knows of the network: whether Redis replies, since when it does not, how far Redis's clock
+ * is from engine time, and how many engines live. Decisions read it here, and neither in statistics nor in leases.
+ *
+ * What the first seconds mean for a limit: share.h. twi_port_connected(), twi_port_outage(), twi_port_clock_offset()
+ * and twi_port_live_engines() set it (engine/port/messages.h).
+ * Always true: only the turn writes it. Callers take each value as a hint, as old as the last turn. */
+#ifndef TWI_CORE_PEERS_H
+#define TWI_CORE_PEERS_H
+
+#include "engine/core/state.h"
+
+#define TWI_OPENED_MS 3000
+#define TWI_MEETING_MS 100 /* the registry is read several times by then (registry.c) */
+#define TWI_YOUNG_MS 1000
+#define TWI_EXPECTED_MS 3000
+#define TWI_YOUNG_MAX_MS 5000
+
+/* How many engines decide on the same limits; at least 1. Any thread. */
+TWI_INLINE uint32_t twi_live_engines(const tw_engine *engine) {
+    tw_engine *own = (tw_engine *)engine;
+    uint32_t live = twi_load_relaxed(&own->peers.live_engines); /* three hints, as old as the last report */
+    if (live != 0) return live;
+    live = twi_load_relaxed(&own->peers.live_reported);
+    if (live < own->options.engines_expected) live = own->options.engines_expected;
+    return live != 0 ? live : 1;
+}
+/* Nothing is known yet; also called in a forked child. */
+void twi_peers_begin(tw_engine *engine);
+/* True: the number of live engines is as well known as it will be, or cannot be known. Any thread. */
+bool twi_peers_are_known(const tw_engine *engine);
+
+/* The time at which Redis has all that the engines counted until `mono_ms`, if they reach Redis: two intervals later,
+ * or, after an outage, when all engines are back. A reply takes redis_timeout_ms at most. Any thread. */
+int64_t twi_peers_sent_by_ms(const tw_engine *engine, int64_t mono_ms);
+/* True: engines that started together have found each other, and Redis has reported it. `age_ms`: since Redis first
+ * reported how many engines live. */
+bool twi_peers_have_met(const tw_engine *engine, int64_t age_ms);
+/* For how long Redis has failed to reply; 0: it replies. Any thread. */
+int64_t twi_peers_away_ms(const tw_engine *engine);
+
+#endif

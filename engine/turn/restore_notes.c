@@ -1,0 +1,234 @@
+/* restore_notes.c -- see restore_notes.h. */
+#include "engine/turn/restore_notes.h"
+
+#include <stdlib.h>
+
+int64_t twi_restore_redis_now_ms(tw_engine *engine) {
+    return engine->turn.now_ms + engine->peers.clock_offset_ms;
+}
+
+/* ---- notes on single counters ---- */
+
+static int compare_noted(const void *a, const void *b) {
+    const struct twi_noted *x = a, *y = b;
+    uintptr_t of_x = (uintptr_t)x->cell, of_y = (uintptr_t)y->cell;
+    return of_x < of_y ? -1 : of_x > of_y;
+}
+
+/* Sorts by counter and merges the entries of each counter into one. */
+void twi_notes_sort(struct twi_notes *notes) {
+    if (notes->sorted || notes->count == 0) return;
+    qsort(notes->items, notes->count, sizeof *notes->items, compare_noted);
+    uint32_t last = 0;
+    for (uint32_t i = 1; i < notes->count; i++) {
+        if (notes->items[i].cell == notes->items[last].cell)
+            notes->items[last].delta += notes->items[i].delta;
+        else
+            notes->items[++last] = notes->items[i];
+    }
+    notes->count = last + 1;
+    notes->sorted = true;
+}
+
+static bool has_room(struct twi_notes *notes) {
+    if (notes->count < notes->room) return true;
+    twi_notes_sort(notes);
+    if (notes->count < notes->room) return true;
+    uint32_t room = notes->room == 0 ? 64 : notes->room * 2;
+    if (room > TWI_NOTED_MAX) return false;
+    struct twi_noted *more = realloc(notes->items, room * sizeof *more);
+    if (more == NULL) return false;
+    notes->items = more;
+    notes->room = room;
+    return true;
+}
+
+bool twi_notes_add(struct twi_notes *notes, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
+    if (!has_room(notes)) return false;
+    notes->items[notes->count++] = (struct twi_noted){cell, generation, delta};
+    notes->sorted = false;
+    return true;
+}
+
+struct twi_noted *twi_notes_find(struct twi_notes *notes, const struct twi_cell *cell) {
+    twi_notes_sort(notes);
+    uint32_t low = 0, high = notes->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (notes->items[middle].cell == cell) return &notes->items[middle];
+        if ((uintptr_t)notes->items[middle].cell < (uintptr_t)cell)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static int64_t noted_of(struct twi_notes *notes, const struct twi_cell *cell) {
+    const struct twi_noted *noted = twi_notes_find(notes, cell);
+    return noted != NULL ? noted->delta : 0;
+}
+
+static void notes_forget(struct twi_notes *notes, const struct twi_generation *generation) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < notes->count; i++)
+        if (notes->items[i].generation != generation) notes->items[kept++] = notes->items[i];
+    notes->count = kept;
+}
+
+/* ---- what was given up ---- */
+
+void twi_restore_give_up(tw_engine *engine, struct twi_cell *cell, struct twi_generation *generation, int64_t delta) {
+    if (twi_notes_add(&engine->restore->given_up, cell, generation, delta))
+        generation->turn.restore.has_given_up = true;
+    else
+        generation->turn.restore.unrestorable = true;
+}
+
+int64_t twi_restore_given_up_of(struct twi_generation *generation, const struct twi_cell *cell) {
+    if (!generation->turn.restore.has_given_up) return 0;
+    return noted_of(&generation->family->engine->restore->given_up, cell);
+}
+
+void twi_restore_less_untold(struct twi_restore *restore, uint64_t units) {
+    restore->untold -= units < restore->untold ? units : restore->untold;
+}
+
+/* Also records that Redis does not have these units. */
+static void forget_units(const struct twi_item *item) {
+    uint64_t units = twi_restore_magnitude(item->units), *acked = &item->generation->turn.acked_units;
+    twi_restore_less_untold(item->family->engine->restore, units);
+    *acked -= units < *acked ? units : *acked;
+}
+
+/* A window that is over by Redis's clock is neither restored nor missed. In a live window, the part that was given up
+ * is noted per counter: it was reported as lost, and must not come back with the rest. */
+void twi_restore_note_given_up(tw_engine *engine, const struct twi_item *item, int reason) {
+    struct twi_generation *generation = item->generation;
+    if (reason == TW_LOST_CLOSED) return; /* the engine ends with it */
+    if (reason == TW_LOST_LATE || reason == TW_LOST_EXPIRED || reason == TW_LOST_POISON) {
+        if (!generation->family->kind.from_first)
+            generation->turn.restore.over = true; /* else each key has an end of its own */
+        return;
+    }
+    if ((item->flags & TWI_ITEM_GAUGE) == 0) forget_units(item);
+    twi_restore_give_up(engine, item->cell, generation, item->delta);
+}
+
+void twi_restore_note_shed(struct twi_generation *generation) {
+    if (generation->turn.restore.has_given_up) generation->turn.restore.unrestorable = true;
+    notes_forget(&generation->family->engine->restore->adrift, generation); /* everything of it was re-sent since */
+}
+
+/* ---- windows that are no longer held ---- */
+
+static void forget_what_ended(struct twi_restore *restore, int64_t now_ms) {
+    uint32_t ended = 0;
+    while (ended < restore->dropped_count && restore->dropped[ended].expiry_ms <= now_ms) ended++;
+    if (ended == 0) return;
+    restore->dropped_count -= ended;
+    memmove(restore->dropped, restore->dropped + ended, restore->dropped_count * sizeof *restore->dropped);
+}
+
+static void merge_into(struct twi_dropped_window *into, const struct twi_dropped_window *from) {
+    into->units += from->units;
+    if (from->expiry_ms > into->expiry_ms) into->expiry_ms = from->expiry_ms;
+}
+
+static bool make_room(struct twi_restore *restore) {
+    if (restore->dropped_count < restore->dropped_room) return true;
+    if (restore->dropped_room == TWI_DROPPED_MAX) {
+        merge_into(&restore->dropped[1], &restore->dropped[0]);
+        memmove(restore->dropped, restore->dropped + 1, --restore->dropped_count * sizeof *restore->dropped);
+        return true;
+    }
+    uint32_t room = restore->dropped_room == 0 ? 16 : restore->dropped_room * 2;
+    struct twi_dropped_window *more = realloc(restore->dropped, room * sizeof *more);
+    if (more == NULL) return false;
+    restore->dropped = more;
+    restore->dropped_room = room;
+    return true;
+}
+
+void twi_restore_note_dropped(tw_engine *engine, struct twi_generation *generation) {
+    struct twi_restore *restore = engine->restore;
+    if (generation->turn.restore.has_given_up) notes_forget(&restore->given_up, generation);
+    notes_forget(&restore->adrift, generation);
+    int64_t now_ms = twi_restore_redis_now_ms(engine);
+    struct twi_dropped_window window = {generation->expiry_ms != 0 ? generation->expiry_ms : INT64_MAX,
+                                        generation->turn.acked_units};
+    /* In a TW_WINDOW_FROM_FIRST family, a generation is dropped when the life of its last key is over. */
+    if (window.units == 0 || generation->turn.restore.over || generation->family->kind.from_first ||
+        window.expiry_ms <= now_ms)
+        return;
+    forget_what_ended(restore, now_ms);
+    if (!make_room(restore)) {
+        merge_into(&restore->dropped_rest, &window);
+        return;
+    }
+    uint32_t at = restore->dropped_count++;
+    for (; at > 0 && restore->dropped[at - 1].expiry_ms > window.expiry_ms; at--)
+        restore->dropped[at] = restore->dropped[at - 1];
+    restore->dropped[at] = window;
+}
+
+uint64_t twi_restore_take_dropped(struct twi_restore *restore, int64_t now_ms) {
+    uint64_t units = restore->dropped_rest.expiry_ms > now_ms ? restore->dropped_rest.units : 0;
+    for (uint32_t i = 0; i < restore->dropped_count; i++)
+        if (restore->dropped[i].expiry_ms > now_ms) units += restore->dropped[i].units;
+    restore->dropped_count = 0;
+    restore->dropped_rest = (struct twi_dropped_window){0};
+    return units;
+}
+
+/* ---- what of a counter an earlier store has ---- */
+
+int64_t twi_restore_take(struct twi_generation *generation, struct twi_cell *cell, struct twi_cold *cold) {
+    int64_t acked = twi_load_relaxed(&cold->acked), given_up = twi_restore_given_up_of(generation, cell);
+    (void)twi_and_acqrel(&cell->meta, ~TWI_META_UNTOLD); /* one instruction; no ordering is needed */
+    twi_store_relaxed(&cold->acked, given_up);
+    return acked - given_up;
+}
+
+void twi_restore_note_told(const struct twi_item *item) {
+    struct twi_restore *restore = item->family->engine->restore;
+    uint64_t fresh = twi_restore_magnitude(item->delta - item->units);
+    item->generation->turn.acked_units += fresh; /* the earlier store had the remainder, which is already counted */
+    twi_restore_less_untold(restore, twi_restore_magnitude(item->units));
+    restore->away += fresh;
+}
+
+/* The counter becomes UNTOLD again if nothing else of it is in flight. (A sum of positive deltas is zero only if there
+ * are none.) Otherwise its units are owed like new counts; if the earlier store is back by then, it gets them twice. */
+void twi_restore_note_returned(const struct twi_item *item, bool whole) {
+    struct twi_generation *generation = item->generation;
+    struct twi_cell *cell = item->cell;
+    struct twi_cold *cold = twi_restore_cold_of(generation, cell);
+    int64_t handed = twi_load_relaxed(&cold->handed), acked = twi_load_relaxed(&cold->acked);
+    if (!whole && (handed != acked || generation->turn.restore.has_negative)) {
+        item->family->engine->restore->twice += twi_restore_magnitude(item->units);
+        forget_units(item);
+        return;
+    }
+    twi_store_relaxed(&cold->handed, handed + item->units);
+    twi_store_relaxed(&cold->acked, acked + item->units);
+    (void)twi_or_relaxed(&cell->meta, TWI_META_UNTOLD);
+}
+
+/* ---- the end ---- */
+
+void twi_restore_forget(struct twi_restore *restore) {
+    restore->listed = 0;
+    restore->cursor = (struct twi_cursor){0};
+    restore->keeps = restore->was_back = false;
+    restore->given_up.count = restore->adrift.count = restore->dropped_count = 0;
+    restore->begun = 0;
+    restore->away = restore->twice = restore->lacked = restore->untold = 0;
+    restore->dropped_rest = (struct twi_dropped_window){0};
+}
+
+void twi_restore_free(struct twi_restore *restore) {
+    free(restore->given_up.items);
+    free(restore->adrift.items);
+    free(restore->dropped);
+}
