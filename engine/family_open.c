@@ -9,6 +9,7 @@
 #include "engine/base/hash_aes.h"
 #include "engine/reserve/hold_book.h"
 #include "engine/limit/acquire.h"
+#include "engine/fast/fast.h"
 #include "engine/limit_kinds.h"
 #include "engine/core/options.h"
 #include "engine/reserve/reserve_local.h"

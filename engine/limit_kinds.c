@@ -6,6 +6,7 @@
 #include "engine/limit/lease.h"
 #include "engine/limit/acquire.h"
 #include "engine/ask/strict.h"
+#include "engine/ask/strict_gcra.h"
 
 const struct twi_limit_kind *twi_limit_kind_of(const struct tw_family *family) {
     if (family->kind.is_hard && family->kind.synced) return &twi_limit_leased;

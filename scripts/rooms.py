@@ -5,8 +5,9 @@ A room is a folder. engine/meson.build and sync/meson.build list them from the b
 all rooms. Checked by #include lines, and, with BUILD, by the symbols of the objects there:
 - no file uses a file of a higher room;
 - no files use each other in a circle;
-- with BUILD: each internal function is declared in the header of the file that defines it. engine/port/*.h are the exception: they are
-  one contract with sync/, whatever file defines what they declare, and lie at the bottom.
+- with BUILD: each internal function or variable is declared in the header of the file that defines it: no .c file without its header, but
+  those that define public calls alone. engine/port/*.h are the exception: they are one contract with sync/, whatever file defines what
+  they declare, and lie at the bottom.
 Always true: each line of output is one break of a rule; exit status 0 only if there is none."""
 import collections
 import glob
@@ -21,8 +22,14 @@ import c_source
 TREES = ("engine", "sync")
 INCLUDE = re.compile(r'^ *# *include "((?:engine|sync)/[^"]+)"', re.MULTILINE)
 PORT = "engine/port"
-# A header that two files share: stripe.h has the types, which cell.h must not see and stripe_words.h, which it includes, therefore has not.
-SHARED = {"engine/table/stripe": "engine/table/stripe_words.h"}
+# Files whose functions another header may declare than their own; a list that only shrinks. stripe.h has the types, which cell.h must not
+# see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files.
+SHARED = {
+    "engine/table/stripe": "engine/table/stripe_words.h",
+    "engine/fast/fast_aes": "engine/fast/fast.h",
+    "engine/fast/fast_portable": "engine/fast/fast.h",
+}
+PUBLIC = "include/tallywheel.h"
 
 # Circles that are left: lists that only shrink.
 LEFT = {
@@ -148,6 +155,26 @@ def strays(defined: dict[str, str]) -> list[str]:
     return wrong
 
 
+def without_header(defined: dict[str, str]) -> list[str]:
+    """Internal names that no header of their file has; public calls that the public header has not."""
+
+    def words(header: str) -> set[str]:
+        if not os.path.exists(header):
+            return set()
+        with open(header, encoding="utf-8") as file:
+            return set(re.findall(r"\w+", c_source.without_comments(file.read())))
+
+    port = set().union(*(words(header) for header in glob.glob(PORT + "/*.h")))
+    public, wrong = words(PUBLIC), []
+    for name, file in sorted(defined.items()):
+        if name.startswith("tw_"):
+            if name not in public:
+                wrong.append(f"{file}.c defines {name}, which {PUBLIC} does not declare")
+        elif name not in port | words(file + ".h") | words(SHARED.get(file, "")):
+            wrong.append(f"{file}.c defines {name}, which {file}.h does not declare")
+    return wrong
+
+
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     wrong = broken(includes(), "includes")
@@ -157,7 +184,7 @@ def main() -> int:
             print(f"rooms.py: no objects below {sys.argv[1]}", file=sys.stderr)
             return 2
         graph = {file: {defined[name] for name in names if name in defined} - {file} for file, names in used.items()}
-        wrong += broken(graph, "calls") + strays(defined)
+        wrong += broken(graph, "calls") + strays(defined) + without_header(defined)
     for line in wrong:
         print(line)
     return 1 if wrong else 0

@@ -5,7 +5,7 @@
 
 #include "engine/limit/decision.h"
 
-extern const struct twi_limit_kind twi_limit_strict, twi_limit_strict_gcra; /* the second is in strict_gcra.c */
+extern const struct twi_limit_kind twi_limit_strict;
 
 /* Implements tw_acquire(). */
 twi_hot_acquire twi_strict_acquire;

@@ -12,10 +12,11 @@
  * A request of unknown outcome is cancelled before its connection is used again (sync/ask/pool.h).
  * Always true: the family is not synced. Its cells are words of gcra.c, and only this file sends them to Redis. The
  * verdict is filled, whatever the answer. */
+#include "engine/ask/strict_gcra.h"
+
 #include "engine/ask/redis_call.h"
 #include "engine/limit/gcra.h"
 #include "engine/limit/shape.h"
-#include "engine/ask/strict.h"
 
 struct request {
     tw_family *family;

@@ -213,15 +213,6 @@ struct tw_family {
     struct twi_key_template template; /* the last: of its frame there is only as much as is filled */
 };
 
-/* fast_aes.c, fast_portable.c: an add of a key that is there, and of a group; api.c: any other. */
-typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
-typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
-                           tw_status *status);
-#define TWI_HOT_GROUP_MAX 32u
-twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
-twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
-twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
-
 /* Frees a family that holds no generation and that nobody can find any more. */
 void twi_family_free(struct tw_family *family);
 

@@ -5,6 +5,8 @@
  * every add is done, in order, exactly as tw_add() does it (twi_add_call()).
  * Always true: the first two stages only read and prefetch; what they see decides nothing. Below GROUP_MIN keys they
  * cost more than they save, and are left out. */
+#include "engine/fast/fast.h"
+
 #include "engine/count/api.h"
 #include "engine/count/lookup.h"
 

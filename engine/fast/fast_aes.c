@@ -2,6 +2,7 @@
  * is the AES hash.
  * Always true: empty if the processor family has no AES rounds. */
 #include "engine/base/hash_aes.h"
+#include "engine/fast/fast.h"
 
 #if TWI_WITH_AES
 #define TWI_HOT_CODE TWI_AES_CODE

@@ -1,5 +1,7 @@
 /* fast_portable.c -- the fast paths for every processor: see add_fast.h. They call the engine's hash by its pointer.
  * Always true: results are the same as those of fast_aes.c. */
+#include "engine/fast/fast.h"
+
 #define TWI_HOT_CODE
 #define TWI_HOT_HASH(engine, key) (engine)->hashing.fn(&(engine)->hashing.secret, (key).data, (key).size)
 

@@ -1,0 +1,19 @@
+/* fast.h -- what fast_aes.c and fast_portable.c make of their templates, and family_open.c chooses from.
+ * Always true: each answers as the slow call beside it does (tests/unit/fast/adding_test.c). */
+#ifndef TWI_FAST_FAST_H
+#define TWI_FAST_FAST_H
+
+#include "engine/core/family.h"
+
+/* Implements tw_add(). */
+typedef tw_status twi_hot_add(tw_family *family, tw_key key, int64_t delta, int64_t *view);
+/* Adds for a group of at most TWI_HOT_GROUP_MAX keys; false: nothing was done (add_fast.h). */
+typedef bool twi_hot_group(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
+                           tw_status *status);
+#define TWI_HOT_GROUP_MAX 32u
+
+twi_hot_add twi_hot_add_aes, twi_hot_add_aes_synced, twi_hot_add_any, twi_hot_add_any_synced;
+twi_hot_acquire twi_hot_acquire_aes, twi_hot_acquire_aes_synced, twi_hot_acquire_any, twi_hot_acquire_any_synced;
+twi_hot_group twi_hot_group_aes, twi_hot_group_aes_synced, twi_hot_group_any, twi_hot_group_any_synced;
+
+#endif
