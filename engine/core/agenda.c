@@ -1,4 +1,5 @@
-/* agenda.c -- see agenda.h. Families that are due stand in two heaps, by links of their own: nothing is allocated. */
+/* agenda.c -- see agenda.h. Two heaps hold the families that are due. Their links lie in the families, so nothing is
+ * allocated. */
 #include "engine/core/agenda.h"
 
 #define SEARCH_MS 1000 /* how long a window may stay unannounced */
@@ -16,7 +17,7 @@ static struct twi_appointment *meld(struct twi_appointment *one, struct twi_appo
     return first;
 }
 
-/* One heap out of siblings: in pairs from the left, then the pairs from the right. */
+/* Melds siblings into one heap: in pairs from the left, then the pairs from the right. */
 static struct twi_appointment *meld_all(struct twi_appointment *sibling) {
     struct twi_appointment *pairs = NULL, *heap = NULL;
     while (sibling != NULL) {
@@ -65,7 +66,7 @@ static void appoint(struct twi_appointment **heap, struct twi_appointment *appoi
 
 void twi_agenda_notify(struct tw_family *family) {
     struct twi_agenda *agenda = &family->engine->agenda;
-    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: what it is news of came before */
+    if (twi_swap_acqrel(&family->agenda.is_news, true)) return; /* D3: the change itself was made before */
     struct tw_family *head = twi_load_relaxed(&agenda->news);
     do {
         twi_store_relaxed(&family->agenda.next_news, head);
@@ -94,7 +95,7 @@ static void take_news(struct twi_agenda *agenda, struct tw_family **round) {
     struct tw_family *family = twi_swap_acqrel(&agenda->news, NULL); /* D8 */
     while (family != NULL) {
         struct tw_family *next = twi_load_relaxed(&family->agenda.next_news);
-        (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: before what it is news of is read */
+        (void)twi_swap_acqrel(&family->agenda.is_news, false); /* D4: the flag is cleared before the change is read */
         take(round, family);
         family = next;
     }
@@ -154,7 +155,7 @@ int64_t twi_agenda_next_ms(const tw_engine *engine) {
 struct tw_family *twi_agenda_search(tw_engine *engine, uint32_t *left) {
     struct twi_agenda *agenda = &engine->agenda;
     int64_t passed_ms = engine->turn.mono_ms - agenda->searched_ms;
-    if (*left == 0) { /* once a turn: how many */
+    if (*left == 0) { /* the number of families is computed once per turn */
         if (passed_ms < SEARCH_STEP_MS) return NULL;
         uint32_t all = twi_load_relaxed(&engine->roster.count);
         *left = passed_ms >= SEARCH_MS ? all : (uint32_t)((uint64_t)all * (uint64_t)passed_ms / SEARCH_MS + 1);

@@ -1,4 +1,4 @@
-/* closing_keys.c -- see closing_keys.h: open addressing over lines of records. */
+/* closing_keys.c -- see closing_keys.h: a hash table with open addressing; it holds the lines of records. */
 #include "engine/core/closing_keys.h"
 
 #include "engine/core/family.h"
@@ -25,7 +25,7 @@ static uint64_t hash_of(tw_engine *engine, tw_key key) {
     return engine->hashing.fn(&engine->hashing.secret, key.data, key.size);
 }
 
-/* The key's place in the table of lines, or the free one where it belongs. */
+/* The key's slot in the table, or the free slot where it belongs. */
 static uint32_t *place_of(tw_engine *engine, const struct twi_closing_keys *keys, tw_key key) {
     uint32_t mask = keys->room - 1, i = (uint32_t)hash_of(engine, key) & mask;
     for (; keys->lines[i] != 0; i = (i + 1) & mask) {

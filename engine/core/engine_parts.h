@@ -1,6 +1,7 @@
-/* engine_parts.h -- the named parts of an engine, each of what one room or file is about. A function takes the part that it touches.
+/* engine_parts.h -- the named parts of an engine. Each part belongs to one room or file; a function takes the part that
+ * it touches.
  *
- * Always true: what is said to be the turn's own is touched by the owner of the turn alone. */
+ * Always true: only the owner of the turn touches what is owned by the turn. */
 #ifndef TWI_CORE_ENGINE_PARTS_H
 #define TWI_CORE_ENGINE_PARTS_H
 
@@ -23,47 +24,47 @@ struct twi_shard {
 
 /* A counter that came near its limit (overshoot.h). */
 struct twi_note {
-    _Atomic uint64_t of; /* line of its generation << 32 | of its cell; 0: none */
+    _Atomic uint64_t of; /* line of the generation << 32 | line of the cell; 0: none */
     _Atomic int64_t limit;
-    int64_t request_again_ms; /* monotonic; this and the next: the turn's own */
-    bool requests;            /* Redis is to be asked for its total */
+    int64_t request_again_ms; /* monotonic; this field and the next are owned by the turn */
+    bool requests;            /* its total must be requested from Redis */
 };
 #define TWI_NOTES 1024u
 
-/* What the engine says of itself (report.h, services.h). */
+/* What the engine reports about itself (report.h, services.h). */
 #define TWI_REPORT_EVENTS 32u
 #define TWI_REPORT_ERROR_MAX 128u
 
 struct twi_report {
     _Atomic int64_t stats[sizeof(tw_stats) / sizeof(int64_t)];
-    int64_t logged_ms[TWI_REPORT_EVENTS]; /* monotonic, per event: its last line; 0: none. The turn's */
-    uint32_t left_out[TWI_REPORT_EVENTS]; /* lines since */
-    pthread_mutex_t lock;                 /* last_error */
+    int64_t logged_ms[TWI_REPORT_EVENTS]; /* monotonic, per event: the last log line; 0: none. Owned by the turn */
+    uint32_t left_out[TWI_REPORT_EVENTS]; /* lines left out since */
+    pthread_mutex_t lock;                 /* protects last_error */
     char last_error[TWI_REPORT_ERROR_MAX];
 };
 
-/* Which families the turn has to look at (agenda.h). */
+/* Which families the turn examines (agenda.h). */
 struct twi_agenda {
     _Atomic(struct tw_family *) news;
     struct twi_appointment *by_time, *by_mono;
     struct tw_family *always;
-    struct tw_family *searched; /* the search goes on there; NULL: from the beginning */
+    struct tw_family *searched; /* the search goes on here; NULL: at the beginning */
     int64_t searched_ms;        /* monotonic */
 };
 
 /* Which families there are (roster.h). */
 struct twi_roster {
-    _Atomic(struct tw_family *) first;    /* all; the turn reads without the lock, only the turn unlinks */
-    _Atomic(struct tw_family *) specials; /* gauges, and those of TW_CLOSED_BY_ONE: by next_special, as `first` */
+    _Atomic(struct tw_family *) first;    /* all families; the turn reads without the lock, and only the turn unlinks */
+    _Atomic(struct tw_family *) specials; /* gauges and TW_CLOSED_BY_ONE families; rules as for `first` */
     pthread_mutex_t lock;
     struct tw_family **names; /* chains, by a hash of the name */
     uint32_t names_log2, named;
-    _Atomic uint32_t count;       /* those that are being closed, too; the turn reads it for a hint */
-    uint64_t bytes;               /* of them, outside of the arena */
-    uint32_t blocks, block_count; /* of the arena, which they are in place of */
+    _Atomic uint32_t count;       /* including those being closed; the turn reads it as a hint */
+    uint64_t bytes;               /* of the families, outside the arena */
+    uint32_t blocks, block_count; /* blocks of the arena that stand for these bytes */
 };
 
-/* The thread that audits now and then (audit.c). */
+/* The thread that audits from time to time (audit.c). */
 struct twi_auditor {
     pthread_t thread;
     bool runs, stops; /* stops: under `lock` */
@@ -71,20 +72,18 @@ struct twi_auditor {
     pthread_cond_t wake;
 };
 
-/* What is known of Redis and of the other engines that count in it (peers.h). The turn alone writes it. */
+/* What is known of Redis and of the other engines that count in it (peers.h). Only the turn writes it. */
 struct twi_peers {
     alignas(TWI_LINE_BYTES) _Atomic uint32_t
-        live_engines;               /* as Redis last said, this one included; 0: not known, or not for long */
-    _Atomic uint32_t live_reported; /* as Redis last said; 0: it has not, or may not */
-    _Atomic int64_t away_since_ms;  /* monotonic: Redis has failed to answer since; 0: it answers, or was never tried */
-    _Atomic bool is_connected;      /* Redis answers */
-    _Atomic int64_t
-        live_meeting_ms; /* for how long after Redis's first number others may be as late as this engine was */
-    _Atomic int64_t live_repeated_ms; /* how long after its first number the last one came */
-    _Atomic int64_t
-        live_since_ms; /* monotonic: when the first one came; INT64_MIN: none may come. Before: when we opened */
-    _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: of the last outage that is over */
-    int64_t live_rose_ms;    /* monotonic: when live_reported last became more. The turn's own, as the next */
+        live_engines;                 /* as last reported, this one included; 0: unknown, or not known for long */
+    _Atomic uint32_t live_reported;   /* as last reported by Redis; 0: never, or it may not report */
+    _Atomic int64_t away_since_ms;    /* monotonic: Redis has not replied since; 0: it replies, or was never tried */
+    _Atomic bool is_connected;        /* Redis replies */
+    _Atomic int64_t live_meeting_ms;  /* how long after the first report others may be as late as this engine */
+    _Atomic int64_t live_repeated_ms; /* time from the first report to the last */
+    _Atomic int64_t live_since_ms;    /* monotonic: the first report, before it the opening; INT64_MIN: none may come */
+    _Atomic int64_t outage_began_ms, outage_ended_ms; /* monotonic: the last outage that is over */
+    int64_t live_rose_ms;    /* monotonic: when live_reported last rose; owned by the turn, as the next */
     int64_t clock_offset_ms; /* Redis's clock minus this engine's */
 };
 
@@ -94,93 +93,91 @@ struct twi_hashing {
     struct twi_hash_secret secret;
 };
 
-/* What kind of engine it is, and whether it takes calls. The first two are set before sharing. */
+/* The kind of engine, and whether it takes calls. The first two fields are set before sharing. */
 struct twi_life {
     bool host_driven, has_redis;
     _Atomic bool stopped; /* calls answer TW_ERR_CLOSED */
-    _Atomic bool gate;    /* stopped or broken: nobody takes the hot path */
-    _Atomic bool broken;  /* a forked child whose engine could not be made anew */
-    bool opening;         /* it is being made: no other thread knows it */
+    _Atomic bool gate;    /* stopped or broken: no call takes the hot path */
+    _Atomic bool broken;  /* a forked child whose engine could not be renewed */
+    bool opening;         /* the engine is being made: no other thread knows it */
 };
 
-/* What the turn collects for Redis. `marked` is any thread's; the rest is the turn's own. */
+/* What the turn collects for Redis. Any thread uses `marked`; the turn owns the rest. */
 struct twi_collector {
-    alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* generations with marked counters: newest; taken by the turn */
-    uint32_t pending;     /* generations being collected: some as they came, then by their end in Redis */
-    uint32_t pending_new; /* how many as they came */
-    bool requested;       /* a full collection was begun and waits for its grace period */
-    bool running;         /* its grace period is over; done when one collection has come to its end */
+    alignas(TWI_LINE_BYTES) _Atomic uint32_t marked; /* newest generation with marked counters; taken by the turn */
+    uint32_t pending; /* generations being collected: first some in order of arrival, then by their expiry in Redis */
+    uint32_t pending_new; /* how many are in order of arrival */
+    bool requested;       /* a full collection has begun and waits for its grace period */
+    bool running;         /* its grace period is over; it is done when one collection has reached its end */
     _Atomic bool done;
     uint64_t stamp;
-    int64_t items_out;           /* collected counters with a delta that is not settled */
-    int64_t unsent_look_ms;      /* monotonic: unsent_keys is sampled again then */
+    int64_t items_out;           /* collected counters with an unsettled delta */
+    int64_t unsent_look_ms;      /* monotonic: when unsent_keys is sampled next */
     struct twi_delayed *delayed; /* delayed.h */
-    int64_t
-        forgot_mono_ms; /* when Redis was last found to have forgotten: that a total has fallen since is explained */
+    int64_t forgot_mono_ms;      /* when Redis was last found to have lost data: totals may fall afterwards */
 };
 
-/* What is unlinked and waits until no section can hold it. `new_maps` is any thread's; the rest is the turn's own. */
+/* Unlinked pieces that wait until no section can hold them. Any thread uses `new_maps`; the turn owns the rest. */
 struct twi_unlinked {
-    _Atomic uint32_t new_maps; /* replaced maps of windows, for the turn to retire */
+    _Atomic uint32_t new_maps; /* replaced maps of windows; the turn retires them */
     uint32_t generations;      /* unlinked generations, by next_all */
     uint32_t maps;             /* unlinked maps waiting for their stamp to be reached */
     uint64_t maps_stamp;
 };
 
-/* The counter that is to have stripes (contention.h). */
+/* The counter that gets stripes next (contention.h). */
 struct twi_stripe_request {
-    uint32_t log2;       /* of a striped counter, by the number of processors */
-    _Atomic uint64_t of; /* lines of a generation << 32 and of its cell (stripe.c); 0: none */
+    uint32_t log2;       /* stripes per striped counter, by the number of processors */
+    _Atomic uint64_t of; /* line of a generation << 32 | line of its cell (contention.c); 0: none */
     _Atomic int64_t limit;
 };
 
-/* Counters that came near their limit and are to be sent early (share.h). Any thread. */
+/* Counters that came near their limit and are sent early (share.h). Any thread. */
 struct twi_near_ring {
     _Atomic bool any;                           /* there are counters near their limit */
-    _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | of its cell; 0: free */
+    _Atomic uint64_t slots[TWI_NEAR_LIMIT_MAX]; /* line of a generation << 32 | line of its cell; 0: free */
 };
 
-/* The turn: who owns it, what time it is in it, what it has logged. */
+/* The turn: its owner, its time, what it has logged. */
 struct twi_turn_state {
-    struct twi_event_count ended; /* who waits for turns sleeps on it */
+    struct twi_event_count ended; /* threads that wait for a turn sleep on it */
     _Atomic bool owned;
-    _Atomic int64_t next_ms; /* monotonic: when there is something to do */
+    _Atomic int64_t next_ms; /* monotonic: when the next turn has work */
     int64_t now_ms;          /* engine time of this turn */
     int64_t mono_ms;
     bool closing; /* tw_close(): every window is treated as over */
     bool hooks_partial;
-    _Atomic(struct twi_thread *) hook_thread; /* the thread that is in a hook on a closed window */
-    uint64_t refused_seen;                    /* pieces that the arena had refused when it was last looked at */
-    bool reclaimed;                           /* this turn gave something back: there may be more */
+    _Atomic(struct twi_thread *) hook_thread; /* the thread that runs a hook on a closed window */
+    uint64_t refused_seen;                    /* pieces that the arena had refused by the last check */
+    bool reclaimed;                           /* this turn gave memory back: there may be more */
     bool refusal_logged;
-    int64_t clock_logged_ms,
-        clock_logged_at_ms;  /* how far the wall was from engine time when that was last logged; 0: near */
-    int64_t epoch_raised_ms; /* monotonic */
-    int64_t epoch_seen_ms;   /* since when the oldest section has been what it is */
+    int64_t clock_logged_ms, clock_logged_at_ms; /* last logged distance of the wall clock from engine time; 0: small */
+    int64_t epoch_raised_ms;                     /* monotonic */
+    int64_t epoch_seen_ms;                       /* since when the oldest section has been the same */
     uint64_t epoch_seen;
 };
 
-/* What syncs with Redis, and the name that this engine has there. */
+/* The driver that syncs with Redis, and the engine's id there. */
 struct twi_remote {
     const struct twi_driver *driver; /* NULL: none */
     struct twi_sync *sync;
-    const struct twi_transport *transport; /* a simulator's */
+    const struct twi_transport *transport; /* set by a simulator */
     void *transport_ctx;
-    char id[33]; /* who it is in Redis (port.h); a forked child has another */
+    char id[33]; /* the engine's id in Redis (port/); a forked child gets another */
 };
 
 /* Where random bytes come from. */
 struct twi_random_source {
-    _Atomic uint64_t state; /* 0: the system's */
-    bool failed;            /* while it was being made: the system had no random bytes */
+    _Atomic uint64_t state; /* 0: random bytes of the system */
+    bool failed;            /* the system had no random bytes while the engine was made */
 };
 
-/* The background thread, and the one that audits. */
+/* The background thread, and the thread that audits. */
 struct twi_background {
     struct twi_auditor auditor;
     pthread_t thread;
     bool runs;
-    int wake_fd; /* wakes it; -1: none */
+    int wake_fd; /* wakes the thread; -1: none */
     _Atomic bool stops;
 };
 

@@ -1,4 +1,4 @@
-/* family.c -- freeing a family (family.h). */
+/* family.c -- frees a family (family.h). */
 #include "engine/core/family.h"
 
 #include <stdlib.h>

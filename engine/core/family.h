@@ -1,10 +1,9 @@
-/* family.h -- a family: which window a moment belongs to, and the generations it holds.
+/* family.h -- a family: which window a moment belongs to, and the generations that the family holds.
  *
  *   current ─▶ the generation of now (a short cut)        map ─▶ all generations that are reachable, by start
  *
- * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED), and its
- * memory outlives every section in which it could be reached. The map is replaced, never changed, when it loses or
- * lacks room. */
+ * Always true: a generation is reachable through the map from its opening until the turn unlinks it (DROPPED). Its
+ * memory outlives every section in which it could be reached. A map that has no room left is replaced. */
 #ifndef TWI_CORE_FAMILY_H
 #define TWI_CORE_FAMILY_H
 
@@ -14,61 +13,63 @@
 
 typedef tw_status twi_hot_acquire(tw_family *family, tw_key key, int64_t n, int64_t limit, tw_verdict *verdict);
 
-/* What has been seen of a family's limits (acquire.h), by one thread or by all that have no line of their own. */
+/* Statistics of a family's limits (limit_stats.h), of one thread, or of all threads without a line of their own. */
 struct twi_limit_shard {
-    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* and counted here: an increment as well */
+    alignas(TWI_LINE_BYTES) _Atomic int64_t admitted; /* admitted and counted in a cell: increments as well */
     _Atomic int64_t admitted_there, denied, near, shadow_denied;
 };
-/* A line for each thread, by twi_thread.shard, in the arena: made by the turn for families whose limits are much in use. */
+/* A line for each thread, by twi_thread.shard, in the arena. The turn makes them for families whose limits are much in
+ * use. */
 struct twi_limit_lines {
-    alignas(TWI_LINE_BYTES) _Atomic uint64_t reserved; /* the arena's */
+    alignas(TWI_LINE_BYTES) _Atomic uint64_t reserved; /* used by the arena */
     uint32_t count, lines;
-    uint32_t older; /* line of those for fewer threads; what was counted there stays there. 0: none */
+    uint32_t older; /* line of the older lines, for fewer threads; their counts stay there. 0: none */
     struct twi_limit_shard shards[];
 };
 #define TWI_OVERSHOOT_BUCKETS 9u /* overshoot.h */
 
-/* What is said of its windows, where one engine closes them (closing.h). By the turn. */
+/* State of the close coordinator of this family (closing.h). Used by the turn. */
 #define TWI_CLOSED_KEPT 8u
 struct twi_family_close_state {
     struct twi_close_election *elections;
-    struct twi_closing_keys *foreign; /* keys that others counted, of the windows of closers (closing_keys.h) */
-    bool in_flight;                   /* a word that is of no window */
-    bool known;                       /* Redis has been told that we are there */
-    bool came;                        /* and has told which windows were told before their time */
+    struct twi_closing_keys *foreign; /* keys of windows that others counted and this engine closes (closing_keys.h) */
+    bool in_flight;                   /* a message of no window is on its way */
+    bool known;                       /* Redis knows that this engine takes part */
+    bool came;                        /* its JOIN was answered: Redis has reported which windows were closed before */
     bool left;
-    int64_t at_ms;                    /* monotonic, as all here: the next word */
-    int64_t last_reply_ms;            /* the last answer; 0: none yet */
-    int64_t since_ms;                 /* since when they have come without a pause */
-    int64_t every_ms;                 /* how often Redis wants the word; 0: it has not said */
-    int64_t kept[TWI_CLOSED_KEPT];    /* starts of windows closed last, in case Redis forgets it */
-    uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones are to be said again */
+    int64_t at_ms;                    /* monotonic, as all here: the next heartbeat */
+    int64_t last_reply_ms;            /* the last reply; 0: none yet */
+    int64_t since_ms;                 /* since when replies have come without a pause */
+    int64_t every_ms;                 /* how often Redis wants the heartbeat; 0: not known */
+    int64_t kept[TWI_CLOSED_KEPT];    /* starts of the windows closed last, in case Redis loses them */
+    uint32_t kept_count, kept_repeat; /* how many ever; how many of the last ones must be re-sent */
     bool kept_in_flight;
 };
 
-/* A family in a heap: the earliest of all is the heap, each is no later than its children (a pairing heap). */
+/* A family in a pairing heap. The heap is its earliest member; a member is no later than its children. */
 struct twi_appointment {
-    int64_t at_ms; /* INT64_MAX: none, and not in the heap */
+    int64_t at_ms; /* INT64_MAX: not in the heap */
     struct tw_family *family;
-    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, else the sibling before */
+    struct twi_appointment *child, *next, *back; /* back: the parent of a first child, otherwise the previous sibling */
 };
 
-/* What kind of family it is: chosen at its opening (limit_kinds.c), but for hot_acquire, which tw_family_set() changes with the shadow. */
+/* The kind of family: chosen at opening (limit_kinds.c). Only hot_acquire changes later: tw_family_set() sets it with
+ * shadow mode. */
 struct twi_family_kind {
     bool synced, from_first, has_starts;
-    bool evicts_idle; /* TW_ON_FULL_EVICT_IDLE: its windows are eras (idle_eviction.c) */
-    bool shares;      /* with Redis, not hard, counts: decided by shares (share.h); strict: without Redis's word */
-    bool is_hard;     /* TW_LIMIT_HARD; with Redis its cells have leases where others have stripes (lease.h) */
+    bool evicts_idle; /* TW_ON_FULL_EVICT_IDLE: generations follow eviction epochs, not windows (idle_eviction.c) */
+    bool shares;      /* with Redis, counted and not hard: shares decide (share.h); strict: only in outages */
+    bool is_hard;     /* TW_LIMIT_HARD; with Redis its cells have leases in place of stripes (lease.h) */
     bool gauge;       /* TW_KIND_GAUGE with Redis (gauge.c) */
     tw_status (*hot_add)(tw_family *family, tw_key key, int64_t delta, int64_t *view); /* add_fast.h */
     _Atomic(twi_hot_acquire *) hot_acquire;                                            /* acquire_fast.h */
-    twi_hot_acquire *limit_acquire;     /* the same where hot_acquire only watches (shadow.c) */
+    twi_hot_acquire *limit_acquire;     /* the deciding function, if hot_acquire only counts statistics (shadow.c) */
     const struct twi_limit_kind *limit; /* acquire.h */
     bool (*hot_group)(tw_family *family, const tw_key *keys, const int64_t *deltas, size_t count, int64_t *views,
                       tw_status *status); /* NULL: one by one */
     bool closes_once;                     /* TW_CLOSED_BY_ONE with Redis (closing.h) */
     bool slides;                          /* TW_SHAPE_SLIDING */
-    bool is_gcra;                         /* TW_SHAPE_GCRA: its words are no counts (gcra.c) */
+    bool is_gcra;                         /* TW_SHAPE_GCRA: its words are times, not counts (gcra.c) */
     bool is_strict;                       /* TW_LIMIT_STRICT (strict.h) */
 };
 
@@ -77,60 +78,60 @@ struct twi_family_policy {
     _Atomic int64_t lateness_ms, earliness_ms, history_ms, retention_ms;
     _Atomic int64_t idle_ms;
     _Atomic int64_t burst;
-    _Atomic uint64_t keys_expected; /* 0: what the windows before had */
+    _Atomic uint64_t keys_expected; /* 0: as many as earlier windows had */
     _Atomic uint32_t on_full, on_full_limit;
     _Atomic uint32_t on_outage, outage_grace_ms;
     _Atomic bool shadow;
 };
 
-/* Up to where windows are over. Any thread reads it. */
+/* Which windows are over. Any thread reads it. */
 struct twi_family_marks {
-    /* Windows that end there or before take nothing more, or are gone, whatever longer times were set since. */
+    /* Windows that end at or before over_ms take nothing more; those at or before gone_ms are gone. Longer times that
+     * are set later do not change this. */
     _Atomic int64_t over_ms, gone_ms;
     _Atomic int64_t watermark_ms; /* tw_close_until(); INT64_MIN: never called */
-    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: to be logged, once */
+    _Atomic bool is_late;         /* counts by event time came too late, and no lateness is set: logged once */
 };
 
-/* What calls that wait for Redis have met (ask/). Any thread. */
+/* What calls that wait for Redis have found (ask/). Any thread. */
 struct twi_family_outage {
+    _Atomic int64_t silent_since_ms; /* monotonic: its requests have had no reply since (redis_call.c); 0: they have */
     _Atomic int64_t
-        silent_since_ms; /* monotonic: no question of its calls was answered since (redis_call.c); 0: they are */
-    _Atomic int64_t
-        bridged_until_ms; /* engine time: until then buckets here may hold what Redis does not know (strict_gcra.c) */
+        bridged_until_ms; /* engine time: local buckets may hold more than Redis until then (strict_gcra.c) */
 };
 
-/* Figures of its limits (limit_stats.h). */
+/* Statistics of its limits (limit_stats.h). */
 struct twi_family_limit_stats_state {
-    _Atomic bool limits_in_use; /* its limits' figures are to have lines of their own */
+    _Atomic bool limits_in_use; /* threads need lines of their own for its statistics */
     struct twi_limit_shard limits_shared;
 };
 
-/* What was passed beyond its limits (overshoot.h). Any thread reads it. */
+/* By how much its limits were passed (overshoot.h). Any thread reads it. */
 struct twi_family_overshoot {
-    _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* overshoot.h; read by any thread */
+    _Atomic int64_t overshoots[TWI_OVERSHOOT_BUCKETS], overshoot_ppm; /* read by any thread */
 };
 
-/* What callers ask of the turn. */
+/* What callers request from the turn. */
 struct twi_family_requests {
-    _Atomic bool changed;         /* tw_family_set(): every window is looked at again */
-    _Atomic bool close_requested; /* tw_family_close(): drains, then goes */
-    _Atomic bool close_seen;      /* the turn has begun with that */
+    _Atomic bool changed;         /* tw_family_set(): every window is examined again */
+    _Atomic bool close_requested; /* tw_family_close(): it drains, then it is freed */
+    _Atomic bool close_seen;      /* the turn has begun to close it */
 };
 
-/* Its place among all families (roster.h). Under the lock of the roster, but for what is atomic. */
+/* Its place among all families (roster.h). Under the lock of the roster, except the atomic fields. */
 struct twi_family_entry {
     _Atomic(struct tw_family *) next;
-    struct tw_family *before, *next_named;    /* in the list of all; in a chain of names */
+    struct tw_family *before, *next_named;    /* in the list of all families; in a chain of names */
     _Atomic(struct tw_family *) next_special; /* engine.h */
-    uint32_t opened;                          /* how often */
-    uint64_t bytes;                           /* of all that is allocated for it, set before sharing */
+    uint32_t opened;                          /* how often it was opened */
+    uint64_t bytes;                           /* allocated for the family; set before sharing */
 };
 
-/* When the turn looks at it (agenda.h). The turn's own, but for the first two, which are any thread's. */
+/* When the turn examines it (agenda.h). Any thread uses the first two fields; the turn owns the rest. */
 struct twi_family_agenda {
-    _Atomic(struct tw_family *) next_news; /* any thread's */
+    _Atomic(struct tw_family *) next_news; /* any thread */
     _Atomic bool is_news;
-    bool in_round, is_always; /* these and below: the turn's own */
+    bool in_round, is_always; /* from here on: owned by the turn */
     struct tw_family *next_due, *next_always;
     struct twi_appointment by_time, by_mono;
 };
@@ -141,21 +142,21 @@ struct twi_family_prepared {
     uint64_t root;
     uint32_t leaves;
     struct twi_tag_groups_plan groups;
-    int64_t start_ms; /* the last window that was prepared for */
+    int64_t start_ms; /* the last window that was prepared */
 };
 
-/* Windows that are over and being packed (history.c). */
+/* Ended windows that are being packed (history.c). */
 struct twi_family_history {
     uint32_t packing; /* the generation being packed; 0: none */
-    uint32_t waiting; /* those that wait for it, by next_to_pack */
-    int64_t mono_ms;  /* monotonic time at which packing goes on */
+    uint32_t waiting; /* generations that wait for packing, by next_to_pack */
+    int64_t mono_ms;  /* monotonic: when packing goes on */
 };
 
-/* Sending what is present again (gauge.c). */
+/* Re-sending the statement of a gauge (gauge.c). */
 struct twi_family_gauge {
-    struct twi_cursor cursor; /* gauges: how far what is present has been said again */
-    bool runs;                /* it is being said */
-    int64_t last_ms;          /* monotonic: when it last had been */
+    struct twi_cursor cursor; /* gauges: how far the statement has been re-sent */
+    bool runs;                /* the statement is being sent */
+    int64_t last_ms;          /* monotonic: when it was complete last */
 };
 
 /* Idle eviction (idle_eviction.c). */
@@ -166,16 +167,16 @@ struct twi_family_eviction {
 
 /* What the turn knows of a family. Private to the turn, and derivable from what callers share. */
 struct twi_family_turn {
-    uint32_t generations; /* by next_all; in order of time, but for so many at its head: */
+    uint32_t generations; /* linked by next_all; in order of time, except `unsorted` ones at the head */
     uint32_t unsorted;
     uint32_t held; /* generations in memory, retired ones included */
     bool is_late_logged;
-    bool map_requested;    /* there is a window in the map that nobody has told of */
-    int64_t due_ms;        /* engine time at which the wheel has something to do */
-    int64_t close_mono_ms; /* monotonic: since when it is being closed */
-    int64_t look_mono_ms;  /* monotonic time at which it looks again although nothing is due */
-    uint64_t keys_last;    /* how many keys the last closed window had: the forecast */
-    int64_t opened_ms;     /* engine time; in a forked child its parent's */
+    bool map_requested;    /* the map holds a window that was not announced */
+    int64_t due_ms;        /* engine time of the next roll-over work */
+    int64_t close_mono_ms; /* monotonic: when closing began */
+    int64_t look_mono_ms;  /* monotonic: when it is examined again although nothing is due */
+    uint64_t keys_last;    /* number of keys of the last closed window: the forecast */
+    int64_t opened_ms;     /* engine time; in a forked child the parent's */
     struct twi_family_prepared prepared;
     struct twi_family_history history;
     struct twi_family_gauge gauge;
@@ -184,63 +185,63 @@ struct twi_family_turn {
 };
 
 struct tw_family {
-    /* hot, written at opening and at roll-over */
+    /* hot; written at opening and at roll-over */
     tw_engine *engine;
     _Atomic(struct twi_generation *) current;
     struct twi_family_kind kind;
     _Atomic(struct twi_limit_lines *) limit_lines; /* NULL: none yet */
     struct twi_window_rule rule;
 
-    /* tw_family_set() and callers */
+    /* written by tw_family_set() and callers */
     struct twi_family_policy policy;
     struct twi_family_marks marks;
     struct twi_family_outage outage;
     struct twi_quota quota;
-    _Atomic uint64_t map;      /* line of the map of windows (0: none yet) | how often windows were unlinked << 32 */
-    _Atomic uint32_t arrivals; /* generations that the turn has not yet seen */
-    _Atomic int64_t eviction_epoch; /* where it ages: the current one. Raised by the turn */
+    _Atomic uint64_t map;           /* line of the map of windows (0: none yet) | number of unlinkings << 32 */
+    _Atomic uint32_t arrivals;      /* generations that the turn has not yet seen */
+    _Atomic int64_t eviction_epoch; /* idle eviction: the current epoch; raised by the turn */
     struct twi_family_overshoot overshoot;
     struct twi_family_requests requests;
 
-    /* the turn's own */
+    /* owned by the turn */
     struct twi_family_turn turn;
 
     /* under the lock of the roster */
-    tw_family_options options; /* strings are ours */
+    tw_family_options options; /* strings are copies */
     struct twi_family_entry entry;
     struct twi_family_agenda agenda;
     struct twi_family_limit_stats_state stats;
-    struct twi_key_template template; /* the last: of its frame there is only as much as is filled */
+    struct twi_key_template template; /* the last field: only the filled part of its frame is allocated */
 };
 
-/* Frees a family that holds no generation and that nobody can find any more. */
+/* Frees a family. It holds no generation, and nobody can find it any more. */
 void twi_family_free(struct tw_family *family);
 
-/* How long after its end a window is kept open to be asked about (sliding.c). */
+/* How long after its end a window stays open for reads (sliding.c). */
 TWI_INLINE int64_t twi_family_shown_for_ms(const struct tw_family *family) {
     return family->kind.slides && family->kind.synced ? twi_calendar_longest_ms(&family->rule) : 0;
 }
-/* How long after its end a window may still be counted in, or asked about. */
+/* How long after its end a window may still be counted in or read. */
 TWI_INLINE int64_t twi_family_open_for_ms(const struct tw_family *family) {
-    /* F2, pairs with F1: who sees a longer lateness sees what was over before it */
+    /* F2, pairs with F1: a thread that sees a longer lateness also sees which windows were over before */
     int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms), shown_for_ms = twi_family_shown_for_ms(family);
     return lateness_ms > shown_for_ms ? lateness_ms : shown_for_ms;
 }
-/* Until when that is for a window that ends then. */
+/* Until when a window that ends at `end_ms` may be counted in or read. */
 TWI_INLINE int64_t twi_family_open_until(const struct tw_family *family, int64_t end_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family);
     if (end_ms <= twi_load_relaxed(&family->marks.over_ms)) return end_ms;
     bool passed = end_ms <= twi_load_relaxed(&family->marks.watermark_ms);
     return twi_time_add(end_ms, passed ? twi_family_shown_for_ms(family) : open_for_ms);
 }
-/* Until when callers may count in it. */
+/* Until when callers may count in a window that ends at `end_ms`. */
 TWI_INLINE int64_t twi_family_takes_until(const struct tw_family *family, int64_t end_ms) {
     int64_t lateness_ms = twi_load_acquire(&family->policy.lateness_ms); /* F2 */
     bool over =
         end_ms <= twi_load_relaxed(&family->marks.over_ms) || end_ms <= twi_load_relaxed(&family->marks.watermark_ms);
     return over ? end_ms : twi_time_add(end_ms, lateness_ms);
 }
-/* At that moment, windows are over that end there or before, and no others: the same from the other side. */
+/* The inverse: at now_ms, exactly the windows that end at or before the result are over. */
 TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t now_ms) {
     int64_t open_for_ms = twi_family_open_for_ms(family), asked_ms = now_ms - twi_family_shown_for_ms(family);
     int64_t by_ms = open_for_ms == INT64_MAX ? INT64_MIN : now_ms - open_for_ms;
@@ -250,7 +251,7 @@ TWI_INLINE int64_t twi_family_over_by(const struct tw_family *family, int64_t no
     if (over_ms > by_ms) by_ms = over_ms;
     return mark_ms > by_ms ? mark_ms : by_ms;
 }
-/* Raises it to that, if it is lower. */
+/* Raises the mark to `to_ms`, if it is lower. True: it was raised. */
 TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
     int64_t found = twi_load_relaxed(mark_ms);
     while (found < to_ms)
@@ -258,7 +259,7 @@ TWI_INLINE bool twi_family_raise(_Atomic int64_t *mark_ms, int64_t to_ms) {
     return false;
 }
 
-/* A window's start and end as callers are told. */
+/* A window's start and end, as callers see them. */
 TWI_INLINE int64_t twi_generation_start_ms(const struct twi_generation *generation) {
     return generation->family->kind.evicts_idle ? 0 : generation->start_ms;
 }
@@ -266,7 +267,7 @@ TWI_INLINE int64_t twi_generation_end_ms(const struct twi_generation *generation
     return generation->family->kind.evicts_idle ? INT64_MAX : generation->end_ms;
 }
 
-/* Redis has all of it, and nothing is under way. By the turn. */
+/* True: Redis has all of it, and nothing is under way. Called by the turn. */
 TWI_INLINE bool twi_generation_is_drained(struct twi_generation *generation) {
     return !generation->synced ||
            (generation->turn.outstanding == 0 && !generation->turn.pending && generation->turn.owed == 0 &&

@@ -1,4 +1,4 @@
-/* roster.c -- see roster.h. Names are in a hash table of chains; chains grow to two names on average. */
+/* roster.c -- see roster.h. A hash table of chains holds the names. A chain has up to two names on average. */
 #include "engine/core/roster.h"
 
 #include "engine/core/agenda.h"
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #define NAMES_LOG2_MIN 4u
-#define BLOCK_BYTES (2 * TWI_SEGMENT_BYTES) /* what the arena gives back to the system when it gets it back */
+#define BLOCK_BYTES (2 * TWI_SEGMENT_BYTES) /* the size that the arena returns to the system when it is given back */
 #define BLOCK_LINES (BLOCK_BYTES / TWI_LINE_BYTES)
 
 /* ---- by name ---- */
@@ -18,7 +18,7 @@ static struct tw_family **chain_of(tw_engine *engine, const char *name) {
     return &roster->names[engine->hashing.fn(&engine->hashing.secret, name, strlen(name)) >> (64 - roster->names_log2)];
 }
 
-/* Without memory the chains stay as they are, and grow longer. False: there are none yet. */
+/* Without memory the table stays as it is, and its chains get longer. False: there is no table yet. */
 static bool grow_names(tw_engine *engine) {
     struct twi_roster *roster = &engine->roster;
     if (roster->names != NULL && roster->named < UINT32_C(2) << roster->names_log2) return true;
@@ -75,7 +75,7 @@ static uint32_t blocks_for(const struct twi_roster *roster) {
     return (uint32_t)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
-/* The block holds one word, the way to the next one; its other pages are the system's. */
+/* A block holds one word, the link to the next block. The system keeps its other pages. */
 static bool take_block(tw_engine *engine) {
     uint32_t line = twi_arena_take(&engine->arena, BLOCK_LINES);
     if (line == 0) return false;
@@ -109,7 +109,7 @@ static bool charge(tw_engine *engine, const struct tw_family *family) {
     return true;
 }
 
-/* One block more is kept than is needed: families that come and go do not take it and give it back each time. */
+/* One block more than needed is kept, so families that come and go do not take and return a block each time. */
 static void discharge(tw_engine *engine, const struct tw_family *family) {
     struct twi_roster *roster = &engine->roster;
     twi_store_relaxed(&roster->count, families(roster) - 1);

@@ -1,9 +1,9 @@
-/* services.c -- what sync/ asks of the engine beside counters: clocks, random bytes, who this engine is (port.h). */
+/* services.c -- what sync/ needs of the engine beside counters: clocks, random bytes, the engine's id (port/). */
 #include "engine/core/state.h"
 #include "engine/base/random.h"
 
 int64_t twi_port_wall_ms(tw_engine *engine) {
-    return twi_clock_read(&engine->clock); /* not the turn's: a hook may have taken its time since */
+    return twi_clock_read(&engine->clock); /* not the turn's time: a hook may have run for long since */
 }
 int64_t twi_port_mono_ms(tw_engine *engine) {
     return twi_clock_mono_ms(&engine->clock);
@@ -12,7 +12,7 @@ int64_t twi_port_mono_us(tw_engine *engine) {
     return twi_clock_mono_us(&engine->clock);
 }
 
-/* splitmix64: in a simulator all that is random follows from the seed. */
+/* splitmix64: in a simulator all random bytes follow from the seed. */
 static uint64_t seeded(tw_engine *engine) {
     uint64_t z = twi_add_relaxed(&engine->random.state, UINT64_C(0x9E3779B97F4A7C15)) + UINT64_C(0x9E3779B97F4A7C15);
     z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);

@@ -1,10 +1,10 @@
-/* state.h -- the engine: one per process as a rule, owner of the arena, the clock, the families and the turn.
+/* state.h -- the engine: owner of the arena, the clock, the families and the turn. As a rule a process has one.
  *
- * The TURN is the background work, in bounded rounds: clock, roll-over (rollover.c), sync (through port.h),
- * reclamation. It has one owner at a time (turn_owner): the background thread, or whoever calls tw_turn(), tw_flush()
- * or tw_close() in a host-driven engine.
- * Always true: what is said to be the turn's own is touched by the owner of the turn alone; a user's hook runs inside a
- * turn and never inside a section. */
+ * The TURN is the background work, in bounded rounds: clock, roll-over (rollover.c), sync (through port/), reclamation.
+ * One thread at a time owns the turn (turn.owned): the background thread, or, in a host-driven engine, the thread that
+ * calls tw_turn(), tw_flush() or tw_close().
+ * Always true: only the owner of the turn touches what is owned by the turn. A user's hook runs inside a turn and never
+ * inside a section. */
 #ifndef TWI_CORE_STATE_H
 #define TWI_CORE_STATE_H
 
@@ -22,11 +22,10 @@
 
 #include <pthread.h>
 
-#define TWI_IDLE_MS 1000u    /* the longest that a host may leave an engine alone */
-#define TWI_WORK_TURN 16384u /* units of work (slots, lines) in one turn for each kind of work: some 100 microseconds */
+#define TWI_IDLE_MS 1000u    /* the longest pause between turns of a host-driven engine */
+#define TWI_WORK_TURN 16384u /* units of work (slots, lines) per turn and kind of work: some 100 microseconds */
 
-/* Memory faulted in ahead of inserts in one turn, in lines: 4 MiB, or 64,000 records in 5 ms; about half a millisecond.
- * */
+/* Lines faulted in per turn, ahead of inserts: 4 MiB, or 64,000 records in 5 ms; takes half a millisecond. */
 #define TWI_WORK_AHEAD 65536u
 
 struct twi_reserve_local;
@@ -46,37 +45,37 @@ struct tw_engine {
     struct twi_unlinked unlinked;
     struct twi_stripe_request stripes;
     alignas(TWI_LINE_BYTES) struct twi_near_ring near_ring;
-    struct twi_note notes[TWI_NOTES]; /* by the lines of their cells (overshoot.h) */
+    struct twi_note notes[TWI_NOTES]; /* indexed by the line of the cell (overshoot.h) */
     struct twi_peers peers;
     struct twi_report report;
-    struct twi_event_count given_back; /* tw_acquire_wait(): a refund was made here */
+    struct twi_event_count given_back; /* a refund was made in this process (tw_acquire_wait()) */
     struct twi_turn_state turn;
 
     /* opening and closing families */
     struct twi_roster roster;
 
-    /* the turn's own, its news apart */
+    /* owned by the turn, except the agenda's news */
     struct twi_agenda agenda;
     struct twi_restore *restore;            /* restore_notes.h */
     struct twi_reserve_local *reservations; /* reserve_local.h; under its own lock */
-    struct twi_hold_book *holds;            /* hold.h; under its own lock */
-    struct twi_leases leases;               /* of hard limits (lease.h) */
+    struct twi_hold_book *holds;            /* hold_book.h; under its own lock */
+    struct twi_leases leases;               /* leases of hard limits (lease.h) */
 
     /* others */
     struct twi_remote remote;
     struct twi_random_source random;
     struct twi_background background;
-    tw_options options; /* strings are ours */
+    tw_options options; /* strings are copies */
     struct tw_engine *next_engine;
 };
 
-/* Answers how many the thread (or all that share its place) had counted before. */
+/* Returns how many increments the thread (or all threads that share its shard) had counted before. */
 TWI_INLINE int64_t twi_count_increments(tw_engine *engine, struct twi_thread *self, int64_t n) {
     uint32_t shard = self->shard;
     _Atomic int64_t *count = &engine->shards[shard].increments;
     if (twi_unlikely(shard == TWI_SHARD_SHARED)) return twi_add_relaxed(count, n);
     int64_t before = twi_load_relaxed(count);
-    twi_store_relaxed(count, before + n); /* its only writer */
+    twi_store_relaxed(count, before + n); /* this thread is its only writer */
     return before;
 }
 

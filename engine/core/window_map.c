@@ -1,14 +1,14 @@
 /* window_map.c -- which generation holds a moment: the map of a family's windows. See family.h.
  *
- *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32; 0 EMPTY,
- *   1 CLOSED, 2 GONE
+ *   map   | free link | size, used | slot ... |    slot: hash of the start : 32 | line of the generation : 32
+ *                                                 0 EMPTY, 1 CLOSED, 2 GONE
  *
- * Open addressing. Slots go EMPTY -> generation -> GONE or EMPTY -> CLOSED, each step once. A map that is full is closed,
- * copied without what is dropped, and replaced by one swap of family->map. Generations are unlinked by the turn alone, in
- * place (that takes no memory, so a full arena can always let go of what is over); it then raises the upper half of
- * family->map, so that a copy which still holds what was unlinked loses its swap (W3). Anybody opens windows: by the swap
- * of a slot, so two threads that open one window at once agree on one generation, and the other gives its own back
- * unseen. */
+ * The map is a hash table with open addressing. Slots go EMPTY -> generation -> GONE, or EMPTY -> CLOSED, each step
+ * once. A full map is closed, copied without dropped generations, and replaced by one swap of family->map.
+ * Only the turn unlinks generations, in place. This takes no memory, so a full arena can always release what is over.
+ * The turn then raises the upper half of family->map. So a copy that still holds what was unlinked loses its swap (W3).
+ * Any thread opens windows, by a compare-and-swap on a slot. So two threads that open one window at once agree on one
+ * generation, and the other thread gives its own back unseen. */
 #include "engine/core/window_map.h"
 
 #include "engine/core/agenda.h"
@@ -16,13 +16,13 @@
 #include <string.h>
 
 struct map {
-    _Atomic uint64_t next_retired; /* line, on the engine's list of maps that were replaced */
+    _Atomic uint64_t next_retired; /* a line; the engine's list of replaced maps */
     uint32_t capacity;
     _Atomic uint32_t used;
     _Atomic uint64_t slots[];
 };
 #define MAP_HEAD_WORDS 2u
-#define MAP_GONE UINT64_C(2) /* a generation was here that has been dropped: the walk goes on behind it */
+#define MAP_GONE UINT64_C(2) /* a generation was here and has been dropped: a lookup goes on behind it */
 #define MAP_LINE(word) ((uint32_t)(word))
 #define MAP_TURNS (UINT64_C(1) << 32)
 #define MAP_LINES_MIN 2u
@@ -36,7 +36,7 @@ static uint32_t map_lines(const struct map *map) {
     return (map->capacity + MAP_HEAD_WORDS) * 8 / TWI_LINE_BYTES;
 }
 
-/* The generation of that start, or NULL; then *at is the slot that ended the walk and *stop what it held. */
+/* The generation of that start, or NULL. If NULL, *at is the slot that ended the walk, and *stop its content. */
 static struct twi_generation *look(const struct twi_arena *arena, struct map *map, int64_t start_ms, uint32_t *at,
                                    uint64_t *stop) {
     uint32_t tag = start_tag(start_ms), i = (uint32_t)((uint64_t)tag * map->capacity >> 32);
@@ -55,15 +55,15 @@ static struct twi_generation *look(const struct twi_arena *arena, struct map *ma
     return NULL;
 }
 
-/* The generation of a slot, or NULL: none, or one that is to go. */
+/* The generation of a slot. NULL: none, or one that is dropped. */
 static struct twi_generation *live_in(const struct twi_arena *arena, uint64_t slot) {
     if (slot <= MAP_GONE) return NULL;
     struct twi_generation *generation = twi_arena_at(arena, (uint32_t)slot);
     return twi_load_acquire(&generation->phase) != TWI_DROPPED ? generation : NULL;
 }
 
-/* False: another thread has replaced the map meanwhile. Looked at now and then, so that of many threads that copy a large
- * map most touch little of the memory they took for it. */
+/* False: another thread has replaced the map meanwhile. This is checked now and then. So if many threads copy a large
+ * map, most of them touch little of the memory they took for it. */
 static bool copy_into(struct tw_family *family, uint64_t word, struct map *target, struct map *source) {
     const struct twi_arena *arena = &family->engine->arena;
     for (uint32_t i = 0; i < source->capacity; i++) {
@@ -91,8 +91,8 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
     uint32_t old_line = MAP_LINE(old_word);
     struct map *old = twi_arena_at(arena, old_line);
     uint32_t live = old_line != 0 ? count_live(arena, old) : 0;
-    /* Twice the live ones and some: a third of them may come before the next replacement. Taken before the old one
-     * is closed. */
+    /* Room for twice the live generations and some more: a third of it may be filled before the next replacement. The
+     * memory is taken before the old map is closed. */
     uint32_t lines = twi_arena_round((live * 2 + MAP_HEAD_WORDS + 4) * 8 / TWI_LINE_BYTES + 1);
     uint32_t line = twi_arena_take(arena, lines < MAP_LINES_MIN ? MAP_LINES_MIN : lines);
     if (line == 0) return false;
@@ -105,7 +105,7 @@ static bool replace_map(struct tw_family *family, uint64_t old_word) {
             if (twi_load_relaxed(&old->slots[i]) == TWI_SLOT_EMPTY)
                 (void)twi_cas_acqrel(&old->slots[i], &found, TWI_SLOT_CLOSED);
         }
-        if (count_live(arena, old) * 3 > map->capacity * 2) { /* more came while we looked: next time they are seen */
+        if (count_live(arena, old) * 3 > map->capacity * 2) { /* more came during the count: the next try sees them */
             twi_arena_give(arena, line, map_lines(map));
             return true;
         }
@@ -135,7 +135,7 @@ struct twi_generation *twi_window_find(struct tw_family *family, int64_t start_m
         uint32_t at;
         if (word == 0) return NULL;
         struct twi_generation *generation = look(arena, twi_arena_at(arena, MAP_LINE(word)), start_ms, &at, &stop);
-        /* CLOSED: what was opened before is in front of it; what comes later is in the map that replaces this one. */
+        /* CLOSED: a window opened earlier is in front of it; a later one is in the map that replaces this one. */
         if (generation != NULL || stop == TWI_SLOT_EMPTY || twi_load_acquire(&family->map) == word) return generation;
     }
 }
@@ -151,7 +151,7 @@ struct twi_generation *twi_window_make(struct tw_family *family, struct twi_span
     generation->family = family;
     generation->start_ms = span.start_ms;
     generation->end_ms = span.end_ms;
-    /* What was dropped of it cannot be told again to a Redis that forgot: the loss is counted as a whole. */
+    /* An evicted part cannot be sent again after Redis lost data: the loss is counted for the window as a whole. */
     generation->turn.restore.unrestorable = family->kind.evicts_idle;
     if (family->kind.has_starts && family->kind.synced) {
         int64_t now_ms = opening_ms(family);
@@ -170,7 +170,8 @@ static void announce(struct tw_family *family, struct twi_generation *generation
     twi_agenda_notify(family);
 }
 
-/* Enters the generation into the map. The one that is there in the end, or NULL: no memory for a larger map. */
+/* Enters the generation into the map. Returns the one that is in the map in the end. NULL: no memory for a larger
+ * map. */
 static struct twi_generation *enter(struct tw_family *family, struct twi_generation *mine, int64_t start_ms,
                                     struct twi_generation *(*make)(void *ctx), void *ctx) {
     struct twi_arena *arena = &family->engine->arena;
@@ -235,7 +236,8 @@ void twi_window_unlink_dropped(struct tw_family *family) {
             uint64_t slot = twi_load_acquire(&map->slots[i]);
             if (slot > MAP_GONE && live_in(arena, slot) == NULL) twi_store_release(&map->slots[i], MAP_GONE);
         }
-        /* A copy that read a slot before us still names the dropped; raising the word makes it lose its swap (W3). */
+        /* A copy that read a slot before this still names the dropped generation. Raising the word makes its swap fail
+         * (W3). */
         if (twi_cas_acqrel(&family->map, &word, word + MAP_TURNS)) return;
     }
 }
@@ -263,7 +265,7 @@ void twi_window_count(struct tw_family *family, int64_t *windows, int64_t *keys)
     }
 }
 
-/* For the turn: a retired map's successor in the list, and its size. */
+/* For the turn: the successor of a retired map in the list, and its size. */
 uint32_t twi_window_map_next(tw_engine *engine, uint32_t line) {
     struct map *map = twi_arena_at(&engine->arena, line);
     return (uint32_t)twi_load_relaxed(&map->next_retired);
