@@ -17,21 +17,21 @@
 
 static const char help[] =
     "Usage: tallywheel audit --redis URL [OPTION]...\n"
-    "Looks at Redis's memory and eviction, at the ledgers of all engines, at keys that should end, and at\n"
-    "totals; reports each difference and changes nothing.\n"
+    "Checks Redis's memory and eviction policy, the ledgers of all engines, the expiries of keys, and totals.\n"
+    "Reports each difference and changes nothing.\n"
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
     "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
     "  --pattern GLOB      keys that must have an expiry, a pattern for SCAN's MATCH: 'views:*'\n"
-    "  --keys-max N        look at no more of them (default 10000000)\n"
+    "  --keys-max N        check at most this many of these keys (default 10000000)\n"
     "  --totals FILE       the counts of a database: key<TAB>count, in keys \\t \\n \\\\ \\xHH\n"
     "  --name TEXT         the name in Redis of a key of FILE: %k the key, %% a percent sign (default %k),\n"
-    "                      as 'views:%k:2026112014'\n"
-    "  --timeout SPAN      of one answer (default 1s)\n"
+    "                      for example 'views:%k:2026112014'\n"
+    "  --timeout SPAN      the timeout of one reply (default 1s)\n"
     "  --help\n"
     "\n"
     "Prints kind<TAB>name<TAB>expected<TAB>found<TAB>sentence; kinds are ledger, no-expiry, total, no-count,\n"
-    "memory, line. Exit status: 0 nothing was found; 1 something was, or Redis or FILE could not be read;\n"
+    "memory, line. Exit status: 0 no difference; 1 differences, or Redis or FILE could not be read;\n"
     "2 wrong usage.\n";
 
 enum {

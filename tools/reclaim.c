@@ -10,16 +10,16 @@
 
 static const char help[] =
     "Usage: tallywheel reclaim --redis URL [OPTION]... FAMILY INSTANCE\n"
-    "Frees what a process that is gone was granted of the hard limits of FAMILY and had not said to be sold.\n"
+    "Frees units of FAMILY's hard limits that a dead process was granted and had not reported as spent.\n"
     "INSTANCE is its name in Redis: the 32 digits of a field of a lease (HGETALL tw:lease:...) or of tw:leases.\n"
-    "Be sure that it is gone: one that was only stopped, and goes on, sells those units a second time.\n"
+    "Make sure that it is dead: a process that was only paused, and continues, sells those units twice.\n"
     "\n"
     "  --redis URL         redis://[user:password@]host[:port][/db], unix:///path\n"
     "  --prefix TEXT       the engines' redis_prefix, if they have one\n"
-    "  --redis-key TEXT    the family's template up to its stamp, where it has one of its own, as 'sale:%k'\n"
+    "  --redis-key TEXT    the family's template up to its stamp, if it is not the default: 'sale:%k'\n"
     "  --help\n"
     "\n"
-    "Prints how many units were freed. Exit status: 0 done; 1 the engine is alive, or Redis could not be asked;\n"
+    "Prints how many units were freed. Exit status: 0 done; 1 the engine is alive, or Redis did not reply;\n"
     "2 wrong usage.\n";
 
 enum { OPTION_REDIS = 1, OPTION_PREFIX, OPTION_KEY, OPTION_HELP };
