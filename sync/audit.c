@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/port/services.h"
 #include "sync/message/state.h"
 
 #define PAGE 500u /* keys a SCAN or a pipeline: some 100 us of Redis's time */

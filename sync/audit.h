@@ -2,7 +2,7 @@
 #ifndef TWI_SYNC_AUDIT_H
 #define TWI_SYNC_AUDIT_H
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 
 tw_status twi_audit_run(const struct twi_audit *audit);
 

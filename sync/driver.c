@@ -1,4 +1,4 @@
-/* driver.c -- the table through which the engine drives sync (engine/port/port.h), and the life of struct twi_sync.
+/* driver.c -- the table through which the engine drives sync (engine/port/driver.h), and the life of struct twi_sync.
  * Always true: create() opens no socket (a host-driven engine's names are looked up here, once); destroy() settles
  * every item that is still held; abandon(), in a forked child, touches nothing that the parent could notice. */
 #include <stdarg.h>
@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "engine/base/atomic.h"
+#include "engine/port/driver.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/ask/pool.h"
 #include "sync/audit.h"
 #include "sync/turn/connect.h"

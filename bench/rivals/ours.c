@@ -1,7 +1,7 @@
 /* ours.c -- Tallywheel in the comparison: real engines over the real sync code, driven by hand on the world's clock.
  * Soft limits go by shares of what is left (engine/limit/share.c), hard ones by leases (engine/lease*.c).
  * Always true: an engine of a dead node is not turned any more until the run is measured. */
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "bench/rivals/rivals.h"
 
 static struct {

@@ -1,4 +1,4 @@
-/* collect.c -- turns what counters owe Redis into items (port.h). Runs in the turn.
+/* collect.c -- turns what counters owe Redis into items (items.h). Runs in the turn.
  *
  * The collector takes whole lists: generation by generation, chunk by chunk. One operation reads the word of each
  * marked counter and clears its DIRTY (D2). An item freezes `handed`: delta = local - handed. dirty.c explains the

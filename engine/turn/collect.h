@@ -1,4 +1,4 @@
-/* collect.h -- what collecting and settling share. port.h declares what sync/ calls of both. */
+/* collect.h -- what collecting and settling share. engine/port/items.h declares what sync/ calls of both. */
 #ifndef TWI_TURN_COLLECT_H
 #define TWI_TURN_COLLECT_H
 

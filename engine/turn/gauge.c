@@ -2,7 +2,7 @@
  * and again.
  *
  * A counter's deltas add up in Redis for ever, but a gauge's contribution must end with the engine that counts it. So a
- * gauge sends no deltas. Its items (port.h, TWI_ITEM_GAUGE) carry all that this engine counts under the key. Redis
+ * gauge sends no deltas. Its items (items.h, TWI_ITEM_GAUGE) carry all that this engine counts under the key. Redis
  * keeps one such contribution for each engine, with an expiry of its own, and replies with the sum of the live ones. A
  * re-sent statement changes nothing, so gauges need no batches, ledgers or replays. A contribution is re-sent before it
  * expires (here), when it has changed (dirty.c), and after a stall or an outage (both make it due). An engine that

@@ -1,4 +1,4 @@
-/* settle.c -- applies the outcome of an item to its counter: Redis has replied, or never will (port.h). Runs in the
+/* settle.c -- applies the outcome of an item to its counter: Redis has replied, or never will (items.h). Runs in the
  * turn.
  *
  * Always true: each item is settled once. `acked` rises by the item's delta if Redis has it or if nobody will ever send

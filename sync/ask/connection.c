@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
 /* An answer of ours has at most some hundred bytes, but for a page of names (reclaim.lua): some thousand; INFO has some hundred, an

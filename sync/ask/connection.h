@@ -4,7 +4,8 @@
 #ifndef TWI_SYNC_ASK_CONNECTION_H
 #define TWI_SYNC_ASK_CONNECTION_H
 
-#include "engine/port/port.h"
+#include "tallywheel.h"
+
 #include "sync/wire/socket.h"
 #include "sync/wire/wire.h"
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "engine/base/atomic.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/wire/breaker.h"
 #include "sync/ask/connection.h"
@@ -42,9 +43,7 @@
 #define PAUSE_MS 5 /* between two tries of one call, doubled each time */
 #define ATTEMPT_MS_MIN 10
 
-static const struct {
-    const char *text, *sha1;
-} scripts[TWI_SCRIPTS] = {
+static const struct twi_script_source scripts[TWI_SCRIPTS] = {
     [TWI_SCRIPT_STRICT] = {twi_script_strict, twi_script_strict_sha1},
     [TWI_SCRIPT_GCRA] = {twi_script_gcra, twi_script_gcra_sha1},
     [TWI_SCRIPT_ONCE] = {twi_script_once, twi_script_once_sha1},
@@ -231,9 +230,7 @@ static void put_command(struct twi_bytes *out, enum twi_script script, bool whol
                         size_t words) {
     out->size = 0;
     out->failed = body->failed;
-    twi_wire_begin(out, 2 + words);
-    twi_wire_put_text(out, whole ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(out, whole ? scripts[script].text : scripts[script].sha1);
+    twi_wire_begin_script(out, &scripts[script], whole, words);
     twi_bytes_add(out, body->data, body->size);
 }
 

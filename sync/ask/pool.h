@@ -1,6 +1,6 @@
 /* pool.h -- questions that callers wait for: a small pool of connections beside the one that carries batches.
  *
- * A question is one run of one of our scripts (engine/port/port.h, struct twi_request). Several threads ask at once, each over a
+ * A question is one run of one of our scripts (engine/port/driver.h, struct twi_request). Several threads ask at once, each over a
  * connection of its own; connections are made on demand and kept. Each call has one deadline for everything.
  *
  * Every script asked here gets three arguments before its own: ARGV[1] who asks ("<16 digits of the pool>:<connection>"),
@@ -12,7 +12,7 @@
 #ifndef TWI_SYNC_ASK_POOL_H
 #define TWI_SYNC_ASK_POOL_H
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "sync/wire/url.h"
 
 #define TWI_POOL_MAX 8u /* connections: at 100 us a round trip some 80,000 calls a second */

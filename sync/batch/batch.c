@@ -225,9 +225,8 @@ uint64_t twi_batch_take_aside(struct twi_batch *batch, uint32_t index) {
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out) {
     char nonce[20];
     snprintf(nonce, sizeof nonce, "%016" PRIx64, batch->nonce);
-    twi_wire_begin(out, 3 + 2 + batch->key_count + 8 + batch->arg_count);
-    twi_wire_put_text(out, envelope->eval ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(out, envelope->eval ? twi_script_batch : twi_script_batch_sha1);
+    static const struct twi_script_source script = {twi_script_batch, twi_script_batch_sha1};
+    twi_wire_begin_script(out, &script, envelope->eval, 1 + 2 + batch->key_count + 8 + batch->arg_count);
     twi_wire_put_u64(out, 2 + batch->key_count);
     twi_wire_put(out, envelope->ledger_name, envelope->ledger_size);
     twi_wire_put(out, envelope->marker_name, envelope->marker_name_size);

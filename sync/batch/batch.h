@@ -8,7 +8,7 @@
 #ifndef TWI_SYNC_BATCH_BATCH_H
 #define TWI_SYNC_BATCH_BATCH_H
 
-#include "engine/port/port.h"
+#include "engine/port/items.h"
 #include "sync/wire/wire.h"
 
 /* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the longest names,

@@ -6,7 +6,7 @@
 #ifndef TWI_SYNC_BATCH_POISON_H
 #define TWI_SYNC_BATCH_POISON_H
 
-#include "engine/port/port.h"
+#include "engine/port/items.h"
 
 #define TWI_POISON_ENTRIES 65536u /* some 3 MiB; refused keys are rare, and one wrong deployment may make them many */
 #define TWI_POISON_WAIT_MIN_MS 1000

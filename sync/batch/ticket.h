@@ -6,7 +6,7 @@
 #ifndef TWI_SYNC_BATCH_TICKET_H
 #define TWI_SYNC_BATCH_TICKET_H
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include <stdatomic.h>
 
 #define TWI_TICKET_OUTCOMES 256 /* rounds whose outcome can still be asked for; a round takes a network round trip */

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/port/items.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -14,7 +17,7 @@
 
 #define ARGUMENTS_MAX (3 + 12 + TWI_CLOSING_NAMES_MAX) /* keys, and what is said */
 
-static const struct twi_message_script script = {twi_script_close_election, twi_script_close_election_sha1};
+static const struct twi_script_source script = {twi_script_close_election, twi_script_close_election_sha1};
 
 static const char *const verbs[] = {
     [TWI_CLOSING_SEND_HEARTBEAT] = "word", [TWI_CLOSING_SEND_JOIN] = "come", [TWI_CLOSING_SEND_LEAVE] = "leave",

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/port/items.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -24,7 +27,7 @@
 
 enum { SCRIPT_LEASES, SCRIPT_LEASE };
 static const struct {
-    struct twi_message_script script;
+    struct twi_script_source script;
     size_t keys, args;
 } scripts[] = {[SCRIPT_LEASES] = {{twi_script_leases, twi_script_leases_sha1}, 2, 10},
                [SCRIPT_LEASE] = {{twi_script_lease, twi_script_lease_sha1}, 3, 16}};

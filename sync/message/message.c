@@ -24,9 +24,7 @@ bool twi_message_may_send(const struct twi_sync *sync, enum twi_sender sender) {
 static void put(struct twi_connection *connection, const struct twi_message_pending *pending, int64_t now_ms) {
     struct twi_bytes *out = &connection->pipeline.out;
     twi_pipeline_begin(&connection->pipeline, now_ms);
-    twi_wire_begin(out, 3 + pending->argument_count);
-    twi_wire_put_text(out, pending->is_eval ? "EVAL" : "EVALSHA");
-    twi_wire_put_text(out, pending->is_eval ? pending->script->text : pending->script->sha1);
+    twi_wire_begin_script(out, pending->script, pending->is_eval, 1 + pending->argument_count);
     twi_bytes_add(out, pending->arguments.data, pending->arguments.size);
     if (pending->replicated != NULL && connection->replicas.wanted != 0) connection->messages.unwaited = true;
     struct twi_pending *awaited = twi_pipeline_await(&connection->pipeline, TWI_MESSAGE, NULL, 1);

@@ -22,7 +22,7 @@ struct twi_message_argument {
 
 struct twi_message {
     enum twi_sender sender;
-    const struct twi_message_script *script;
+    const struct twi_script_source *script;
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
     size_t key_count, argument_count;             /* argument_count: keys included */
     twi_message_done *done;

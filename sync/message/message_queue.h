@@ -15,10 +15,6 @@ enum twi_sender { TWI_SENDER_REGISTRY, TWI_SENDER_CLOSING, TWI_SENDER_PRESENCE, 
 #define TWI_LEASES_MAX 32u
 #define TWI_MESSAGES_MAX (1u + TWI_CLOSING_SENT_MAX + TWI_PRESENCE_MAX + TWI_LEASES_MAX)
 
-struct twi_message_script {
-    const char *text, *sha1;
-};
-
 enum twi_message_outcome {
     TWI_MESSAGE_ANSWERED,
     TWI_MESSAGE_REFUSED, /* nothing was done; the error reply is there */
@@ -35,7 +31,7 @@ typedef void twi_message_replicated(struct twi_sync *sync, void *ctx, enum twi_m
 
 struct twi_message_pending {
     enum twi_sender sender;
-    const struct twi_message_script *script;
+    const struct twi_script_source *script;
     twi_message_done *done;
     twi_message_replicated *replicated;
     void *ctx;

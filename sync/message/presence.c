@@ -7,6 +7,9 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
+#include "engine/port/items.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
@@ -56,7 +59,7 @@ static bool answered(struct twi_sync *sync, void *ctx, enum twi_message_outcome 
 static bool send_statement(struct twi_sync *sync, struct twi_statement statement, size_t keys, size_t args,
                            struct twi_bytes *words, int64_t now_ms) {
     struct twi_store *store = &sync->store;
-    static const struct twi_message_script scripts[TWI_STATEMENTS] = {
+    static const struct twi_script_source scripts[TWI_STATEMENTS] = {
         [TWI_STATEMENT_GAUGES] = {twi_script_gauge, twi_script_gauge_sha1},
         [TWI_STATEMENT_HOLDS] = {twi_script_hold, twi_script_hold_sha1},
         [TWI_STATEMENT_SWEEP] = {twi_script_reserve, twi_script_reserve_sha1},

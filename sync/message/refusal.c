@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "engine/port/items.h"
+#include "engine/port/services.h"
 #include "sync/message/state.h"
 
 void twi_refusal_text(const struct twi_node *error, bool first_word, char *out, size_t size) {

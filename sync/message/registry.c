@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/message/message.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
@@ -11,7 +13,7 @@
 #include "registry.lua.h"
 #include "registry.lua.sha1.h"
 
-static const struct twi_message_script script = {twi_script_registry, twi_script_registry_sha1};
+static const struct twi_script_source script = {twi_script_registry, twi_script_registry_sha1};
 
 static void refused(struct twi_sync *sync, const struct twi_node *error, int64_t now_ms) {
     struct twi_registry *registry = &sync->store.registry;

@@ -10,6 +10,7 @@
  * batches nothing more is collected: deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
+#include "engine/port/services.h"
 #include "sync/message/pipeline.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"

@@ -5,6 +5,7 @@
  * Always true: whatever the port handed out is in the ledger's list, or went back, when this returns. */
 #include "sync/turn/collect.h"
 
+#include "engine/port/items.h"
 #include "sync/message/presence.h"
 #include "sync/message/replicas.h"
 #include "sync/message/state.h"

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/turn/merge_plain.h"

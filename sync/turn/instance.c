@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "engine/base/atomic.h"
+#include "engine/port/items.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"

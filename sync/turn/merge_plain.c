@@ -20,6 +20,8 @@
 #include <string.h>
 
 #include "engine/base/check.h"
+#include "engine/port/items.h"
+#include "engine/port/services.h"
 #include "sync/batch/reply.h"
 #include "sync/message/pipeline.h"
 #include "sync/message/refusal.h"

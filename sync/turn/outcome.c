@@ -21,6 +21,7 @@
 #include <inttypes.h>
 
 #include "engine/base/check.h"
+#include "engine/port/services.h"
 #include "sync/turn/instance.h"
 #include "sync/turn/settle.h"
 #include "sync/message/state.h"

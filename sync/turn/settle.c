@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "engine/base/atomic.h"
+#include "engine/port/items.h"
+#include "engine/port/services.h"
 #include "sync/message/refusal.h"
 #include "sync/message/state.h"
 

@@ -13,6 +13,8 @@
 
 #include "engine/base/atomic.h"
 #include "engine/base/check.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "sync/turn/collect.h"
 #include "sync/turn/connect.h"
 #include "sync/turn/instance.h"

@@ -77,6 +77,12 @@ void twi_wire_put_text(struct twi_bytes *out, const char *text) {
     twi_wire_put(out, text, strlen(text));
 }
 
+void twi_wire_begin_script(struct twi_bytes *out, const struct twi_script_source *script, bool eval, size_t count) {
+    twi_wire_begin(out, 2 + count);
+    twi_wire_put_text(out, eval ? "EVAL" : "EVALSHA");
+    twi_wire_put_text(out, eval ? script->text : script->sha1);
+}
+
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value) {
     char text[24];
     twi_wire_put(out, text, (size_t)snprintf(text, sizeof text, "%" PRId64, value));

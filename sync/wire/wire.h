@@ -26,11 +26,19 @@ void twi_bytes_free(struct twi_bytes *bytes);
 /* Overwrites everything it ever held: passwords pass through here. The buffer stays usable. */
 void twi_bytes_wipe(struct twi_bytes *bytes);
 
+/* A script: its text, and its SHA-1, by which a Redis that knows it runs it. */
+struct twi_script_source {
+    const char *text, *sha1;
+};
+
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly so many of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
 void twi_wire_put_text(struct twi_bytes *out, const char *text);
+/* Begins a call of a script by its SHA-1, or with its text where Redis may not know it (`eval`). Then exactly `count` puts:
+ * the number of keys, the keys, the arguments. */
+void twi_wire_begin_script(struct twi_bytes *out, const struct twi_script_source *script, bool eval, size_t count);
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value);
 void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);
 

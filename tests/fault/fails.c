@@ -6,7 +6,7 @@
  * Always true: only the thread that armed itself meets failures. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/port/port.h"
+#include "engine/port/messages.h"
 
 #include <dlfcn.h>
 #include <errno.h>

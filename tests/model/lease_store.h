@@ -4,7 +4,7 @@
 #ifndef TEST_LEASE_STORE_H
 #define TEST_LEASE_STORE_H
 
-#include "engine/port/port.h"
+#include "engine/port/messages.h"
 
 #ifndef STORE_INSTANCES /* another program may have more */
 #define STORE_INSTANCES 16

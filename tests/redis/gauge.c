@@ -4,7 +4,7 @@
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
-#include "engine/port/port.h"
+#include "engine/port/messages.h"
 
 #include <signal.h>
 #include <sys/mman.h>

@@ -164,6 +164,50 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
+/* Goal: a server that has forgotten its scripts changes nothing: each lease message goes once more, with its script, and
+ * its number counts once. Method: SCRIPT FLUSH before every few units; then under eight keys at once, whose messages lie
+ * in one pipeline. */
+static void forgotten_scripts_change_nothing(void **state) {
+    (void)state;
+    enum { KEYS = 8, OF_EACH = 20, LIMIT = 300 };
+    struct redis_server server;
+    redis_server_start(&server, NULL);
+    tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
+    tw_family *sale_a = hard_family(a, "sale"), *sale_b = hard_family(b, "sale");
+    char keys[KEYS][8];
+    tw_verdict verdict;
+    int64_t sold = 0;
+    for (int i = 0; i < 10; i++) {
+        assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
+        sold += sell_some(sale_a, KEY, 12, LIMIT, 5000) + sell_some(sale_b, KEY, 8, LIMIT, 5000);
+    }
+    assert_i64_equal(sold, 200);
+    assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%d", i);
+        assert_status(tw_lease_warm(sale_a, tw_str(keys[i]), OF_EACH), TW_OK);
+    }
+    for (int i = 0; i < KEYS; i++) assert_i64_equal(sell(sale_a, tw_str(keys[i]), 1, OF_EACH, 5000, &verdict), OF_EACH);
+    assert_string_equal(redis_server_ask(&server, "SCRIPT", "FLUSH", NULL), "OK");
+    sold += sell(sale_b, KEY, 1, LIMIT, 10000, &verdict);
+    sold += sell(sale_a, KEY, 1, LIMIT, 10000, &verdict);
+    assert_i64_equal(sold, LIMIT);
+    assert_int_equal(verdict.final, 1);
+    assert_i64_equal(test_stat_of(a, limit_at_risk) + test_stat_of(b, limit_at_risk), 0);
+    assert_i64_equal(test_stat_of(a, lease_stranded) + test_stat_of(b, lease_stranded), 0);
+    assert_i64_equal(test_stat_of(a, disconnects) + test_stat_of(b, disconnects), 0);
+    assert_non_null(strstr(redis_server_ask(&server, "INFO", "errorstats", NULL), "errorstat_NOSCRIPT"));
+    assert_status(tw_close(a, 2000), TW_OK);
+    assert_status(tw_close(b, 2000), TW_OK);
+    assert_i64_equal(redis_server_get(&server, "sale:tv"), LIMIT);
+    for (int i = 0; i < KEYS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "sale:k%d", i);
+        assert_i64_equal(redis_server_get(&server, name), OF_EACH);
+    }
+    redis_server_destroy(&server);
+}
+
 /* Goal: limits that change while units are leased (trap L9): a raised one sells the difference, a lowered one nothing
  * beyond. */
 static void a_limit_is_raised_and_lowered_while_leased(void **state) {
@@ -446,6 +490,7 @@ int main(void) {
         cmocka_unit_test(after_a_rollback_no_unit_is_sold_twice),
         cmocka_unit_test(what_was_at_risk_is_told_to_the_unit),
         cmocka_unit_test(late_copies_and_lost_replies_change_nothing),
+        cmocka_unit_test(forgotten_scripts_change_nothing),
         cmocka_unit_test(a_limit_is_raised_and_lowered_while_leased),
         cmocka_unit_test(every_n_has_its_answer),
         cmocka_unit_test(a_warm_lease_sells_at_once_and_goes_home_at_close),

@@ -6,7 +6,7 @@
 
 #include "engine/reserve/hold_book.h"
 #include "engine/reserve/hold_book.h"
-#include "engine/port/port.h"
+#include "engine/port/messages.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  *
  * The real engine with the real sync code, host-driven on the world's clock. The network has no faults; Redis was away
  * for half a minute. The test sees from outside which keys Redis has after each step. */
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "tests/sim/world.h"
 
 #include <time.h>

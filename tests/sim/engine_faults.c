@@ -4,7 +4,7 @@
  * key, Redis holds at least what the engine reports as acknowledged, and at most what was added (P2). A view contains
  * all own adds (P3). A flush that returns TW_OK has sent everything. At the end faults stop, and the sums equal, to the
  * unit, what on_lost reported. */
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "sync/batch/depth.h"
 #include "tests/sim/world.h"
 

@@ -1,4 +1,4 @@
-/* fake_port.h -- a small, visible engine side of engine/port/port.h: an array of counters for each node.
+/* fake_port.h -- a small, visible engine side of engine/port/: an array of counters for each node.
  *
  * In the real engine it is hard to see where a delta is. Here every counter records it (added, handed out,
  * acknowledged, given up), so that P2 can be checked after every step. One program of this folder includes it once.
@@ -8,7 +8,9 @@
 
 #include <stdarg.h>
 
-#include "engine/port/port.h"
+#include "engine/port/items.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 #include "tests/sim/world.h"
 
 #define FAKE_CELLS 16

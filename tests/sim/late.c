@@ -4,7 +4,7 @@
  * step. */
 #include "tests/sim/world.h"
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 
 #define TIMEOUT_MS 100
 

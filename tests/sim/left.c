@@ -5,7 +5,7 @@
  * is empty. */
 #include "tests/sim/world.h"
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "sync/turn/instance.h"
 
 static struct {

@@ -3,7 +3,7 @@
  *
  * The real engine with the real sync code, host-driven on the world's clock; the network has no faults, some keys are
  * lists. */
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 #include "tests/sim/world.h"
 
 #define KEYS 120

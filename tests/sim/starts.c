@@ -8,7 +8,7 @@
  * Always true: each engine stops for that moment at its first denial; the test counts here what was admitted. */
 #include "tests/sim/world.h"
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
 
 #include <inttypes.h>
 

@@ -5,7 +5,7 @@
 #include "tests/support/fake_driver.h"
 
 #include "engine/count/lookup.h"
-#include "engine/port/port.h"
+#include "engine/port/messages.h"
 #include "engine/count/contention.h"
 #include "engine/table/stripe.h"
 

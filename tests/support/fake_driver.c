@@ -1,7 +1,10 @@
 /* fake_driver.c -- see fake_driver.h. */
 #include "tests/support/fake_driver.h"
 
-#include "engine/port/port.h"
+#include "engine/port/driver.h"
+#include "engine/port/items.h"
+#include "engine/port/messages.h"
+#include "engine/port/services.h"
 
 #define HELD_MAX 4096u
 #define TICKETS_MAX 256u

@@ -1,4 +1,4 @@
-/* fake_driver.h -- a driver (engine/port/port.h) that keeps a ledger instead of a connection to Redis.
+/* fake_driver.h -- a driver (engine/port/driver.h) that keeps a ledger instead of a connection to Redis.
  *
  * A test that links fake_driver.c gets it in place of the real driver: any redis_url will do. Each turn it collects,
  * and settles some of its items at random: acknowledged, returned (now or later) or given up. A ledger by key and
