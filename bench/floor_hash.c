@@ -2,7 +2,7 @@
  * In C, as the header of the hash is. Always true: every answer goes into the result, so no call can be left out. */
 #include "bench/floor.h"
 
-#include "engine/base/hash.h"
+#include "engine/base/hash_aes.h"
 #include "bench/peer.h"
 
 static struct twi_hash_secret secret;
