@@ -285,7 +285,8 @@ void command_acquire(Bench &bench) {
             bench_setup setup = setup_for(one->all, one->keys, bench.threads_most());
             setup.address = server.address().c_str();
             Loaded table(child, bench_ours_synced(), setup, one->all, cores());
-            /* Totals and the others' pace are known from here on, as of keys that live for longer than some intervals. */
+            /* Totals and the others' pace are known from here on, as of keys that live for longer than some
+             * intervals. */
             for (int interval = 0; interval < 5; interval++) {
                 Plan plan;
                 plan.peer = bench_ours_synced();

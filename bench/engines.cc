@@ -1,5 +1,6 @@
-/* engines.cc -- `engines`: what it costs a Redis that many engines share it, while nothing happens: the registry of live engines, the
- * epoch of hard limits, the word on windows that one engine closes; and a draw on a hard limit that all of them draw on.
+/* engines.cc -- `engines`: what it costs a Redis that many engines share it, while nothing happens: the registry of
+ * live engines, the epoch of hard limits, the word on windows that one engine closes; and a draw on a hard limit that
+ * all of them draw on.
  *
  * One process plays all engines, by the scripts' own words: 10, 100, 1,000 and 10,000 of them.
  *   us       what Redis says of a script (INFO commandstats): execution alone, and others who had the core meanwhile
@@ -7,7 +8,8 @@
  *   every    how often Redis tells an engine to say such a word
  *   scripts  how many of them all engines together send in a second
  *   core     how much of one core of Redis that takes, by cpu
- * Always true: each number of engines has a server of its own; Redis must count all of them, and the units that were drawn. */
+ * Always true: each number of engines has a server of its own; Redis must count all of them, and the units that were
+ * drawn. */
 #include "bench/bench.h"
 
 #include "bench/server.h"

@@ -1,6 +1,7 @@
-/* floor.cc -- `floor`: what the machine allows. The hash alone, an atomic add alone, random reads and atomic adds in memory.
- * Always true: these are single threads, unless the row says two; `4K` and `2M` say which pages were asked for, and a note
- * says so if the large ones were not given. */
+/* floor.cc -- `floor`: what the machine allows. The hash alone, an atomic add alone, random reads and atomic adds in
+ * memory.
+ * Always true: these are single threads, unless the row says two; `4K` and `2M` say which pages were asked for, and a
+ * note says so if the large ones were not given. */
 #include "bench/bench.h"
 
 #include "bench/floor.h"

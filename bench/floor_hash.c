@@ -1,5 +1,6 @@
-/* floor_hash.c -- the engine's own hash, called as the engine calls it: what a call cannot be faster than, less its add.
- * In C, as the header of the hash is. Always true: every answer goes into the result, so no call can be left out. */
+/* floor_hash.c -- the engine's own hash, called as the engine calls it: what a call cannot be faster than, less its
+ * add. In C, as the header of the hash is. Always true: every answer goes into the result, so no call can be left
+ * out. */
 #include "bench/floor.h"
 
 #include "engine/base/hash_aes.h"

@@ -1,5 +1,5 @@
-/* histogram.h -- counts of times, log-linear: 32 steps for each power of two, so any figure is within 3.2 % of the truth;
- * the largest is kept exactly.
+/* histogram.h -- counts of times, log-linear: 32 steps for each power of two, so any figure is within 3.2 % of the
+ * truth; the largest is kept exactly.
  * Always true: recording is a shift, an add and a compare, touches one cache line of 16 KiB and never allocates; a
  * histogram has one writer. Times are in ticks of bench_ticks(), turned into ns when they are read. */
 #ifndef BENCH_HISTOGRAM_H

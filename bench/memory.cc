@@ -36,7 +36,8 @@ int64_t wall_ms() {
     return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The engine's own account at the end of one window, and its highest over the next windows, all as full as the first. */
+/* The engine's own account at the end of one window, and its highest over the next windows, all as full as the
+ * first. */
 void measure_windows(Child &child, const bench_peer *peer, const Stream &all) {
     constexpr int64_t window_ms = 4000;
     bench_setup setup = {};

@@ -1,13 +1,16 @@
-/* neighbour.cc -- `neighbour`: how long another client of the same Redis waits while an engine merges 175,000 keys a second.
+/* neighbour.cc -- `neighbour`: how long another client of the same Redis waits while an engine merges 175,000 keys a
+ * second.
  *
  * The neighbour asks PING, some two thousand times a second. Beside it
  *   nobody        the server is idle
  *   busy process  two processes use the machine as an engine does, a quarter of the time each, and Redis not at all
  *   Tallywheel    an engine as it is, its counts added 1,750 at a time
- *   N keys        its batches alone, of that size, one under way at a time: played by the script's own words, 17,500 keys every 100 ms
+ *   N keys        its batches alone, of that size, one under way at a time: played by the script's own words, 17,500
+ * keys every 100 ms
  *   N keys x D    the same with D under way
- * Each is measured twice: `served`, where server and neighbour have real-time priority, so that nobody takes the core from them: what is
- * left is the order in which Redis serves; and `shared`, as processes are: waiting for a core is in it.
+ * Each is measured twice: `served`, where server and neighbour have real-time priority, so that nobody takes the core
+ * from them: what is left is the order in which Redis serves; and `shared`, as processes are: waiting for a core is in
+ * it.
  *   p50, p99   of the neighbour's PING, in microseconds; ratio: over nobody's
  *   us         Redis's own account of the script (INFO commandstats), for a key
  *   kops       thousand keys a second that were merged

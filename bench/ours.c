@@ -1,6 +1,7 @@
 /* ours.c -- Tallywheel as one of the peers: the real engine, through the public header, with its own thread.
  * Always true: any answer but the expected one makes the total fail, so that no figure stands for calls that did not
- * count. Windows are those of the wall clock; a run over the full hour has its counts in two windows, and both are read. */
+ * count. Windows are those of the wall clock; a run over the full hour has its counts in two windows, and both are
+ * read. */
 #include "bench/peer.h"
 
 #include "tallywheel.h"

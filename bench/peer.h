@@ -1,11 +1,11 @@
 /* peer.h -- what a table must be able to do to take part: one struct of functions, each called for a run of keys at a
  * time, so that the call through a pointer costs every peer the same nothing.
  *
- * Keys are slots: `stride` bytes (32, 64 or 128), the key's bytes first, zeroes behind, its size in the last byte. A peer
- * with an inline key takes a slot as it stands as its key type; everyone else takes pointer and size. Nobody copies a key
- * to look it up.
- * Always true: a peer lives in a child process of its own that loads it, measures it, has its sum and number of counters
- * checked and ends; so there is nothing to destroy, and what a peer cost is what the child grew by. */
+ * Keys are slots: `stride` bytes (32, 64 or 128), the key's bytes first, zeroes behind, its size in the last byte. A
+ * peer with an inline key takes a slot as it stands as its key type; everyone else takes pointer and size. Nobody
+ * copies a key to look it up.
+ * Always true: a peer lives in a child process of its own that loads it, measures it, has its sum and number of
+ * counters checked and ends; so there is nothing to destroy, and what a peer cost is what the child grew by. */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
 
@@ -86,7 +86,8 @@ int64_t bench_ours_memory_bytes(void *self);
 bool bench_ours_flush(void *self, uint32_t timeout_ms);
 /* The totals that Redis holds for `count` slots, added up; false: not to be had. */
 bool bench_ours_fetch(void *self, const unsigned char *slots, size_t count, int64_t *sum);
-/* Closes the engine; the sum of what the closing hook has been shown over all windows, and how many windows that were. */
+/* Closes the engine; the sum of what the closing hook has been shown over all windows, and how many windows that
+ * were. */
 bool bench_ours_close(void *self, int64_t *sum, uint64_t *windows);
 
 #ifdef __cplusplus

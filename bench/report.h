@@ -48,7 +48,8 @@ class Report {
     /* The median over all rounds; NaN if there is none. */
     double median(const std::string &command, const std::string &workload, unsigned key_bytes, const std::string &peer,
                   const std::string &form, const Column &column) const;
-    /* Peers down, columns across, ratios over our row of that form; where there are ratios, the best of the others last. Of a peer without figures: no row. */
+    /* Peers down, columns across, ratios over our row of that form; where there are ratios, the best of the others
+     * last. Of a peer without figures: no row. */
     void table(const std::string &title, const std::string &command, const std::string &workload, unsigned key_bytes,
                const std::vector<Column> &columns, const char *ours = ours_form) const;
     /* Writes the rows of the command; all of them to one file where --csv names one. */

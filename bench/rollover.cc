@@ -1,6 +1,6 @@
 /* rollover.cc -- `rollover`: one thread adds without a pause to the same keys while windows of two seconds follow each
- * other. Calls near a boundary (from 20 ms before to 200 ms after it) are told apart from those between boundaries, and so
- * are the page faults of the adding thread. Only Tallywheel has windows: beside it stands the machine's own noise.
+ * other. Calls near a boundary (from 20 ms before to 200 ms after it) are told apart from those between boundaries, and
+ * so are the page faults of the adding thread. Only Tallywheel has windows: beside it stands the machine's own noise.
  * Always true: the closing hook adds up every window; after tw_close() its sum must be that of all adds. */
 #include "bench/bench.h"
 

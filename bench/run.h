@@ -83,8 +83,8 @@ class Child {
     Shared *shared = nullptr;
 };
 
-/* Runs `work` in a forked child. False: it failed, and `failure` says how; it begins with `gave_up` if the child was ended
- * after ten minutes. */
+/* Runs `work` in a forked child. False: it failed, and `failure` says how; it begins with `gave_up` if the child was
+ * ended after ten minutes. */
 extern const char gave_up[];
 bool run_child(const std::function<void(Child &)> &work, std::vector<Metric> &metrics, std::string &failure);
 

@@ -1,4 +1,5 @@
-/* server.h -- a Redis or a memcached of our own, on a unix socket in a folder of its own, for the time of a measurement.
+/* server.h -- a Redis or a memcached of our own, on a unix socket in a folder of its own, for the time of a
+ * measurement.
  * Always true: when the object goes, the server and its folder are gone; nothing is written to disk meanwhile. */
 #ifndef BENCH_SERVER_H
 #define BENCH_SERVER_H

@@ -1,6 +1,6 @@
 /* stream.h -- the keys of a run, made before it is timed and read one after the other while it is.
- * Always true: a key is a function of its number alone, so any stream can be made anew; different numbers give different
- * keys; slots are as bench/peer.h says. Streams are not written after they were made: children share them. */
+ * Always true: a key is a function of its number alone, so any stream can be made anew; different numbers give
+ * different keys; slots are as bench/peer.h says. Streams are not written after they were made: children share them. */
 #ifndef BENCH_STREAM_H
 #define BENCH_STREAM_H
 

@@ -1,13 +1,15 @@
-/* sync.cc -- `sync`: what it costs a Redis to be told of counts, by Tallywheel and by the ways that one would write by hand.
+/* sync.cc -- `sync`: what it costs a Redis to be told of counts, by Tallywheel and by the ways that one would write by
+ * hand.
  *
- * Every way counts the same keys twice: `first` makes them, `again` finds them there. Commands are encoded before the time
- * runs and sent in pipelines of 512 keys (Tallywheel: its own batches; `round trip`: one command after the other's answer).
+ * Every way counts the same keys twice: `first` makes them, `again` finds them there. Commands are encoded before the
+ * time runs and sent in pipelines of 512 keys (Tallywheel: its own batches; `round trip`: one command after the other's
+ * answer).
  *   us    what Redis says of its commands (INFO commandstats): execution alone. Those within a script or a transaction
  *         are a part of it, so only outer ones are added up
  *   cpu   what the server's process took, user and system: with reading, parsing and answering
  *   kops  thousand keys a second, as the client sees it; client and server share the machine
- * Always true: each run has a server of its own; every counter must hold exactly two in the end, and have an expiry where
- * its way keeps one. */
+ * Always true: each run has a server of its own; every counter must hold exactly two in the end, and have an expiry
+ * where its way keeps one. */
 #include "bench/bench.h"
 
 #include "bench/peers/peers.h"

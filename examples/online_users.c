@@ -1,8 +1,8 @@
 /* online_users.c -- how many users are online in each room, over all servers.
  * TALLYWHEEL_REDIS=redis://localhost ./online_users      two servers that share Redis; without the variable one alone
  *
- * A gauge is what is here now: add 1 for who comes and -1 for who goes. With Redis each server says its own part and the
- * view is the sum; the part of a server that dies goes by itself, so no user stays online for ever. */
+ * A gauge is what is here now: add 1 for who comes and -1 for who goes. With Redis each server says its own part and
+ * the view is the sum; the part of a server that dies goes by itself, so no user stays online for ever. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>

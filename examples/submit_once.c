@@ -1,8 +1,9 @@
 /* submit_once.c -- a form that is submitted twice (two clicks, a retry, two servers) becomes one order.
  * TALLYWHEEL_REDIS=redis://localhost ./submit_once      over all servers; without the variable in this process alone
  *
- * The first caller of tw_once() does the work. If it fails, it says so with tw_once_cancel(), and the next try is the first
- * again. With Redis the family is strict: Redis itself says who is first, and a lost answer is asked for again. */
+ * The first caller of tw_once() does the work. If it fails, it says so with tw_once_cancel(), and the next try is the
+ * first again. With Redis the family is strict: Redis itself says who is first, and a lost answer is asked for
+ * again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tallywheel.h>

@@ -45,6 +45,8 @@ grep -nE '^ *# *include' include/tallywheel.h | grep -vE '<(stdbool|stddef|stdin
 
 awk 'length > 100 { print FILENAME ":" FNR ": " length " columns" }' include/tallywheel.h |
     must_be_empty "the public header has 100 columns"
+sources engine sync layer tools examples tests bench | xargs env LC_ALL=C.UTF-8 grep -nE '^.{121,}' |
+    must_be_empty "code and its comments have 120 columns"
 # Tables and code blocks apart: a table's row is one line.
 python3 - <<'END' | must_be_empty "docs/*.md, README.md and bench/README.md have 120 columns"
 import glob

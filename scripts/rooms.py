@@ -22,6 +22,7 @@ import c_source
 TREES = ("engine", "sync")
 INCLUDE = re.compile(r'^ *# *include "((?:engine|sync)/[^"]+)"', re.MULTILINE)
 PORT = "engine/port"
+FIELDS_MAX = 25
 # Files whose functions another header may declare than their own; a list that only shrinks. stripe.h has the types, which cell.h must not
 # see, and which stripe_words.h, which it includes, therefore has not. The fast paths are one template, compiled by two files.
 SHARED = {
@@ -131,6 +132,27 @@ def broken(graph: Graph, how: str) -> list[str]:
     return wrong + [f"no circle any more, and still in LEFT: {circle}" for circle in LEFT[how] if circle not in found and not is_elsewhere(circle)]
 
 
+def fields(body: str) -> int:
+    """Of the text between a struct's braces."""
+    while True:
+        shorter = re.sub(r"\{[^{}]*\}|\([^()]*\)|\[[^\[\]]*\]", "", body)
+        if shorter == body:
+            return sum(1 + statement.count(",") for statement in body.split(";") if statement.strip())
+        body = shorter
+
+
+def wide_structs(paths: list[str]) -> list[str]:
+    wrong = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            text = c_source.DIRECTIVE.sub("", c_source.without_comments(file.read()))
+        for match in re.finditer(r"\bstruct (\w+) \{", text):
+            count = fields(text[match.end() : c_source.closing(text, match.end() - 1, "{", "}") - 1])
+            if count > FIELDS_MAX:
+                wrong.append(f"{path}: struct {match.group(1)} has {count} direct fields, more than {FIELDS_MAX}")
+    return wrong
+
+
 def declared(header: str) -> set[str]:
     """The functions that a header declares, those it defines apart."""
     with open(header, encoding="utf-8") as file:
@@ -177,7 +199,7 @@ def without_header(defined: dict[str, str]) -> list[str]:
 
 def main() -> int:
     os.chdir(os.environ.get("TW_ROOT") or os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    wrong = broken(includes(), "includes")
+    wrong = broken(includes(), "includes") + wide_structs(sources())
     if len(sys.argv) > 1:
         defined, used = symbols(sys.argv[1])
         if not defined:

@@ -1,7 +1,7 @@
 /* audit.c -- what Redis holds, compared with what it should: see tw_audit() in the header.
  *
- * A connection of its own, one question at a time or a pipeline of a page, each answer within its deadline; whoever calls
- * waits. The engine's own connection goes on beside it.
+ * A connection of its own, one question at a time or a pipeline of a page, each answer within its deadline; whoever
+ * calls waits. The engine's own connection goes on beside it.
  * Always true: only commands that read are sent: AUTH SELECT INFO SCAN HGETALL HMGET PTTL GET. */
 #include "sync/audit.h"
 

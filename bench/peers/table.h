@@ -1,8 +1,8 @@
 /* table.h -- turns a class with one method, add(slot) -> new count, into a peer: the same three loops for everyone.
  *
- * All peers share one hash (a multiply-fold, written here, inlined, not keyed: cheaper than what guards us from floods),
- * over the whole slot for inline keys (no branch on the size) and over the key's own bytes for strings. A table that
- * prefers a hash of its own is not made worse by it: quality is that of the usual multiply-fold hashes.
+ * All peers share one hash (a multiply-fold, written here, inlined, not keyed: cheaper than what guards us from
+ * floods), over the whole slot for inline keys (no branch on the size) and over the key's own bytes for strings. A
+ * table that prefers a hash of its own is not made worse by it: quality is that of the usual multiply-fold hashes.
  * Always true: a key is never copied to be looked up; strings are looked up by view where the library can. */
 #ifndef BENCH_PEERS_TABLE_H
 #define BENCH_PEERS_TABLE_H

@@ -1,6 +1,7 @@
 /* redis.c -- what the model of Redis learns for the comparison: a plain INCRBY, the words of the other schemes, and the
  * scripts of hard limits (as tests/model/lease_store.h means them).
- * Always true: the store of leases is of this run alone; it is no part of the model's snapshots, so no case makes Redis forget. */
+ * Always true: the store of leases is of this run alone; it is no part of the model's snapshots, so no case makes Redis
+ * forget. */
 #include "bench/rivals/rivals.h"
 
 #include "tests/model/lease_store.h"

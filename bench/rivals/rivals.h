@@ -1,11 +1,13 @@
-/* rivals.h -- one limit, many nodes, and a crowd that wants more than there is: the same for every scheme of keeping limits.
+/* rivals.h -- one limit, many nodes, and a crowd that wants more than there is: the same for every scheme of keeping
+ * limits.
  *
- * A CASE is who comes when, and what fails. A SCHEME is what each node does about it: Tallywheel's are real engines over the real
- * sync code (ours.c), the others are small models of what is done elsewhere (theirs.c). All talk to the same
- * model of Redis through the same network (world.h). Always true: who comes, and when something fails, follows from case, number
- * of nodes and seed alone, never from the scheme.
+ * A CASE is who comes when, and what fails. A SCHEME is what each node does about it: Tallywheel's are real engines
+ * over the real sync code (ours.c), the others are small models of what is done elsewhere (theirs.c). All talk to the
+ * same model of Redis through the same network (world.h). Always true: who comes, and when something fails, follows
+ * from case, number of nodes and seed alone, never from the scheme.
  *
- * Who is refused waits in line at that node for up to `patience_ms`, so a refusal costs a sale only where units stay out of reach. */
+ * Who is refused waits in line at that node for up to `patience_ms`, so a refusal costs a sale only where units stay
+ * out of reach. */
 #ifndef BENCH_RIVALS_H
 #define BENCH_RIVALS_H
 
@@ -64,8 +66,8 @@ const struct rivals_scheme *rivals_scheme(int scheme);
 /* Between the world's network and the model of Redis: the commands of the others, and the scripts of leases. */
 void rivals_redis_init(struct redis_model *model);
 
-/* How long after their opening the last of `nodes` - 1 new engines has its first unit of a hard limit. One has been there before: the
- * epoch stands. */
+/* How long after their opening the last of `nodes` - 1 new engines has its first unit of a hard limit. One has been
+ * there before: the epoch stands. */
 int64_t rivals_first_unit_ms(int nodes, uint64_t seed);
 
 struct rivals_outcome rivals_run(int which, int scheme, int nodes, int64_t patience_ms, uint64_t seed);

@@ -1,5 +1,5 @@
-/* table.c -- rivals [SEEDS [FIRST_SEED [CASE]]], the program of ./dev bench rivals: prints the table of docs/LIMITS.md, or one case
- * of it (1 ...): each with each scheme on 2 to 64 nodes, over some seeds.
+/* table.c -- rivals [SEEDS [FIRST_SEED [CASE]]], the program of ./dev bench rivals: prints the table of docs/LIMITS.md,
+ * or one case of it (1 ...): each with each scheme on 2 to 64 nodes, over some seeds.
  * Always true: the same seeds print the same table. */
 #include "bench/rivals/rivals.h"
 

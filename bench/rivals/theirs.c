@@ -5,9 +5,9 @@
  *   interval sync      the same with merging that is right: each node says its sum, so saying it again changes nothing
  *   fixed share        limit / nodes each, for good; Redis is not asked
  *   batches            so many units at a time are taken from Redis, never beyond the limit, and none is given back
- * The first three decide on the last total they were told and what they have counted since; a key that Redis has told nothing
- * of is at 0. Always true: one command is under way at a time, on one connection; one without an answer for TIMEOUT_MS, or whose
- * connection breaks, has failed. */
+ * The first three decide on the last total they were told and what they have counted since; a key that Redis has told
+ * nothing of is at 0. Always true: one command is under way at a time, on one connection; one without an answer for
+ * TIMEOUT_MS, or whose connection breaks, has failed. */
 #include "bench/rivals/rivals.h"
 
 #include <inttypes.h>

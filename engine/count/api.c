@@ -381,7 +381,7 @@ static bool show_buffer(const struct twi_thread *self, const struct each *each,
     return true;
 }
 
-/* `readers` keeps the generation, also between two sections, and `table_readers` keeps the table. */
+/* `readers.all` keeps the generation, also between two sections, and `readers.of_table` keeps the table. */
 static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *each,
                     bool (*visit)(void *ctx, const tw_count *count), void *ctx) {
     bool more = true;
@@ -411,12 +411,12 @@ static bool each_of(struct twi_thread *self, tw_engine *engine, struct each *eac
 }
 
 /* If there is no packed form yet, this section began before its publication. The turn gives the table back after the
- * section, and by then sees table_readers. */
+ * section, and by then sees readers.of_table. */
 static void begin_each(struct each *each) {
-    (void)twi_add_acqrel(&each->generation->readers, 1);
+    (void)twi_add_acqrel(&each->generation->readers.all, 1);
     each->packed = twi_load_acquire(&each->generation->packed); /* K2, pairs with K1 */
     TWI_RACE_POINT(each_form_chosen);
-    if (each->packed == 0) (void)twi_add_acqrel(&each->generation->table_readers, 1);
+    if (each->packed == 0) (void)twi_add_acqrel(&each->generation->readers.of_table, 1);
 }
 
 static bool each_window(struct twi_thread *self, tw_family *family, int64_t start_ms, int64_t now_ms, tw_status *status,
@@ -435,14 +435,14 @@ static bool each_window(struct twi_thread *self, tw_family *family, int64_t star
         *status = twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
         return false;
     }
-    if (each.packed == 0) (void)twi_sub_acqrel(&each.generation->table_readers, 1);
-    (void)twi_sub_acqrel(&each.generation->readers, 1);
+    if (each.packed == 0) (void)twi_sub_acqrel(&each.generation->readers.of_table, 1);
+    (void)twi_sub_acqrel(&each.generation->readers.all, 1);
     return more;
 }
 
 static struct twi_generation *hold(struct tw_family *family, int64_t eviction_epoch) {
     struct twi_generation *generation = twi_window_find(family, eviction_epoch);
-    if (generation != NULL) (void)twi_add_acqrel(&generation->readers, 1);
+    if (generation != NULL) (void)twi_add_acqrel(&generation->readers.all, 1);
     return generation;
 }
 
@@ -464,8 +464,8 @@ static tw_status each_previous(struct twi_thread *self, tw_family *family,
     }
     if (twi_thread_self != self)
         return twi_refuse(TW_ERR_FORKED, "visit: it has forked; what was visited is the parent's");
-    if (older != NULL) (void)twi_sub_acqrel(&older->readers, 1);
-    if (newer != NULL) (void)twi_sub_acqrel(&newer->readers, 1);
+    if (older != NULL) (void)twi_sub_acqrel(&older->readers.all, 1);
+    if (newer != NULL) (void)twi_sub_acqrel(&newer->readers.all, 1);
     return TW_OK;
 }
 

@@ -128,8 +128,8 @@ struct twi_generation_history {
     bool unpacking;   /* the unfinished packed form is being given back */
 };
 
-/* What the turn knows of a generation: apart from what callers write, and derivable from that by a walk. It is to go out
- * of the arena, into memory that is private to the turn. */
+/* What the turn knows of a generation: apart from what callers write, and derivable from that by a walk. It is to go
+ * out of the arena, into memory that is private to the turn. */
 struct twi_generation_turn {
     uint32_t outstanding;  /* items in batches, or waiting to be collected again */
     uint32_t seal_tag;     /* how far sealing has come */
@@ -157,6 +157,12 @@ struct twi_generation_turn {
     struct twi_generation_history history;
 };
 
+/* Running tw_each() calls. */
+struct twi_generation_readers {
+    _Atomic uint32_t all;      /* the generation is not dropped meanwhile */
+    _Atomic uint32_t of_table; /* the table is not given back meanwhile */
+};
+
 struct twi_generation {
     _Atomic uint64_t reserved;
     _Atomic uint64_t root; /* entry */
@@ -182,10 +188,9 @@ struct twi_generation {
     _Atomic uint64_t long_keys; /* published keys that are too long for tag groups (tag_groups.h) */
     _Atomic int64_t bytes;      /* bytes of the pieces that this generation owns */
     struct twi_generation_marks marks;
-    _Atomic uint32_t next_arrival;  /* next generation that the turn has not yet seen */
-    _Atomic uint32_t readers;       /* running tw_each() calls: the generation is not dropped meanwhile */
-    _Atomic uint32_t packed;        /* line of its packed form, which has replaced the table (history.c); 0: none */
-    _Atomic uint32_t table_readers; /* running tw_each() calls on the table: it is not given back meanwhile */
+    _Atomic uint32_t next_arrival; /* next generation that the turn has not yet seen */
+    _Atomic uint32_t packed;       /* line of its packed form, which has replaced the table (history.c); 0: none */
+    struct twi_generation_readers readers;
     struct twi_generation_turn turn;
 };
 static_assert(sizeof(struct twi_generation) <= 6 * TWI_LINE_BYTES, "a window of one key costs some 600 bytes");

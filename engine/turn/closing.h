@@ -80,8 +80,8 @@ enum twi_closing {
 enum twi_closing twi_closing_step(tw_engine *engine, struct twi_generation *generation, bool drained, uint32_t *work);
 /* True if a hook was called for this window before, here or in another engine. */
 bool twi_closing_is_repeat(const struct twi_generation *generation);
-/* The hook has returned true or false. */
-void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool called);
+/* The hook has returned; `reported` is what it returned. */
+void twi_closing_hook_answered(tw_engine *engine, struct twi_generation *generation, bool reported);
 /* The hook returned false until its family had to close: another engine's hook may have the window. */
 void twi_closing_refused(tw_engine *engine, struct twi_generation *generation);
 /* Counts and logs that no hook was called for this window, or not with all of it. */

@@ -1,6 +1,6 @@
 /* restore.c -- after Redis lost all data: re-sends what live counters had contributed (restore_notes.h).
- * sync/turn/settle.c begins a restoration through items.h. The turn then continues it in bounded steps, before it collects
- * anything.
+ * sync/turn/settle.c begins a restoration through items.h. The turn then continues it in bounded steps, before it
+ * collects anything.
  * Always true: until it is walked, each listed generation counts one more `outstanding`, so that it is not dropped. */
 #include "engine/turn/restore_notes.h"
 

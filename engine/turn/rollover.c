@@ -641,7 +641,7 @@ static bool give_back(tw_engine *engine, struct twi_generation *generation, uint
         generation->turn.retired = twi_epoch_stamp();
         return false;
     }
-    if (twi_load_acquire(&generation->readers) != 0) return false;
+    if (twi_load_acquire(&generation->readers.all) != 0) return false;
     /* it is on the list of arrivals, or about to be: the next turn takes it */
     if (!generation->turn.announced) return false;
     /* An adder that slept between its DIRTY and its marks may have listed the generation long after it was drained. */

@@ -1,10 +1,10 @@
 /* connection.c -- see connection.h.
  *
  *   CLOSED --dial--> DIALLING --connected--> greeting (AUTH, SELECT, INFO) --answered--> UP --any error--> CLOSED
- * A replica is no Redis to ask: what it knows may be old, and if it takes writes they are lost. It is left here; one that becomes a
- * replica later answers READONLY (the scripts see to that). Both times nothing was done, and the call goes on with a new connection.
- * Dialling goes on over several calls, each of which waits for its part only. A connection that is readable while nobody
- * asks was closed by Redis, or babbles: it is not used again. */
+ * A replica is no Redis to ask: what it knows may be old, and if it takes writes they are lost. It is left here; one
+ * that becomes a replica later answers READONLY (the scripts see to that). Both times nothing was done, and the call
+ * goes on with a new connection. Dialling goes on over several calls, each of which waits for its part only. A
+ * connection that is readable while nobody asks was closed by Redis, or babbles: it is not used again. */
 #include "sync/ask/connection.h"
 
 #include <poll.h>
@@ -15,8 +15,8 @@
 #include "engine/port/services.h"
 #include "sync/batch/reply.h"
 
-/* An answer of ours has at most some hundred bytes, but for a page of names (reclaim.lua): some thousand; INFO has some hundred, an
- * error may quote a name. */
+/* An answer of ours has at most some hundred bytes, but for a page of names (reclaim.lua): some thousand; INFO has some
+ * hundred, an error may quote a name. */
 static const struct twi_wire_limits reply_limits = {.bytes_max = 1u << 20, .nodes_max = 64, .depth_max = 2};
 
 #define LOOK_UP_MS 5 /* a look-up has no descriptor: looked at this often */

@@ -1,6 +1,6 @@
 /* connection.h -- one connection of the pool: dialled, greeted, asked; by one thread at a time (pool.c says which).
- * Always true: what talk functions wait for ends at the deadline, at the pool's stop, or before; a connection that answered
- * anything unexpected is closed at once, and what was on it is of unknown outcome. */
+ * Always true: what talk functions wait for ends at the deadline, at the pool's stop, or before; a connection that
+ * answered anything unexpected is closed at once, and what was on it is of unknown outcome. */
 #ifndef TWI_SYNC_ASK_CONNECTION_H
 #define TWI_SYNC_ASK_CONNECTION_H
 

@@ -1,12 +1,14 @@
 /* pool.h -- questions that callers wait for: a small pool of connections beside the one that carries batches.
  *
- * A question is one run of one of our scripts (engine/port/driver.h, struct twi_request). Several threads ask at once, each over a
- * connection of its own; connections are made on demand and kept. Each call has one deadline for everything.
+ * A question is one run of one of our scripts (engine/port/driver.h, struct twi_request). Several threads ask at once,
+ * each over a connection of its own; connections are made on demand and kept. Each call has one deadline for
+ * everything.
  *
- * Every script asked here gets three arguments before its own: ARGV[1] who asks ("<16 digits of the pool>:<connection>"),
- * ARGV[2] the serial number of the call on that connection, ARGV[3] "1" asked, "2" asked again, "0" never mind: what the
- * call with this number has charged is to be taken back, and if it comes late it does nothing. Its answer is a flat array
- * whose first element is ARGV[2], so that an answer that was meant for another call is never taken for ours.
+ * Every script asked here gets three arguments before its own: ARGV[1] who asks ("<16 digits of the
+ * pool>:<connection>"), ARGV[2] the serial number of the call on that connection, ARGV[3] "1" asked, "2" asked again,
+ * "0" never mind: what the call with this number has charged is to be taken back, and if it comes late it does nothing.
+ * Its answer is a flat array whose first element is ARGV[2], so that an answer that was meant for another call is never
+ * taken for ours.
  * Always true: a numbered call of unknown outcome is a debt of its connection, and no other call goes out there before
  * Redis has answered its "never mind"; no lock is held while anything is waited for. */
 #ifndef TWI_SYNC_ASK_POOL_H

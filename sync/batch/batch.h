@@ -11,8 +11,8 @@
 #include "engine/port/items.h"
 #include "sync/wire/wire.h"
 
-/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the longest names,
- * and what one sending may cost us. */
+/* How many there are in most batches: depth.h. 1000 keys are about 2 ms of Redis's one thread; 256 KiB bound the
+ * longest names, and what one sending may cost us. */
 #define TWI_BATCH_ITEMS_MAX 1000u
 #define TWI_BATCH_BYTES_MAX (256u * 1024)
 
@@ -60,7 +60,8 @@ struct twi_batch *twi_batch_gather(const struct twi_item *items, size_t count, i
 /* A batch without items: refreshes the ledger, asks how it stands, or steps over numbers that are lost. */
 struct twi_batch *twi_batch_empty(int64_t now_ms);
 void twi_batch_encode(const struct twi_batch *batch, const struct twi_envelope *envelope, struct twi_bytes *out);
-/* Makes Redis refuse that delta whenever the batch is sent again. Returns its magnitude; 0: there is none, or none left. */
+/* Makes Redis refuse that delta whenever the batch is sent again. Returns its magnitude; 0: there is none, or none
+ * left. */
 uint64_t twi_batch_strike(struct twi_batch *batch, uint32_t index);
 /* The same, for a delta that goes back to its counter: the batch still knows how much it was. */
 uint64_t twi_batch_set_aside(struct twi_batch *batch, uint32_t index);

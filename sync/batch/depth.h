@@ -1,14 +1,14 @@
 /* depth.h -- how much is under way to Redis at once: as little as the way there asks for.
  *
- * A Redis works off everything that lies in one client's input before it looks at the next client. So what others wait for is not
- * one batch of ours but all that we have under way: a microsecond or two for each key. Near a Redis one small batch at a time keeps it
- * busy enough, and it serves others while we read the answer and make the next. Far from it as many keys are under way as it could
- * take in half of the way there and back, so that a client as far away as we are waits at most half as long again as without us.
- * The way is the quickest answer of the last seconds, of those that were asked for while nothing else was under way: not what we, or
- * others, make Redis busy with for a while.
- * Where the host runs the turns, an answer is read when the host gets to it: that is a part of the way, and the latest answer tells it.
- * Pure: times come from the caller. Always true: 1 to TWI_PIPELINE_MAX batches of TWI_NEAR_KEYS to TWI_BATCH_ITEMS_MAX keys; more of
- * either only for a longer way. */
+ * A Redis works off everything that lies in one client's input before it looks at the next client. So what others wait
+ * for is not one batch of ours but all that we have under way: a microsecond or two for each key. Near a Redis one
+ * small batch at a time keeps it busy enough, and it serves others while we read the answer and make the next. Far from
+ * it as many keys are under way as it could take in half of the way there and back, so that a client as far away as we
+ * are waits at most half as long again as without us. The way is the quickest answer of the last seconds, of those that
+ * were asked for while nothing else was under way: not what we, or others, make Redis busy with for a while.
+ * Where the host runs the turns, an answer is read when the host gets to it: that is a part of the way, and the latest
+ * answer tells it. Pure: times come from the caller. Always true: 1 to TWI_PIPELINE_MAX batches of TWI_NEAR_KEYS to
+ * TWI_BATCH_ITEMS_MAX keys; more of either only for a longer way. */
 #ifndef TWI_SYNC_BATCH_DEPTH_H
 #define TWI_SYNC_BATCH_DEPTH_H
 

@@ -53,15 +53,15 @@ struct twi_ledger {
 /* A new identity: 128 random bits (`random` fills what it is given). */
 void twi_identity_make(struct twi_identity *identity, const char *prefix,
                        void (*random)(void *ctx, void *out, size_t size), void *ctx);
-/* The ledger goes by it from now on. Batches that are still held are numbered anew from 1, with new nonces, so that they can be
- * sent under it; the first `acked` of them stay settled. */
+/* The ledger goes by it from now on. Batches that are still held are numbered anew from 1, with new nonces, so that
+ * they can be sent under it; the first `acked` of them stay settled. */
 void twi_ledger_adopt(struct twi_ledger *ledger, const struct twi_identity *identity,
                       void (*random)(void *ctx, void *out, size_t size), void *ctx);
 /* Both. */
 void twi_ledger_identify(struct twi_ledger *ledger, const char *prefix,
                          void (*random)(void *ctx, void *out, size_t size), void *ctx);
-/* The identity is lost, and batches were taken out, perhaps in the midst of others: those that are left are numbered from
- * 1, and sums start at 0 with them. Nothing may be sent under these numbers before twi_ledger_identify(). */
+/* The identity is lost, and batches were taken out, perhaps in the midst of others: those that are left are numbered
+ * from 1, and sums start at 0 with them. Nothing may be sent under these numbers before twi_ledger_identify(). */
 void twi_ledger_close_ranks(struct twi_ledger *ledger);
 /* Gives the batch the next number and puts it at the end. */
 void twi_ledger_append(struct twi_ledger *ledger, struct twi_batch *batch, uint64_t nonce);
@@ -73,8 +73,8 @@ struct twi_batch *twi_ledger_unconfirmed(const struct twi_ledger *ledger);
 bool twi_ledger_is_replaying(const struct twi_ledger *ledger);
 /* Redis holds `batch`: confirmed moves there; so does acked, unless this is a replay. */
 void twi_ledger_confirm(struct twi_ledger *ledger, struct twi_batch *batch);
-/* The store is at `last`, further than we knew, and remembers the eight numbers up to there: it is asked about these again.
- * False: that would leave out some that are not settled. */
+/* The store is at `last`, further than we knew, and remembers the eight numbers up to there: it is asked about these
+ * again. False: that would leave out some that are not settled. */
 bool twi_ledger_skip_to(struct twi_ledger *ledger, uint64_t last);
 /* Two stores may have different answers about a batch that strayed: the store is asked once more about those of the
  * eight numbers it remembers that are held, if one of them did. */

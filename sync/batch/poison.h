@@ -1,8 +1,8 @@
 /* poison.h -- counters that Redis refuses (wrong type, overflow, no number): each waits by itself, the others go on.
- * Pure but for its memory. Always true: a counter stands here from its refusal until it is acknowledged or given up, or until it has
- * not been refused again for three times its wait (its window was dropped meanwhile). Its wait doubles with each try; refusals
- * of batches that were under way since before the last one are no try. Without room the newcomer is forgotten: it waits the
- * longest wait, is not told as news, and nothing else is lost. */
+ * Pure but for its memory. Always true: a counter stands here from its refusal until it is acknowledged or given up, or
+ * until it has not been refused again for three times its wait (its window was dropped meanwhile). Its wait doubles
+ * with each try; refusals of batches that were under way since before the last one are no try. Without room the
+ * newcomer is forgotten: it waits the longest wait, is not told as news, and nothing else is lost. */
 #ifndef TWI_SYNC_BATCH_POISON_H
 #define TWI_SYNC_BATCH_POISON_H
 

@@ -76,7 +76,8 @@ static bool read_kind(const struct twi_node *node, enum twi_reply_kind *kind) {
 
 #define HEAD_SIZE 8 /* status, time, number, marker, plus, minus, done, unhealed */
 
-/* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it does". */
+/* GONE says more, and so does an opening: whether the store knows our instance. What does not say so is taken for "it
+ * does". */
 static void read_gone(const struct twi_node *nodes, size_t count, struct twi_reply_head *head) {
     int64_t registered = 1;
     if (count >= 1 + HEAD_SIZE + 2 && !twi_node_i64(&nodes[1 + HEAD_SIZE], &registered)) registered = 1;

@@ -6,7 +6,8 @@
  * A step of a turn that finds the connection broken marks it (twi_connection_fail()); the turn ends it in one place
  * (twi_connect_end()). The breaker, the depth of the pipeline and the difference of the clocks stand here, because they
  * are found out about one server: another server may be up, near, and in another time.
- * Owner: whoever owns the turn. Always true: a connection knows no ledger; what a batch means is the store's (store.h). */
+ * Owner: whoever owns the turn. Always true: a connection knows no ledger; what a batch means is the store's
+ * (store.h). */
 #ifndef TWI_SYNC_MESSAGE_CONNECTION_H
 #define TWI_SYNC_MESSAGE_CONNECTION_H
 
@@ -103,8 +104,8 @@ struct twi_connection {
     struct twi_messages messages;
 };
 
-/* The connection is broken: nothing more is sent or taken on it, and what was under way is of unknown outcome. The first
- * reason stays. */
+/* The connection is broken: nothing more is sent or taken on it, and what was under way is of unknown outcome. The
+ * first reason stays. */
 void twi_connection_fail(struct twi_connection *connection, bool slowly, const char *why);
 
 #endif

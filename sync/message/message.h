@@ -1,11 +1,12 @@
-/* message.h -- small scripts beside the batches: a sender puts one into the pipeline, and is called once with its outcome.
+/* message.h -- small scripts beside the batches: a sender puts one into the pipeline, and is called once with its
+ * outcome.
  *
  *   send ─▶ EVALSHA ─answered▶ done
  *              └─NOSCRIPT▶ EVAL ─answered▶ done          the connection is lost: done, UNKNOWN
  * A message may be lost, and is not sent again by itself: each sender decides whether to repeat it.
- * Always true: each sender has at most its quota under way, so batches are never held up by more than these. Each message
- * for which twi_message_send() was true has its `done` called exactly once. No message is sent while the breaker is not
- * closed, or while a rewind waits for all replies. By the owner of the turn. */
+ * Always true: each sender has at most its quota under way, so batches are never held up by more than these. Each
+ * message for which twi_message_send() was true has its `done` called exactly once. No message is sent while the
+ * breaker is not closed, or while a rewind waits for all replies. By the owner of the turn. */
 #ifndef TWI_SYNC_MESSAGE_MESSAGE_H
 #define TWI_SYNC_MESSAGE_MESSAGE_H
 
@@ -26,8 +27,8 @@ struct twi_message {
     const struct twi_message_argument *arguments; /* keys, then arguments; copied */
     size_t key_count, argument_count;             /* argument_count: keys included */
     twi_message_done *done;
-    /* With wait_replicas, after `done` was called with ANSWERED: the reply counts once the replicas have what the script
-     * wrote. NULL: it counts at once. */
+    /* With wait_replicas, after `done` was called with ANSWERED: the reply counts once the replicas have what the
+     * script wrote. NULL: it counts at once. */
     twi_message_replicated *replicated;
     void *ctx;
 };

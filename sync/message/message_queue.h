@@ -25,8 +25,8 @@ enum twi_message_outcome {
  * other messages, except where the outcome is UNKNOWN. */
 typedef bool twi_message_done(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome,
                               const struct twi_node *nodes, size_t count, int64_t now_ms);
-/* ANSWERED: enough replicas have what the message wrote. REFUSED: too few have it. UNKNOWN: the connection was lost before
- * that was known. */
+/* ANSWERED: enough replicas have what the message wrote. REFUSED: too few have it. UNKNOWN: the connection was lost
+ * before that was known. */
 typedef void twi_message_replicated(struct twi_sync *sync, void *ctx, enum twi_message_outcome outcome);
 
 struct twi_message_pending {

@@ -1,5 +1,5 @@
-/* pipeline.h -- what was sent on a connection and awaits its reply: commands go out in one row, and their replies come in
- * the same order.
+/* pipeline.h -- what was sent on a connection and awaits its reply: commands go out in one row, and their replies come
+ * in the same order.
  * Always true: each command that was put into `out` has its entry in `pending`; the entries stand in the order of the
  * wire. */
 #ifndef TWI_SYNC_MESSAGE_PIPELINE_H
@@ -11,8 +11,8 @@
 struct twi_sync;
 struct twi_batch;
 
-/* Entries at most: a greeting (5), an opening, the batches and their WAIT twice, a rewrite; the messages; their WAITs, two
- * for each lease at worst. */
+/* Entries at most: a greeting (5), an opening, the batches and their WAIT twice, a rewrite; the messages; their WAITs,
+ * two for each lease at worst. */
 #define TWI_PENDING_MAX (16u + TWI_MESSAGES_MAX + 2 * TWI_LEASES_MAX)
 
 enum twi_command {
@@ -54,7 +54,8 @@ struct twi_pipeline {
     uint32_t first, count;
 };
 
-/* Takes one reply of an entry; `replies` still counts it. A reply that is not understood is a failure of the connection. */
+/* Takes one reply of an entry; `replies` still counts it. A reply that is not understood is a failure of the
+ * connection. */
 typedef void twi_taker(struct twi_sync *sync, const struct twi_pending *pending, const struct twi_node *nodes,
                        size_t count, int64_t now_ms);
 

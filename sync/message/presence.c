@@ -178,8 +178,8 @@ void twi_presence_step(struct twi_sync *sync, int64_t now_ms) {
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-/* Not told: gauges go back to their counters, which know the whole by then, and a flush begins its round anew; the others are
- * said again in a while. */
+/* Not told: gauges go back to their counters, which know the whole by then, and a flush begins its round anew; the
+ * others are said again in a while. */
 static void give_back(struct twi_sync *sync, const struct twi_statement *statement, uint32_t after_ms) {
     struct twi_store *store = &sync->store;
     if (statement->what == TWI_STATEMENT_SWEEP) twi_port_sweep_answered(sync->engine, statement->serial, after_ms);
@@ -194,7 +194,8 @@ static void give_back(struct twi_sync *sync, const struct twi_statement *stateme
     }
 }
 
-/* One that is refused is said again like the others, before its life is over; until then flushes know that it is not there. */
+/* One that is refused is said again like the others, before its life is over; until then flushes know that it is not
+ * there. */
 static void report_gauge(struct twi_sync *sync, const struct twi_item *item, const struct twi_node *node,
                          int64_t now_ms) {
     struct twi_store *store = &sync->store;
@@ -218,7 +219,8 @@ static bool report_gauges(struct twi_sync *sync, const struct twi_statement *ack
     return true;
 }
 
-/* An error instead of an answer. Where it was perhaps done, or a replica's, it is for a new connection to say it again. */
+/* An error instead of an answer. Where it was perhaps done, or a replica's, it is for a new connection to say it
+ * again. */
 static void take_error(struct twi_sync *sync, const struct twi_statement *acked, enum twi_message_outcome outcome,
                        const struct twi_node *error) {
     struct twi_connection *connection = &sync->connection;

@@ -1,10 +1,11 @@
-/* presence.h -- what is present: statements on this engine's gauges and holds, and sweeps of reservations that are over.
- * Each statement is whole and may be repeated.
+/* presence.h -- what is present: statements on this engine's gauges and holds, and sweeps of reservations that are
+ * over. Each statement is whole and may be repeated.
  *
  *   collected (gauges) ─▶ waiting ─▶ one of a few statements under way ─▶ answered: the sums become views
- *                            └─────────────┴── refused, or the connection is lost: back to their counters, to be sent anew
- * Always true: a gauge's item that was taken is acknowledged or returned, once; each statement has a higher number than all
- * before it. */
+ *                            └─────────────┴── refused, or the connection is lost: back to their counters, to be sent
+ * anew
+ * Always true: a gauge's item that was taken is acknowledged or returned, once; each statement has a higher number than
+ * all before it. */
 #ifndef TWI_SYNC_MESSAGE_PRESENCE_H
 #define TWI_SYNC_MESSAGE_PRESENCE_H
 

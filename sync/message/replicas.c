@@ -2,12 +2,13 @@
  *
  *   batches ─▶ WAIT n ms ─▶ "m replicas"     m >= n: all that this connection had written before it is on n replicas
  *
- * WAIT blocks this connection at the server, for half of redis_timeout_ms at most, and nothing here; once a replica lags,
- * most questions are short, so that it does not hold up what could be sent. It speaks of what the connection has written: a
- * DUP writes nothing, so a connection that has only had those says nothing of them, and gets an empty batch to write.
- * Always true: `replicated` moves only upon such an answer, to a batch that was answered OK on this connection before it;
- * a batch beyond it stays in the replay window, and no flush is done that needs it. While the window is full of such
- * batches nothing more is collected: deltas wait in their counters. */
+ * WAIT blocks this connection at the server, for half of redis_timeout_ms at most, and nothing here; once a replica
+ * lags, most questions are short, so that it does not hold up what could be sent. It speaks of what the connection has
+ * written: a DUP writes nothing, so a connection that has only had those says nothing of them, and gets an empty batch
+ * to write.
+ * Always true: `replicated` moves only upon such an answer, to a batch that was answered OK on this connection before
+ * it; a batch beyond it stays in the replay window, and no flush is done that needs it. While the window is full of
+ * such batches nothing more is collected: deltas wait in their counters. */
 #include "sync/message/replicas.h"
 
 #include "engine/port/services.h"

@@ -1,7 +1,7 @@
 /* state.h -- the state of one engine's sync: the scheduler, with the one connection and the one store that it has.
  *
- * Three headers have all of it: connection.h (one server), store.h (one ledger and its marker) and this one (whose turn it
- * is, how much is collected and when). They hold types; a function takes the part that it touches, and the whole
+ * Three headers have all of it: connection.h (one server), store.h (one ledger and its marker) and this one (whose turn
+ * it is, how much is collected and when). They hold types; a function takes the part that it touches, and the whole
  * where it touches more than one. Redis Cluster has several connections and several stores under one scheduler.
  * Owner: whoever owns the turn; one thread at a time. `published` and the taken tickets are for any thread. */
 #ifndef TWI_SYNC_MESSAGE_STATE_H

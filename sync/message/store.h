@@ -66,8 +66,8 @@ struct twi_presence {
     uint64_t number;
     uint64_t taken, answered; /* items, since ever */
     uint64_t until;           /* 0: nobody waits; else one more than how many were taken then */
-    /* The engine hears of the statements on holds in the order in which they were made. A script that Redis did not have
-     * goes again, behind others. */
+    /* The engine hears of the statements on holds in the order in which they were made. A script that Redis did not
+     * have goes again, behind others. */
     uint64_t holds_sent, holds_answered;
     uint32_t holds_done; /* bit 0: the one after holds_answered was answered; and so on */
 };

@@ -13,7 +13,8 @@ void twi_connect_open(struct twi_sync *sync, int64_t now_ms); /* sends number 0 
 void twi_connect_end(struct twi_sync *sync, int64_t now_ms);
 /* What is under way will not be answered: whoever waits for it is told. */
 void twi_connect_unanswered(struct twi_sync *sync, int64_t now_ms);
-/* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second time. */
+/* Redis went back: its append-only file may hold half a transaction, which the next restart would apply a second
+ * time. */
 void twi_connect_rewrite(struct twi_sync *sync, int64_t now_ms);
 
 #endif

@@ -1,16 +1,18 @@
-/* instance.c -- which store is this, and do we go on in it under our name? What GONE and the answer to an opening lead to.
+/* instance.c -- which store is this, and do we go on in it under our name? What GONE and the answer to an opening lead
+ * to.
  *
  *   GONE ──▶ in doubt: look again, for twi_doubt_ms ──still there──▶ an opening of another instance
  *
  *   the opening is answered   the instance of before
  *   KEPT                      goes on: its ledger is there; another store was seen for a while
  *   OK; the marker is
- *     the one of before, and knows the instance           evicted: what was surely not applied goes on, the rest is uncertain
+ *     the one of before, and knows the instance           evicted: what was surely not applied goes on, the rest is
+ * uncertain
  *     the one of before, and does not know the instance   gone back to before our ledger: everything is told again
  *     another that we know, or an older ledger is there   gone back to before a wipe: uncertain
  *     another, or made just now                           wiped: everything is told again, out of the counters
- * Always true: ledger name, numbers and replay window stay what they are until a store has taken number 0 of another instance
- * and told, in the same answer, that the ledger of this one is not there. */
+ * Always true: ledger name, numbers and replay window stay what they are until a store has taken number 0 of another
+ * instance and told, in the same answer, that the ledger of this one is not there. */
 #include "sync/turn/instance.h"
 
 #include <inttypes.h>
@@ -65,8 +67,8 @@ static void close_copies_in_flight(struct twi_connection *connection) {
 }
 
 /* Unsettled batches with a copy of unknown outcome: the ledger that could have told is gone. They need not be the first
- * ones: one may have been refused and the answer to the next be lost. (That one was not applied either, if the ledger was
- * ours alone. Where two engines wrote it, the other one's batch may have stood before ours: so it is given up.) */
+ * ones: one may have been refused and the answer to the next be lost. (That one was not applied either, if the ledger
+ * was ours alone. Where two engines wrote it, the other one's batch may have stood before ours: so it is given up.) */
 static void give_up_uncertain(struct twi_sync *sync) {
     struct twi_store *store = &sync->store;
     for (struct twi_batch *batch = store->ledger.head, *next; batch; batch = next) {
@@ -220,9 +222,9 @@ static void part_from_instance(struct twi_sync *sync, const struct twi_reply_hea
 
 /* ---- a store that does not know us ------------------------------------------------------------------------------- */
 
-/* It may be another one, seen for a moment: then what it lacks was never lost. The server that knew us has surely forgotten, if it
- * says after a new greeting that no other of its databases holds keys (SWAPDB); of any other that is not believed before it
- * has stayed for a while. Until then counts wait. */
+/* It may be another one, seen for a moment: then what it lacks was never lost. The server that knew us has surely
+ * forgotten, if it says after a new greeting that no other of its databases holds keys (SWAPDB); of any other that is
+ * not believed before it has stayed for a while. Until then counts wait. */
 static bool is_in_doubt(struct twi_sync *sync, int64_t now_ms) {
     struct twi_store *store = &sync->store;
     struct twi_connection *connection = &sync->connection;
@@ -250,7 +252,8 @@ void twi_instance_gone(struct twi_sync *sync, int64_t now_ms) {
     if (waits) connection->failure.again_ms = DOUBT_LOOK_MS + (int64_t)(twi_sync_random(sync->engine) % DOUBT_LOOK_MS);
 }
 
-/* ---- the store has our ledger, and is behind ---------------------------------------------------------------------- */
+/* ---- the store has our ledger, and is behind
+ * ---------------------------------------------------------------------- */
 
 void twi_instance_went_back(struct twi_sync *sync, uint64_t gone, uint64_t lost, int64_t now_ms) {
     struct twi_store *store = &sync->store;
@@ -288,7 +291,8 @@ void twi_instance_at(struct twi_sync *sync, const struct twi_reply_head *head, i
     if (twi_instance_is_ours(sync, head)) go_back_to(sync, head, now_ms);
 }
 
-/* ---- an opening --------------------------------------------------------------------------------------------------- */
+/* ---- an opening
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Nobody held us up: the first identity, or another one. */
 static void begin_instance(struct twi_sync *sync) {

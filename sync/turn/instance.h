@@ -7,8 +7,8 @@
 struct twi_reply_head;
 struct twi_store;
 
-/* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back. Tests
- * shorten it. */
+/* For so long a store that does not know us is taken for another one, seen by mistake: the one of before may be back.
+ * Tests shorten it. */
 extern _Atomic int64_t twi_doubt_ms;
 twi_taker twi_instance_reply; /* to an opening */
 void twi_instance_gone(struct twi_sync *sync, int64_t now_ms);

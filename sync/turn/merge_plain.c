@@ -4,14 +4,15 @@
  *
  *   SET key 0 PXAT end NX   SETNX only, keys with an end (PX before Redis 7)
  *   INCRBY key delta        or GET key, where only the total is asked for
- *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each that has no
+ *   PEXPIREAT key end NX    keys with an end. Before Redis 7: PTTL key, and after the batch PEXPIREAT for each that has
+ * no
  *                           end: what INCRBY made anew as the key died between two commands, and what lost its end
  *   PEXPIRETIME key         from-first lives, Redis 7: the end that somebody else may have named (before it: PTTL's)
  *
- * There is no ledger, so a batch whose answer was lost is sent again and may count twice: its units are `uncertain`. What is
- * known is not sent again: an item that was answered is settled and leaves its batch, and of a transaction whose EXEC had
- * not gone out nothing was applied. Nobody refuses a dead window here: what ends within BEFORE_END_MS by Redis's clock is
- * late and is not sent.
+ * There is no ledger, so a batch whose answer was lost is sent again and may count twice: its units are `uncertain`.
+ * What is known is not sent again: an item that was answered is settled and leaves its batch, and of a transaction
+ * whose EXEC had not gone out nothing was applied. Nobody refuses a dead window here: what ends within BEFORE_END_MS by
+ * Redis's clock is late and is not sent.
  * Always true: a batch's items are those that have not been settled, but for those before `item` while answers come. */
 #include "sync/turn/merge_plain.h"
 

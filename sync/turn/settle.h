@@ -18,7 +18,8 @@ void twi_settle_clock(struct twi_connection *connection, const struct twi_pendin
                       int64_t now_ms);
 /* A batch was refused and waits; `slowly`: this connection will not change its mind, and fails. */
 void twi_settle_refusal(struct twi_sync *sync, bool slowly, int64_t now_ms);
-/* The same by an answer of the batch's script, and what it says; an unknown outcome is a failure of the connection, too. */
+/* The same by an answer of the batch's script, and what it says; an unknown outcome is a failure of the connection,
+ * too. */
 void twi_settle_refused(struct twi_sync *sync, const struct twi_reply_head *head, int64_t now_ms);
 
 #endif

@@ -4,8 +4,8 @@
  * Deadlines: each reply has `timeout_ms` from the moment its request had gone out whole, or from the reply before it,
  * dripping or not; a request has ten times that to go out. Time in which no turn came though one was due (a starved
  * thread, a stopped process) is no evidence against Redis: it is added, up to nine times `timeout_ms`.
- * A step that finds the connection broken marks it, and is the last one: replies that were read behind the one that shows it are not
- * looked at, and nothing more is sent. The connection ends here, in one place.
+ * A step that finds the connection broken marks it, and is the last one: replies that were read behind the one that
+ * shows it are not looked at, and nothing more is sent. The connection ends here, in one place.
  * Always true: at the end of a turn fd, wants_write and wake_ms tell what to wait for. */
 #include "sync/turn/turn.h"
 
@@ -36,7 +36,8 @@
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* How many batches may be in flight: as many as the way asks for, or one to try with, or none before the back-off is over. */
+/* How many batches may be in flight: as many as the way asks for, or one to try with, or none before the back-off is
+ * over. */
 static uint32_t pipeline_room(struct twi_sync *sync, int64_t now_ms) {
     struct twi_connection *connection = &sync->connection;
     if (connection->breaker.state == TWI_BREAKER_CLOSED)
@@ -214,7 +215,8 @@ static int64_t earlier(int64_t a_ms, int64_t b_ms) {
     return a_ms < b_ms ? a_ms : b_ms;
 }
 
-/* This turn may come later than the one before wished for. Nobody has looked since, and Redis may have been as short of time. */
+/* This turn may come later than the one before wished for. Nobody has looked since, and Redis may have been as short of
+ * time. */
 static void note_lateness(struct twi_sync *sync, int64_t now_ms) {
     struct twi_connection *connection = &sync->connection;
     int64_t due_ms = twi_load_relaxed(&sync->published.wake_ms), most_ms = LATE_TIMES * (int64_t)connection->timeout_ms;

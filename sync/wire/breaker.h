@@ -1,8 +1,9 @@
 /* breaker.h -- when to try Redis again: exponential back-off with full jitter.
  * Pure: time and random bits come from the caller. Always true: after a failure the next try lies at least
  * TWI_BREAKER_FLOOR_MS ahead (no busy loop) and, but for slow ones, at most retry_max_ms; a success closes it at once.
- * How soon a Redis that is back is found: it comes back within a wait that is even between the floor and the most, C. What is left of
- * such a wait is C/3 in the mean, 0.29 C in the middle, C at most; so 0.3 s of the default, and many engines come spread over it. */
+ * How soon a Redis that is back is found: it comes back within a wait that is even between the floor and the most, C.
+ * What is left of such a wait is C/3 in the mean, 0.29 C in the middle, C at most; so 0.3 s of the default, and many
+ * engines come spread over it. */
 #ifndef TWI_SYNC_WIRE_BREAKER_H
 #define TWI_SYNC_WIRE_BREAKER_H
 

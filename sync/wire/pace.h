@@ -9,8 +9,8 @@
 
 #define TWI_PACE_KEYS_PER_S 200000u /* the default: two fifths of what one Redis takes in batches */
 #define TWI_PACE_CHUNK_MIN 8u       /* so that a quarter of it is two keys of open windows */
-/* The first collection after an outage comes within this, or half the outage. With the wait for the next try (breaker.h) half of all
- * engines have begun after 0.6 s, all of them after 1.5 s. */
+/* The first collection after an outage comes within this, or half the outage. With the wait for the next try
+ * (breaker.h) half of all engines have begun after 0.6 s, all of them after 1.5 s. */
 #define TWI_PACE_SPREAD_MAX_MS 500u
 
 struct twi_pace {

@@ -12,8 +12,8 @@
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */
 
-/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. Behind its bytes, if
- * it ever had any, stands a NUL. */
+/* A buffer that remembers that it could not grow, so that a row of appends is checked once, at its end. Behind its
+ * bytes, if it ever had any, stands a NUL. */
 struct twi_bytes {
     char *data;
     size_t size, room;
@@ -36,8 +36,8 @@ struct twi_script_source {
 void twi_wire_begin(struct twi_bytes *out, size_t argument_count); /* then exactly so many of: */
 void twi_wire_put(struct twi_bytes *out, const void *data, size_t size);
 void twi_wire_put_text(struct twi_bytes *out, const char *text);
-/* Begins a call of a script by its SHA-1, or with its text where Redis may not know it (`eval`). Then exactly `count` puts:
- * the number of keys, the keys, the arguments. */
+/* Begins a call of a script by its SHA-1, or with its text where Redis may not know it (`eval`). Then exactly `count`
+ * puts: the number of keys, the keys, the arguments. */
 void twi_wire_begin_script(struct twi_bytes *out, const struct twi_script_source *script, bool eval, size_t count);
 void twi_wire_put_i64(struct twi_bytes *out, int64_t value);
 void twi_wire_put_u64(struct twi_bytes *out, uint64_t value);

@@ -1,5 +1,6 @@
-/* metrics_page.c -- a program's page of metrics, joined with the engine's, on standard output: `metrics_page prometheus|openmetrics`.
- * `metrics_page type prometheus|openmetrics` prints the Content-Type that belongs to it. For metrics.py. */
+/* metrics_page.c -- a program's page of metrics, joined with the engine's, on standard output: `metrics_page
+ * prometheus|openmetrics`. `metrics_page type prometheus|openmetrics` prints the Content-Type that belongs to it. For
+ * metrics.py. */
 #include <stdio.h>
 #include <string.h>
 #include <tallywheel.h>

@@ -29,7 +29,7 @@ says() {
     grep -qF -- "$1" "$TW_ROOT/said"
 }
 
-echo 1..29
+echo 1..30
 
 # ---- models carry digests of what they copy
 
@@ -191,6 +191,9 @@ ok $? 'a tree that keeps all rules is passed over in silence'
 clock '#include "engine/turn/turn.h"'
 layers 1 && says 'engine/base/clock includes engine/turn/turn, which lies above it'
 ok $? 'a file that includes one of a higher room is named'
+clock "struct wide { int a$(seq -s ', a' 1 25); char b; };"
+layers 1 && says 'engine/base/clock.c: struct wide has 26 direct fields, more than 25'
+ok $? 'a struct that knows everything, too'
 clock 'void twi_say(void) { puts("x"); }'
 layers 1 && says 'the library neither ends the process nor prints' && says 'engine/base/clock.c:2'
 ok $? 'and so is a line that a rule forbids'

@@ -1,8 +1,8 @@
-/* fails.c -- faults 45 and 47: each allocation and each system call of the engine's making fails in turn; and P9 shown: an
- * existing key's calls make no system call, take no lock and allocate nothing.
- * Method: this program defines malloc and its kin, mmap, madvise, eventfd, pthread_create and getrandom itself, in front of libc's. They
- * count what is held, and the n-th armed call fails. System calls are watched by a seccomp filter on the adding thread that
- * kills the process. Skipped under sanitizers, which define the same functions.
+/* fails.c -- faults 45 and 47: each allocation and each system call of the engine's making fails in turn; and P9 shown:
+ * an existing key's calls make no system call, take no lock and allocate nothing.
+ * Method: this program defines malloc and its kin, mmap, madvise, eventfd, pthread_create and getrandom itself, in
+ * front of libc's. They count what is held, and the n-th armed call fails. System calls are watched by a seccomp filter
+ * on the adding thread that kills the process. Skipped under sanitizers, which define the same functions.
  * Always true: only the thread that armed itself meets failures. */
 #include "tests/support/fake_driver.h"
 
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- in front of libc ------------------------------------------------------------------------------------------------- */
+/* ---- in front of libc -------------------------------------------------------------------------------------------- */
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
@@ -106,7 +106,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
     return real(mutex);
 }
 
-/* ---- each call fails in turn ------------------------------------------------------------------------------------------- */
+/* ---- each call fails in turn ------------------------------------------------------------------------------------- */
 
 #ifdef TWI_RACE_POINTS
 void twi_race_nap(const char *name); /* race points nap by system calls: none here */
@@ -207,7 +207,8 @@ static void each_failure_in_an_engine_with_redis(void **state) {
     check_each_failure(TW_OWN_THREAD, true);
 }
 
-/* ---- the very first call of a process ----------------------------------------------------------------------------------- */
+/* ---- the very first call of a process
+ * ----------------------------------------------------------------------------------- */
 
 static int first_call_fails(int64_t nth) {
     fail_in = nth;
@@ -241,7 +242,7 @@ static void each_failure_of_the_first_call_of_a_process(void **state) {
     }
 }
 
-/* ---- P9 ------------------------------------------------------------------------------------------------------------------ */
+/* ---- P9 ---------------------------------------------------------------------------------------------------------- */
 
 static tw_engine *engine;
 static tw_family *families[3]; /* endless, by the second, from first */
@@ -332,7 +333,8 @@ static int be_silent(int mode) {
     _exit(atomic_load(&done) == 8 ? 0 : 3);
 }
 
-/* Goal: tw_add, tw_get and tw_acquire make no system call, take no lock, allocate nothing, during growth, roll-over and sync (P9). */
+/* Goal: tw_add, tw_get and tw_acquire make no system call, take no lock, allocate nothing, during growth, roll-over and
+ * sync (P9). */
 static void existing_keys_are_counted_in_silence(void **state) {
     (void)state;
     run_again("silent", "0");

@@ -1,6 +1,7 @@
 /* fork.c -- fault 43, trap E37: a forked child begins at zero as a new instance, the parent notices nothing.
- * Method: the child's verdict is its exit status (its line of failure); each child has an alarm, so a deadlock is a failure.
- * Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process with several threads. */
+ * Method: the child's verdict is its exit status (its line of failure); each child has an alarm, so a deadlock is a
+ * failure. Skipped under sanitizers and valgrind: their own locks do not survive the fork of a process with several
+ * threads. */
 #include "tests/support/fake_driver.h"
 
 #include "engine/core/state.h"
@@ -228,8 +229,8 @@ static bool fork_and_count(void *ctx, const tw_count *count) {
     return true; /* the child goes on walking */
 }
 
-/* Goal: a visitor that forks and calls us in the child does not walk memory that is gone. Method: the child counts, so that a
- * window stands where the parent's did, or only asks. */
+/* Goal: a visitor that forks and calls us in the child does not walk memory that is gone. Method: the child counts, so
+ * that a window stands where the parent's did, or only asks. */
 static void a_fork_inside_a_visitor(void **state) {
     (void)state;
     for (int adds = 0; adds < 2; adds++) {
@@ -294,7 +295,7 @@ static void fork_and_exec(void **state) {
     assert_i64_equal(fake_driver_sum(), 5);
 }
 
-/* ---- while others are busy ------------------------------------------------------------------------------------------------- */
+/* ---- while others are busy --------------------------------------------------------------------------------------- */
 
 static atomic_int stop;
 static _Atomic int64_t added;
@@ -330,8 +331,8 @@ static bool sum_up(void *ctx, const tw_count *count) {
     return true;
 }
 
-/* Goal: a fork at any moment, while others insert, count, register and turns run: no child deadlocks, no count of the parent's
- * is touched. */
+/* Goal: a fork at any moment, while others insert, count, register and turns run: no child deadlocks, no count of the
+ * parent's is touched. */
 static void forks_while_other_threads_count_and_register(void **state) {
     (void)state;
     struct home home;

@@ -1,5 +1,5 @@
-/* hardship.c -- what hosts do to a library: signals all the time, keys of any bytes, floods of keys, threads without number, sections
- * that never end, calls that come twice (faults 44, 49, 50, 52, 53, 54). */
+/* hardship.c -- what hosts do to a library: signals all the time, keys of any bytes, floods of keys, threads without
+ * number, sections that never end, calls that come twice (faults 44, 49, 50, 52, 53, 54). */
 #include "tests/support/fake_driver.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static struct sums sums_of(struct home *home) {
     return sums;
 }
 
-/* ---- 44: signals ------------------------------------------------------------------------------------------------------- */
+/* ---- 44: signals ------------------------------------------------------------------------------------------------- */
 
 static atomic_long signals;
 static void on_alarm(int number) {
@@ -92,7 +92,7 @@ static void signals_all_the_time_disturb_nothing(void **state) {
     assert_true(atomic_load(&signals) > 0);
 }
 
-/* ---- 49: twice ------------------------------------------------------------------------------------------------------------ */
+/* ---- 49: twice --------------------------------------------------------------------------------------------------- */
 
 static void stopping_twice_is_harmless_and_families_close_as_often_as_opened(void **state) {
     (void)state;
@@ -198,7 +198,7 @@ static void engines_come_and_go_in_parallel(void **state) {
     assert_i64_equal(test_fd_count(), fds);
 }
 
-/* ---- 50: a flood of keys --------------------------------------------------------------------------------------------------- */
+/* ---- 50: a flood of keys ----------------------------------------------------------------------------------------- */
 
 static void check_flood(uint32_t on_full, uint64_t keys_max, uint64_t flood) {
     struct home home;
@@ -235,7 +235,7 @@ static void a_flood_of_keys_is_counted_or_refused(void **state) {
     check_flood(TW_ON_FULL_REJECT, keys_max, keys_max * 100);
 }
 
-/* ---- 52: keys ---------------------------------------------------------------------------------------------------------------- */
+/* ---- 52: keys ---------------------------------------------------------------------------------------------------- */
 
 /* Goal: keys of every length and of any bytes are what they are, next to those that differ in one byte or in length. */
 static void keys_are_any_bytes_of_any_length(void **state) {
@@ -269,7 +269,7 @@ static void keys_are_any_bytes_of_any_length(void **state) {
     assert_status(tw_close(home.engine, 100), TW_OK);
 }
 
-/* ---- 53: threads ---------------------------------------------------------------------------------------------------------------- */
+/* ---- 53: threads ------------------------------------------------------------------------------------------------- */
 
 static void *live_briefly(void *arg) {
     struct home *home = arg;
@@ -302,7 +302,7 @@ static void threads_come_and_go_without_growth(void **state) {
     assert_status(tw_close(home.engine, 100), TW_OK);
 }
 
-/* ---- 54: a section without end ---------------------------------------------------------------------------------------------------- */
+/* ---- 54: a section without end ----------------------------------------------------------------------------------- */
 
 struct stall {
     struct home *home;
@@ -319,7 +319,8 @@ static void *stall_inside(void *arg) {
     return NULL;
 }
 
-/* Goal: a section held for 10 s delays the reuse of memory, shows in the gauge, and delays nothing else (E18, E19, E21). */
+/* Goal: a section held for 10 s delays the reuse of memory, shows in the gauge, and delays nothing else (E18, E19,
+ * E21). */
 static void a_thread_that_stalls_in_a_section_delays_nothing_but_reuse(void **state) {
     (void)state;
     struct home home;

@@ -12,11 +12,11 @@
 //   engine/memory/epoch.c:barrier 0e111cd16a14
 //   engine/memory/epoch.c:twi_epoch_reached 0234570ded43
 //   engine/turn/history.c:publish 661f8d614317
-//   engine/turn/history.c:shed e2cabdf6edcc
+//   engine/turn/history.c:shed d97b036121ec
 //   engine/table/layout.h:twi_generation_is_packed be54cd2d9a23
 //   engine/count/lookup.c:twi_view_in 9c5ac20aecfc
-//   engine/count/api.c:begin_each abec52ac4799
-//   engine/count/api.c:each_window 0e223d6eb0f5
+//   engine/count/api.c:begin_each 8fbd38abe349
+//   engine/count/api.c:each_window 15a00b809d5d
 #include "tests/orderings/model.hpp"
 
 // ---- sections: what is unlinked is reused only when nobody can hold it --------------------------------------------------

@@ -1,5 +1,6 @@
-/* ageing.c -- endless families whose idle keys make room, over a real Redis: a stream of keys whose favourites drift, several
- * threads, Redis killed in the middle. In the end every key in Redis holds the sum of its increments, to the unit. */
+/* ageing.c -- endless families whose idle keys make room, over a real Redis: a stream of keys whose favourites drift,
+ * several threads, Redis killed in the middle. In the end every key in Redis holds the sum of its increments, to the
+ * unit. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

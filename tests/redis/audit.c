@@ -47,8 +47,8 @@ static void digest(struct redis_server *server, char out[64]) {
     snprintf(out, 64, "%s", redis_server_ask(server, "DEBUG", "DIGEST", NULL));
 }
 
-/* An audit that changes nothing. Engines say in the registry that they live, now and then, and that changes the data; an audit
- * that changed something would do so each time. */
+/* An audit that changes nothing. Engines say in the registry that they live, now and then, and that changes the data;
+ * an audit that changed something would do so each time. */
 static struct seen audit_that_only_looks(struct redis_server *server, tw_engine *engine,
                                          const tw_audit_options *options, tw_audit_report *report) {
     char before[64], after[64];
@@ -165,7 +165,8 @@ static void ledgers_and_expiries_that_are_wrong_are_named(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a file of totals is compared line by line; lines that are none are named with file and line. More than a page. */
+/* Goal: a file of totals is compared line by line; lines that are none are named with file and line. More than a
+ * page. */
 static void totals_of_a_file_are_compared(void **state) {
     (void)state;
     struct redis_server server;
@@ -274,7 +275,8 @@ static void the_look_at_keys_is_bounded(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: where asked for, an engine audits itself, tells what it found, and a close in the midst of it keeps its time. */
+/* Goal: where asked for, an engine audits itself, tells what it found, and a close in the midst of it keeps its
+ * time. */
 static void an_engine_audits_itself_where_asked(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,7 +1,7 @@
-/* calls_script.c -- what every script that a call waits for has in common: no answer comes from a store that does not take writes; a
- * call that is not minded any more is never charged, whenever a copy of it comes; and calls of processes that are gone are forgotten.
- * Method: a real server, EVAL, a table of every answer there is. A replica is the same server told to follow nobody who is there: it
- * keeps what it knows. */
+/* calls_script.c -- what every script that a call waits for has in common: no answer comes from a store that does not
+ * take writes; a call that is not minded any more is never charged, whenever a copy of it comes; and calls of processes
+ * that are gone are forgotten. Method: a real server, EVAL, a table of every answer there is. A replica is the same
+ * server told to follow nobody who is there: it keeps what it knows. */
 #include "tests/redis/sync_support.h"
 
 #include "gauge.lua.h"
@@ -172,8 +172,8 @@ static int64_t changes(void) {
     return atoll(strchr(at, ':') + 1);
 }
 
-/* Goal: every answer there is, the negative ones above all, is given by a store that takes writes, and by no other; and what needs no
- * change makes none. */
+/* Goal: every answer there is, the negative ones above all, is given by a store that takes writes, and by no other; and
+ * what needs no change makes none. */
 static void a_replica_answers_nothing(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -231,8 +231,9 @@ static bool is_charged(const struct asked *kind) {
     return *there != '\0' && strcmp(there, "0") != 0;
 }
 
-/* Goal: a call that is not minded is charged by no copy of it that comes later: neither where Redis had never heard of it, nor where it
- * had and took that back; asked anew it is charged, and a "never mind" that is said twice takes back no more than once. */
+/* Goal: a call that is not minded is charged by no copy of it that comes later: neither where Redis had never heard of
+ * it, nor where it had and took that back; asked anew it is charged, and a "never mind" that is said twice takes back
+ * no more than once. */
 static void what_is_not_minded_is_never_charged(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -279,8 +280,8 @@ static const char *say_at(const struct asked *kind, int process, char verb, int6
     return ask_words("EVAL", at_time(kind->script, second, us), line);
 }
 
-/* Goal: of a counter that is in use for ever the calls of processes that are gone are forgotten, in a small hash and in a large one;
- * those of the last ten minutes are all there. */
+/* Goal: of a counter that is in use for ever the calls of processes that are gone are forgotten, in a small hash and in
+ * a large one; those of the last ten minutes are all there. */
 static void calls_of_processes_that_are_gone_are_forgotten(void **state) {
     (void)state;
     enum { CROWD = 200, PROCESSES = 500, STEP_S = 20 };

@@ -1,10 +1,11 @@
-/* cells.c -- mode, shape and outage policy of a limit, and the state of Redis: what is answered. docs/LIMITS.md has this table; it is
- * printed from here, and a test holds the two against each other (TW_PRINT=1: it is printed).
+/* cells.c -- mode, shape and outage policy of a limit, and the state of Redis: what is answered. docs/LIMITS.md has
+ * this table; it is printed from here, and a test holds the two against each other (TW_PRINT=1: it is printed).
  *
- * Each cell is played on a family of its own. The limit is 100. Before it this engine has taken 20 of the key, and another one,
- * where there has been a Redis, 40; and this one knows it. Then five calls, with no turn between them: one unit; all that is
- * then left; the whole limit; one unit of a new key; 60 of another new key.
- * Always true: nothing here depends on time: a grace is none or an hour, the window is ten years, an outage is older than a second. */
+ * Each cell is played on a family of its own. The limit is 100. Before it this engine has taken 20 of the key, and
+ * another one, where there has been a Redis, 40; and this one knows it. Then five calls, with no turn between them: one
+ * unit; all that is then left; the whole limit; one unit of a new key; 60 of another new key.
+ * Always true: nothing here depends on time: a grace is none or an hour, the window is ten years, an outage is older
+ * than a second. */
 #include "tests/redis/sync_support.h"
 
 #define LIMIT 100
@@ -156,8 +157,8 @@ static tw_status open_cell(tw_engine *engine, const struct cell *cell, tw_family
 
 /* ---- engines and their Redis ------------------------------------------------------------------------------------- */
 
-/* `driven` turns when told to and decides soft and hard limits; `waits` has a thread and decides strict ones. Each is the other one for
- * its fellow. */
+/* `driven` turns when told to and decides soft and hard limits; `waits` has a thread and decides strict ones. Each is
+ * the other one for its fellow. */
 struct scene {
     struct redis_server server;
     tw_engine *driven, *waits;

@@ -40,7 +40,7 @@ static struct page *page_make(const struct proxy *proxy) {
     return page;
 }
 
-/* ---- the counting process -------------------------------------------------------------------------------------------- */
+/* ---- the counting process ---------------------------------------------------------------------------------------- */
 
 /* Adds as much to a key that all share as to its own. */
 static bool add_once(tw_family *family, struct life *life, const char *own, int64_t delta) {
@@ -104,7 +104,7 @@ static void await_all(const pid_t *processes) {
     }
 }
 
-/* ---- the world ------------------------------------------------------------------------------------------------------- */
+/* ---- the world --------------------------------------------------------------------------------------------------- */
 
 static void make_trouble(struct proxy *proxy) {
     proxy_chance(proxy, PROXY_DROP_REPLY, 800); /* with the next: a tenth of all replies */
@@ -159,7 +159,7 @@ static void tell(const struct proxy_seen *seen) {
     assert_true(seen->happened[PROXY_DROP_REPLY] + seen->happened[PROXY_LOSE_REPLY] > 0);
 }
 
-/* ---- tests ----------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* Goal: the sum in Redis is the sum of all increments, to the unit, or differs by what the metrics say was lost (P2).
  * Method: four processes; Redis (AOF always) and connections killed at random; a tenth of the replies lost. */

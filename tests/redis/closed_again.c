@@ -1,6 +1,6 @@
-/* closed_again.c -- counts that come into a window after it was told: flagged, or told again, never in silence (TW_CLOSED_BY_ONE).
- * Method: engines of one process, each with a wall clock of its own that the test sets; the monotonic clock is the real one. One test
- * goes to the script itself, with words that live as long as it says. */
+/* closed_again.c -- counts that come into a window after it was told: flagged, or told again, never in silence
+ * (TW_CLOSED_BY_ONE). Method: engines of one process, each with a wall clock of its own that the test sets; the
+ * monotonic clock is the real one. One test goes to the script itself, with words that live as long as it says. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -107,8 +107,8 @@ static void close_worker(struct worker *worker) {
     assert_status(tw_close(worker->engine, 10000), TW_OK);
 }
 
-/* Goal: a rolling restart shortly after the hour. The old process tells what it knows as cut short; the new one takes what comes late, and
- * tells it all again. */
+/* Goal: a rolling restart shortly after the hour. The old process tells what it knows as cut short; the new one takes
+ * what comes late, and tells it all again. */
 static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -135,7 +135,8 @@ static void a_restart_shortly_after_the_hour_is_told_again(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: the same where nothing more comes, from a leaving in mid-window and one after its end: the new process makes it final. */
+/* Goal: the same where nothing more comes, from a leaving in mid-window and one after its end: the new process makes it
+ * final. */
 static void a_restart_without_late_counts_makes_it_final(void **state) {
     (void)state;
     struct redis_server server;
@@ -182,8 +183,8 @@ static void by_each_what_still_takes_counts_is_told_as_cut_short(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an engine whose clock is behind comes when the window has long been told as final: what it counts is told again. One without a hook
- * says so by its figures. */
+/* Goal: an engine whose clock is behind comes when the window has long been told as final: what it counts is told
+ * again. One without a hook says so by its figures. */
 static void who_comes_after_the_closing_tells_it_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -215,7 +216,8 @@ static void who_comes_after_the_closing_tells_it_again(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what comes while the window is claimed, and may come after its figures were read, is told in a second call, with all keys. */
+/* Goal: what comes while the window is claimed, and may come after its figures were read, is told in a second call,
+ * with all keys. */
 static void what_comes_while_it_is_being_told_is_told_again(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,4 +1,5 @@
-/* closed_by_one.c -- TW_CLOSED_BY_ONE by real processes: each window is closed by one of them, with the figures of all. */
+/* closed_by_one.c -- TW_CLOSED_BY_ONE by real processes: each window is closed by one of them, with the figures of
+ * all. */
 #include "tests/redis/closed_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -64,7 +65,8 @@ static void a_hook_that_never_will_leaves_it_to_another(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: an engine that is closed in mid-window leaves it to the others, its keys included; the last one is told that it was cut short. */
+/* Goal: an engine that is closed in mid-window leaves it to the others, its keys included; the last one is told that it
+ * was cut short. */
 static void who_leaves_in_mid_window_leaves_it_to_the_others(void **state) {
     (void)state;
     struct redis_server server;

@@ -15,8 +15,8 @@ static void refuse_all(bool refuses) {
     for (int i = 0; i < processes; i++) atomic_store(&page->refuses[i], refuses);
 }
 
-/* Goal: the one that was chosen is killed before its hook has answered true: another is chosen when its claim is over, and shows all the
- * same, the keys of the dead one included. */
+/* Goal: the one that was chosen is killed before its hook has answered true: another is chosen when its claim is over,
+ * and shows all the same, the keys of the dead one included. */
 static void the_chosen_one_is_killed_and_another_follows(void **state) {
     (void)state;
     struct redis_server server;
@@ -37,7 +37,8 @@ static void the_chosen_one_is_killed_and_another_follows(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a process that sleeps is waited for no longer than a word of its lives; when it wakes, what it alone had counted is told again. */
+/* Goal: a process that sleeps is waited for no longer than a word of its lives; when it wakes, what it alone had
+ * counted is told again. */
 static void a_sleeper_is_not_waited_for_for_ever(void **state) {
     (void)state;
     struct redis_server server;
@@ -95,7 +96,8 @@ static bool all_have_closed(void *ctx) {
     return closings_of(*(int64_t *)ctx, &call) >= processes;
 }
 
-/* Goal: Redis away for longer than the wait: each hook gets its own figures, marked so, once; and nothing again when Redis is back. */
+/* Goal: Redis away for longer than the wait: each hook gets its own figures, marked so, once; and nothing again when
+ * Redis is back. */
 static void in_an_outage_each_closes_with_its_own_figures(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -120,7 +122,8 @@ static void in_an_outage_each_closes_with_its_own_figures(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: Redis is wiped while a window that two have drained waits for the third: they tell it all again before one is chosen. */
+/* Goal: Redis is wiped while a window that two have drained waits for the third: they tell it all again before one is
+ * chosen. */
 static void a_wiped_redis_is_told_everything_before_one_is_chosen(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,7 +1,8 @@
 /* closed_support.h -- processes that count, and whose windows one of them closes (TW_CLOSED_BY_ONE).
- * Method: each process is told, through a page that all share, in which window to count (by event time, which stays open for two
- * seconds after its end), and writes into that page what its hook is shown: so no kill can lose it.
- * Always true: process i counts i + 1 under each key of its own (one, unless a test wants more), and 1 under a key of all. */
+ * Method: each process is told, through a page that all share, in which window to count (by event time, which stays
+ * open for two seconds after its end), and writes into that page what its hook is shown: so no kill can lose it.
+ * Always true: process i counts i + 1 under each key of its own (one, unless a test wants more), and 1 under a key of
+ * all. */
 #ifndef TEST_CLOSED_SUPPORT_H
 #define TEST_CLOSED_SUPPORT_H
 

@@ -1,5 +1,5 @@
-/* crowd_script.c -- what many engines say to one Redis, played by the scripts' own words: what a word costs does not grow with them,
- * and what they agree on is the same as among few. Figures: ./dev bench engines, docs/SCALE.md.
+/* crowd_script.c -- what many engines say to one Redis, played by the scripts' own words: what a word costs does not
+ * grow with them, and what they agree on is the same as among few. Figures: ./dev bench engines, docs/SCALE.md.
  * Method: commands that the scripts gave are counted (INFO commandstats), never time. */
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
@@ -71,7 +71,8 @@ static struct answer takes_part(struct redis_server *server, int i, const char *
                                   epoch, "", epoch, "an epoch", "0", "0", changes, "150", NULL));
 }
 
-/* Goal: who knows the others is told what has changed, out of some fields; all of them are read once in a while by nobody. */
+/* Goal: who knows the others is told what has changed, out of some fields; all of them are read once in a while by
+ * nobody. */
 static void who_knows_the_others_is_told_what_has_changed(void **state) {
     (void)state;
     struct redis_server server;
@@ -118,7 +119,8 @@ static void fill_closers(struct redis_server *server, const char *count, const c
                      "1", "tw:closers:f:0", count, floor, NULL);
 }
 
-/* Goal: a word reads no other engine's; a window is held up by one among many, whoever it is; and claimed when none does. */
+/* Goal: a word reads no other engine's; a window is held up by one among many, whoever it is; and claimed when none
+ * does. */
 static void one_among_many_holds_a_window_up(void **state) {
     (void)state;
     struct redis_server server;

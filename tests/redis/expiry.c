@@ -157,9 +157,10 @@ static void skewed_open(struct skewed *node, const char *url, int64_t skew_ms) {
     assert_status(tw_family_open(node->engine, &family, &node->seconds), TW_OK);
 }
 
-/* Goal: nodes whose clocks are 30 s off count into the window that their own clock names, never into another; where that is
- * dead by Redis's clock each unit is reported as late (fault 36; P7, P8).
- * Method: one node ahead, one behind; windows of a minute over four roll-overs, then of a second with a second's retention. */
+/* Goal: nodes whose clocks are 30 s off count into the window that their own clock names, never into another; where
+ * that is dead by Redis's clock each unit is reported as late (fault 36; P7, P8).
+ * Method: one node ahead, one behind; windows of a minute over four roll-overs, then of a second with a second's
+ * retention. */
 static void skewed_nodes_count_into_their_own_windows_or_are_late(void **state) {
     (void)state;
     struct redis_server server;

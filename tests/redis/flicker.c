@@ -1,5 +1,5 @@
-/* flicker.c -- the address shows another store for a moment, then the one of before: a balancer with two pods behind it, a name
- * with two addresses, a failover that is taken back. The engine's sums are those of the store that stays.
+/* flicker.c -- the address shows another store for a moment, then the one of before: a balancer with two pods behind
+ * it, a name with two addresses, a failover that is taken back. The engine's sums are those of the store that stays.
  * Always true: see flicker_stage.h. Each kind of another store a hundred times: flickers.c. */
 #include "tests/redis/flicker_stage.h"
 
@@ -19,8 +19,8 @@ static void a_replica_seen_for_a_moment_changes_nothing(void **state) {
     }
 }
 
-/* Goal: another master that is empty, seen for a moment by one engine or by all, gets nothing and changes nothing (R2): nothing is
- * told again, nothing is counted there. Method: now and then it is emptied, as a new pod would be. */
+/* Goal: another master that is empty, seen for a moment by one engine or by all, gets nothing and changes nothing (R2):
+ * nothing is told again, nothing is counted there. Method: now and then it is emptied, as a new pod would be. */
 static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
     (void)state;
     struct stage stage;
@@ -34,8 +34,9 @@ static void an_empty_master_seen_for_a_moment_changes_nothing(void **state) {
     (void)stage_close(&stage);
 }
 
-/* Goal: a copy of a while ago that takes over, and gives back, gets what it lacks, and so does the one of before: sums are right,
- * and nobody speaks of two engines (R4). Method: a replica is cut off, lags, and is promoted while it is seen. */
+/* Goal: a copy of a while ago that takes over, and gives back, gets what it lacks, and so does the one of before: sums
+ * are right, and nobody speaks of two engines (R4). Method: a replica is cut off, lags, and is promoted while it is
+ * seen. */
 static void a_promoted_replica_that_is_taken_back_changes_nothing(void **state) {
     (void)state;
     for (uint64_t i = 0; i < test_scale(2); i++) {
@@ -66,9 +67,9 @@ static void swapped_databases_that_are_swapped_back_change_nothing(void **state)
     (void)stage_close(&stage);
 }
 
-/* Goal: a copy from before this engine's first batch, that is seen for so long that it is believed, is told everything; and the
- * store of before, when it is back, is not told it again: it has an older ledger of ours. Method: an empty store with the marker
- * of the first; a doubt of 100 ms. */
+/* Goal: a copy from before this engine's first batch, that is seen for so long that it is believed, is told everything;
+ * and the store of before, when it is back, is not told it again: it has an older ledger of ours. Method: an empty
+ * store with the marker of the first; a doubt of 100 ms. */
 static void a_store_of_before_is_known_by_its_older_ledger(void **state) {
     (void)state;
     struct stage stage;

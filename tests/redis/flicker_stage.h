@@ -1,8 +1,8 @@
 /* flicker_stage.h -- two servers, and two engines that count while their address shows now the one, now the other.
  *
  * For the programs of this folder that are named after it, which include it once.
- * Always true: when the stage is closed the first server's sum is the sum of all increments, nothing is lost or uncertain, and no
- * line says that it is. */
+ * Always true: when the stage is closed the first server's sum is the sum of all increments, nothing is lost or
+ * uncertain, and no line says that it is. */
 #ifndef TEST_FLICKER_STAGE_H
 #define TEST_FLICKER_STAGE_H
 

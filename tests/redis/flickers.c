@@ -1,8 +1,8 @@
-/* flickers.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are equal to the unit, nothing is
- * uncertain, and no line alarms anybody.
+/* flickers.c -- every kind of another store, seen for 5 ms to 5 s, again and again: sums are equal to the unit, nothing
+ * is uncertain, and no line alarms anybody.
  *
- * `redis_flickers table 100` shows each kind a hundred times and prints a row for each; without a word it is the test, with a few
- * of each. Always true: see flicker_stage.h. */
+ * `redis_flickers table 100` shows each kind a hundred times and prints a row for each; without a word it is the test,
+ * with a few of each. Always true: see flicker_stage.h. */
 #include "tests/redis/flicker_stage.h"
 #include "tests/support/side_by_side.h"
 

@@ -21,7 +21,7 @@ static void rig_open(struct rig *rig, const char *url) {
     rig_start(rig, &options);
 }
 
-/* ---- persistence ----------------------------------------------------------------------------------------------------- */
+/* ---- persistence ------------------------------------------------------------------------------------------------- */
 
 static void killed_at_random(const char *const *persistence, bool saves) {
     struct redis_server server;
@@ -144,7 +144,7 @@ static void redis_counts_a_torn_transaction_twice_if_not_rewritten(void **state)
     redis_server_destroy(&server);
 }
 
-/* ---- failover -------------------------------------------------------------------------------------------------------- */
+/* ---- failover ---------------------------------------------------------------------------------------------------- */
 
 static bool follows(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
@@ -215,7 +215,7 @@ static void an_empty_server_is_given_everything(void **state) {
     redis_server_destroy(&first), redis_server_destroy(&empty);
 }
 
-/* ---- beyond the window ----------------------------------------------------------------------------------------------- */
+/* ---- beyond the window ------------------------------------------------------------------------------------------- */
 
 /* Goal: what Redis forgot beyond the replay window is counted as lost, to the unit (fault 19).
  * Method: 2 MiB of memory leave a window of 256 KiB; 40 batches of 1000 keys since the snapshot are far more. */

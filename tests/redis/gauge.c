@@ -1,5 +1,5 @@
-/* gauge.c -- what is present, over several processes and a real Redis: the sum is that of those who live; who is killed is gone
- * within the life of its part; who was stopped says all of it again; nothing is left over.
+/* gauge.c -- what is present, over several processes and a real Redis: the sum is that of those who live; who is killed
+ * is gone within the life of its part; who was stopped says all of it again; nothing is left over.
  * Method: parts live for 900 ms here in place of 15 s. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
@@ -92,8 +92,8 @@ static void a_decrement_alone_leaves_nothing(void **state) {
     assert_status(tw_close(engine, 5000), TW_OK);
 }
 
-/* Goal: who leaves where others have counted it is taken from their sum, at first unseen; it counts as long as others are above, and again
- * when they are; no more can be given back than is known to be there. */
+/* Goal: who leaves where others have counted it is taken from their sum, at first unseen; it counts as long as others
+ * are above, and again when they are; no more can be given back than is known to be there. */
 static void what_is_below_0_here_counts_beside_others(void **state) {
     (void)state;
     tw_engine *a = quick_engine(server.url, NULL), *b = quick_engine(server.url, NULL);
@@ -152,8 +152,8 @@ static int be_present(struct page *page, int index, const char *url) {
     return tw_close(engine, 5000) == TW_OK ? 0 : 4;
 }
 
-/* Goal: processes that are killed are gone within the life of their parts, to the unit; one that was stopped for longer comes back
- * with all that it counts. */
+/* Goal: processes that are killed are gone within the life of their parts, to the unit; one that was stopped for longer
+ * comes back with all that it counts. */
 static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
     (void)state;
     enum { PROCESSES = 4 };
@@ -194,8 +194,8 @@ static void killed_processes_are_gone_and_stopped_ones_return(void **state) {
     munmap(page, sizeof *page);
 }
 
-/* Goal: lost replies, lost requests, cut connections, a flushed script, a wiped and a restarted Redis: the sum is right again soon,
- * and a flush never says so before it is. */
+/* Goal: lost replies, lost requests, cut connections, a flushed script, a wiped and a restarted Redis: the sum is right
+ * again soon, and a flush never says so before it is. */
 static void no_fault_leaves_a_wrong_sum(void **state) {
     (void)state;
     struct proxy *proxy = proxy_start(&server, test_seed());
@@ -279,8 +279,8 @@ static bool is_not_connected(void *ctx) {
     return !is_connected(ctx);
 }
 
-/* Goal: a server that says READONLY to gauges is left, though nothing else is asked there, and is used again when it takes writes; what a
- * replica knows of others is not believed. */
+/* Goal: a server that says READONLY to gauges is left, though nothing else is asked there, and is used again when it
+ * takes writes; what a replica knows of others is not believed. */
 static void gauges_leave_a_replica(void **state) {
     (void)state;
     tw_engine *engine = quick_engine(server.url, NULL);

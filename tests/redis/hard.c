@@ -164,9 +164,9 @@ static void late_copies_and_lost_replies_change_nothing(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a server that has forgotten its scripts changes nothing: each lease message goes once more, with its script, and
- * its number counts once. Method: SCRIPT FLUSH before every few units; then under eight keys at once, whose messages lie
- * in one pipeline. */
+/* Goal: a server that has forgotten its scripts changes nothing: each lease message goes once more, with its script,
+ * and its number counts once. Method: SCRIPT FLUSH before every few units; then under eight keys at once, whose
+ * messages lie in one pipeline. */
 static void forgotten_scripts_change_nothing(void **state) {
     (void)state;
     enum { KEYS = 8, OF_EACH = 20, LIMIT = 300 };

@@ -1,5 +1,7 @@
-/* hard_crowd.c -- a flash sale by real processes and threads: Redis is killed and restarted, replies are lost, a process dies.
- * Always true: each admission is counted in a page that the test owns and all processes share, so that no kill can lose it. */
+/* hard_crowd.c -- a flash sale by real processes and threads: Redis is killed and restarted, replies are lost, a
+ * process dies.
+ * Always true: each admission is counted in a page that the test owns and all processes share, so that no kill can lose
+ * it. */
 #include "tests/redis/hard_support.h"
 #include "tests/support/proxy.h"
 #include "tests/support/side_by_side.h"
@@ -125,9 +127,9 @@ static bool all_are_told(void *ctx) {
     return atomic_load(&page->finals) >= *(int *)ctx;
 }
 
-/* Goal: never more than the limit, and all of it, though Redis is killed and restarted (append-only file, fsync always) and
- * replies are lost on the way; nobody is told "final" before. Long form: 8 processes, 4 threads each, 10,000 units, a million
- * tries. */
+/* Goal: never more than the limit, and all of it, though Redis is killed and restarted (append-only file, fsync always)
+ * and replies are lost on the way; nobody is told "final" before. Long form: 8 processes, 4 threads each, 10,000 units,
+ * a million tries. */
 static void a_crowd_buys_exactly_the_limit_through_restarts_and_lost_replies(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -172,8 +174,8 @@ static bool is_stuck(void *ctx) {
     return test_mono_ms() - since_ms > 6500;
 }
 
-/* Goal: a process that dies takes at most its lease with it: the others sell the rest, and see as stranded what is missing;
- * nobody is told "final". */
+/* Goal: a process that dies takes at most its lease with it: the others sell the rest, and see as stranded what is
+ * missing; nobody is told "final". */
 static void a_process_that_is_killed_strands_at_most_its_lease(void **state) {
     (void)state;
     begin_crowd(3, 2, 600, 1 << 30, 5);

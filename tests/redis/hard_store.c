@@ -1,5 +1,6 @@
-/* hard_store.c -- hard limits over a store that changes under the engines: what it is found to have is another history, or another
- * store was seen for a while. Not a unit is sold twice, and none is at risk (P4). Every order of events: tests/model/leases.c. */
+/* hard_store.c -- hard limits over a store that changes under the engines: what it is found to have is another history,
+ * or another store was seen for a while. Not a unit is sold twice, and none is at risk (P4). Every order of events:
+ * tests/model/leases.c. */
 #include "tests/redis/hard_support.h"
 
 #include <unistd.h>
@@ -98,8 +99,8 @@ static void close_world(struct world *world, int64_t sold) {
     redis_server_destroy(&world->two);
 }
 
-/* Goal: a server that followed another one, and leads again, sells nothing that it had granted before and has forgotten; though
- * it is the same server, and nobody's connection was cut. */
+/* Goal: a server that followed another one, and leads again, sells nothing that it had granted before and has
+ * forgotten; though it is the same server, and nobody's connection was cut. */
 static void a_server_that_followed_another_sells_nothing_twice(void **state) {
     (void)state;
     struct world world;
@@ -120,8 +121,8 @@ static void a_server_that_followed_another_sells_nothing_twice(void **state) {
     close_world(&world, sold);
 }
 
-/* Goal: where another store was seen for a while, the one of before grants nothing until all have said what they were granted
- * there. Method: one shop is back at once, the other one, which had drawn elsewhere, two seconds later. */
+/* Goal: where another store was seen for a while, the one of before grants nothing until all have said what they were
+ * granted there. Method: one shop is back at once, the other one, which had drawn elsewhere, two seconds later. */
 static void what_another_store_has_granted_is_not_sold_again(void **state) {
     (void)state;
     struct world world;

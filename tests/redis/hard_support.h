@@ -1,6 +1,6 @@
 /* hard_support.h -- families with hard limits, and buyers, for hard.c and hard_crowd.c.
- * Always true: who buys here asks again until it is told what is final, or the time is up: a connection that is made anew in
- * between is an outage, too. */
+ * Always true: who buys here asks again until it is told what is final, or the time is up: a connection that is made
+ * anew in between is an outage, too. */
 #ifndef TEST_HARD_SUPPORT_H
 #define TEST_HARD_SUPPORT_H
 

@@ -1,5 +1,5 @@
-/* hold.c -- at most so many in flight over several processes: never one too many, whatever is lost; whoever is killed is free within
- * the life of what it said; whoever was stopped says it again.
+/* hold.c -- at most so many in flight over several processes: never one too many, whatever is lost; whoever is killed
+ * is free within the life of what it said; whoever was stopped says it again.
  * Method: what is held lives for 1.5 s here in place of 15 s. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
@@ -96,7 +96,8 @@ static void the_limit_is_of_all_engines(void **state) {
     assert_status(tw_close(b, 5000), TW_OK);
 }
 
-/* Goal: who is killed is free within the life; who was stopped for longer comes back with what it holds; a wiped Redis is told. */
+/* Goal: who is killed is free within the life; who was stopped for longer comes back with what it holds; a wiped Redis
+ * is told. */
 static void who_is_killed_is_free_soon(void **state) {
     (void)state;
     _Atomic int *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -181,8 +182,8 @@ static void *hold_and_release(void *arg) {
     return NULL;
 }
 
-/* Goal: threads of two engines, one of them through a network that loses requests and answers: never one too many, none is left in
- * flight in the end. */
+/* Goal: threads of two engines, one of them through a network that loses requests and answers: never one too many, none
+ * is left in flight in the end. */
 static void lost_answers_admit_nobody_twice(void **state) {
     (void)state;
     enum { WORKERS = 6 };
@@ -238,7 +239,8 @@ static void *say_again(void *arg) {
 }
 
 /* Goal: what is being said again just when it is released is not brought back by that.
- * Method: everything held is said all the time; in the end nothing is in flight, at once and not when its life is over. */
+ * Method: everything held is said all the time; in the end nothing is in flight, at once and not when its life is
+ * over. */
 static void a_statement_under_way_brings_nothing_back(void **state) {
     (void)state;
     enum { WORKERS = 4 };

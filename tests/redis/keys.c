@@ -1,5 +1,5 @@
-/* keys.c -- what stands in Redis: every key that any call leaves there is of the name, the type and the life that docs/SYNC.md says,
- * and nothing else is there. Both of its tables of keys are held against the list of this file.
+/* keys.c -- what stands in Redis: every key that any call leaves there is of the name, the type and the life that
+ * docs/SYNC.md says, and nothing else is there. Both of its tables of keys are held against the list of this file.
  * Method: one engine uses everything once; another one wants what the first has in a lease. */
 #include "tests/redis/sync_support.h"
 
@@ -203,7 +203,8 @@ static void every_key_is_what_the_manual_says(void **state) {
 
 /* ---- the manual -------------------------------------------------------------------------------------------------- */
 
-/* From one heading to the next: how many rows its tables have; their heads and lines apart, and rows that only go on with another. */
+/* From one heading to the next: how many rows its tables have; their heads and lines apart, and rows that only go on
+ * with another. */
 static size_t rows_below(const char *heading) {
     size_t count = 0, tables = 0;
     for (const char *line = strchr(heading, '\n') + 1; *line != '\0' && *line != '#'; line = strchr(line, '\n') + 1) {

@@ -1,7 +1,7 @@
-/* lagging.c -- calls that wait for Redis, at an address that shows a replica for a while: none of them is decided there, on what the
- * replica knew of old; back at the master each one's answer is the true one.
- * Method: a master and a replica of it that has stopped to follow, behind one socket's name; and a master that is told to be a replica
- * while connections to it stand. Which calls: a table. */
+/* lagging.c -- calls that wait for Redis, at an address that shows a replica for a while: none of them is decided
+ * there, on what the replica knew of old; back at the master each one's answer is the true one.
+ * Method: a master and a replica of it that has stopped to follow, behind one socket's name; and a master that is told
+ * to be a replica while connections to it stand. Which calls: a table. */
 #include "tests/redis/sync_support.h"
 
 #include <unistd.h>

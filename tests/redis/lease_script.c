@@ -1,6 +1,6 @@
 /* lease_script.c -- lease.lua and leases.lua on a real server mean what tests/model/lease_store.h says they mean.
- * Method: random words, in no sensible order, go to both; each answer is compared number by number. The model goes by the time
- * that Redis's answer tells. */
+ * Method: random words, in no sensible order, go to both; each answer is compared number by number. The model goes by
+ * the time that Redis's answer tells. */
 #include <inttypes.h>
 
 #include "tests/support/redis_server.h"
@@ -232,8 +232,8 @@ static int64_t figure(const char *field) {
     return atoll(redis_server_ask(&server, "HGET", "tw:lease:k0", field, NULL));
 }
 
-/* Goal: who has left is not remembered by a field of his own for ever; and a late copy of what he said counts for nothing, not even
- * behind a late copy of his coming. */
+/* Goal: who has left is not remembered by a field of his own for ever; and a late copy of what he said counts for
+ * nothing, not even behind a late copy of his coming. */
 static void who_has_left_is_folded_into_one_field(void **state) {
     (void)state;
     enum { ENGINES = 200 };
@@ -315,7 +315,8 @@ static void open_epoch(struct engine engines[2]) {
     comes(&engines[1], false);
 }
 
-/* Goal: what has passed the limit is told once, when the epoch is open; a Redis that forgot that it told it does not tell it again. */
+/* Goal: what has passed the limit is told once, when the epoch is open; a Redis that forgot that it told it does not
+ * tell it again. */
 static void what_was_told_as_at_risk_is_not_told_again(void **state) {
     (void)state;
     struct engine engines[2] = {{.instance = "0123456789abcdef0123456789abcdef"},

@@ -1,5 +1,5 @@
-/* live.c -- the registry of live engines: who is there is counted, who died is not, and a user who may not write it counts all
- * the same. */
+/* live.c -- the registry of live engines: who is there is counted, who died is not, and a user who may not write it
+ * counts all the same. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 

@@ -1,5 +1,5 @@
-/* merge.c -- the three ways to merge, against a real server: what all of them must do, what only the script can promise,
- * and strangers who count the same keys meanwhile. */
+/* merge.c -- the three ways to merge, against a real server: what all of them must do, what only the script can
+ * promise, and strangers who count the same keys meanwhile. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -45,8 +45,8 @@ static void add_and_flush(tw_engine *engine, tw_family *family, const char *key,
 
 /* ---- what all of them do ----------------------------------------------------------------------------------------- */
 
-/* Counts, a second engine's counts, expiries set, kept, healed, and set anew with a key's next life. `knows`: the server
- * tells its version, so that the newer commands are used. */
+/* Counts, a second engine's counts, expiries set, kept, healed, and set anew with a key's next life. `knows`: the
+ * server tells its version, so that the newer commands are used. */
 static void count_by(uint32_t merge, bool knows) {
     struct redis_server server;
     struct fake_clock clock;
@@ -94,8 +94,8 @@ static void count_by(uint32_t merge, bool knows) {
     redis_server_destroy(&server);
 }
 
-/* Goal: sums, totals and expiries are the same by each way to merge, with a server before Redis 7, too, as far as it can be
- * had (one that does not tell its version is taken for one). */
+/* Goal: sums, totals and expiries are the same by each way to merge, with a server before Redis 7, too, as far as it
+ * can be had (one that does not tell its version is taken for one). */
 static void each_way_counts_and_keeps_expiries(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++)
@@ -221,7 +221,8 @@ static void each_way_lets_a_refused_key_wait_alone(void **state) {
     }
 }
 
-/* Goal: a server that refuses (out of memory, too few replicas, no permission) delays, and neither loses nor doubles. */
+/* Goal: a server that refuses (out of memory, too few replicas, no permission) delays, and neither loses nor
+ * doubles. */
 static void each_way_waits_while_the_server_refuses(void **state) {
     (void)state;
     static const char *const settings[][3] = {{"maxmemory", "1", "0"}, {"min-replicas-to-write", "1", "0"}};
@@ -266,8 +267,8 @@ static void each_way_waits_while_the_server_refuses(void **state) {
 
 /* ---- what only the script can ------------------------------------------------------------------------------------ */
 
-/* Goal: a server that hangs longer than the deadline executes the batch twice: the first copy from the old connection, and the
- * one that was sent again. The script counts once, the others twice, and say so in `uncertain`. */
+/* Goal: a server that hangs longer than the deadline executes the batch twice: the first copy from the old connection,
+ * and the one that was sent again. The script counts once, the others twice, and say so in `uncertain`. */
 static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -294,8 +295,8 @@ static void only_the_script_counts_once_when_an_answer_is_lost(void **state) {
     }
 }
 
-/* Goal: killed and restarted at random moments, what is kept on disk is never short, and above the truth by no more than
- * `uncertain` says. */
+/* Goal: killed and restarted at random moments, what is kept on disk is never short, and above the truth by no more
+ * than `uncertain` says. */
 static void what_may_count_twice_is_counted_as_uncertain(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -422,8 +423,9 @@ static void check_strange_key(struct redis_server *server, tw_family *family, in
         assert_i64_equal(end_ms, WANT_MS);
 }
 
-/* Goal: other programs that count the same keys in their own ways, meanwhile: both sums are right, and whoever came first
- * has set the expiry that stays (but for those who set theirs at each count). Method: a child process of strangers. */
+/* Goal: other programs that count the same keys in their own ways, meanwhile: both sums are right, and whoever came
+ * first has set the expiry that stays (but for those who set theirs at each count). Method: a child process of
+ * strangers. */
 static void strangers_on_the_same_keys_change_nothing(void **state) {
     (void)state;
     for (size_t i = 0; i < 3; i++) {

@@ -1,9 +1,10 @@
-/* moving.c -- the scripts of calls and gauges where their slot is on its way from one node of a cluster to another: all or nothing.
- * Of such a slot a node refuses each key that is not there, or not any more, in the middle of a script: also one that the script itself
- * has just emptied; and what it wrote before stays. So no script may touch a key that it did not name, nor one that may be empty by then.
- * Method: a table of calls that empty what can be emptied. Each runs on a plain server, at a time that stands still, and then with a
- * guard in front of it that refuses as such a node does: the answer and all that is left behind must be the same. The long form asks
- * a real cluster's node as well (and so proves the guard). */
+/* moving.c -- the scripts of calls and gauges where their slot is on its way from one node of a cluster to another: all
+ * or nothing. Of such a slot a node refuses each key that is not there, or not any more, in the middle of a script:
+ * also one that the script itself has just emptied; and what it wrote before stays. So no script may touch a key that
+ * it did not name, nor one that may be empty by then. Method: a table of calls that empty what can be emptied. Each
+ * runs on a plain server, at a time that stands still, and then with a guard in front of it that refuses as such a node
+ * does: the answer and all that is left behind must be the same. The long form asks a real cluster's node as well (and
+ * so proves the guard). */
 #include "tests/redis/sync_support.h"
 
 #include "gauge.lua.h"
@@ -18,8 +19,8 @@
 #define WORDS_MAX 32
 #define FAR_MS "99999999999999"
 
-/* In front of each script: refuses as such a node does, if it is to; and what is left of a key's life is one number, whenever it is
- * asked. A command's key is always its first word; SCAN and TIME have none. */
+/* In front of each script: refuses as such a node does, if it is to; and what is left of a key's life is one number,
+ * whenever it is asked. A command's key is always its first word; SCAN and TIME have none. */
 static const char front[] =
     "local real, named = redis, {}\n"
     "for i = 1, #KEYS do\n"
@@ -231,8 +232,8 @@ static bool knows_another(void *ctx) {
     return second != NULL && second[1] != '\0' && strstr(nodes, "handshake") == NULL;
 }
 
-/* Goal: a slot in mid-move answers each of them as a plain server does. In the long form alone: a cluster's node takes two seconds
- * before it answers. */
+/* Goal: a slot in mid-move answers each of them as a plain server does. In the long form alone: a cluster's node takes
+ * two seconds before it answers. */
 static void a_slot_in_mid_move_answers_as_always(void **state) {
     (void)state;
     static const char *const options[] = {"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", NULL};

@@ -82,7 +82,8 @@ static void a_late_copy_takes_nobodys_place(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: of unknown outcome and CLOSED: an error, and what was perhaps written is taken back, so that the order is not lost. */
+/* Goal: of unknown outcome and CLOSED: an error, and what was perhaps written is taken back, so that the order is not
+ * lost. */
 static void an_unknown_first_is_taken_back(void **state) {
     (void)state;
     struct strict strict;
@@ -154,7 +155,8 @@ static void a_lock_has_one_holder(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: the answer of a lock, of its extension, of its end is lost: the winner is still the winner, under the same fence. */
+/* Goal: the answer of a lock, of its extension, of its end is lost: the winner is still the winner, under the same
+ * fence. */
 static void the_holder_stays_the_holder_when_its_reply_is_lost(void **state) {
     (void)state;
     struct strict strict;
@@ -217,7 +219,8 @@ static void *contend(void *argument) {
     return NULL;
 }
 
-/* Goal: threads that contend are never inside together, and each one's fence is above all before, while answers are lost. */
+/* Goal: threads that contend are never inside together, and each one's fence is above all before, while answers are
+ * lost. */
 static void contenders_are_never_inside_together(void **state) {
     (void)state;
     struct strict strict;

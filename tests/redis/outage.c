@@ -150,7 +150,8 @@ static int secret(void *ctx, char *out, size_t size) {
     return (int)strlen(out);
 }
 
-/* What an engine logs that tries to flush with this URL until it has, or has said why not; the last line says how that went. */
+/* What an engine logs that tries to flush with this URL until it has, or has said why not; the last line says how that
+ * went. */
 static struct log_lines run_with(const char *url, const char *password, bool may) {
     struct log_lines lines = {.text = ""};
     tw_options options;
@@ -284,7 +285,8 @@ static void a_wiped_redis_is_restored_and_a_lost_ledger_doubles_nothing(void **s
 
 /* Goal: a Redis that went back to before an engine's ledger was made, its marker surviving, is not taken for one that
  * evicted the ledger: what the engine had counted since is there again (faults 17, 18).
- * Method: a snapshot is saved when one engine is at work, then a second one joins; kill -9, and the snapshot is loaded. */
+ * Method: a snapshot is saved when one engine is at work, then a second one joins; kill -9, and the snapshot is
+ * loaded. */
 static void a_redis_from_before_the_ledger_is_given_everything_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -377,8 +379,8 @@ static struct log_lines go_back_once(struct redis_server *server, const char *us
     return lines;
 }
 
-/* Goal: where Redis keeps an append-only file, one that went back has it written anew at once (fault 15), and the danger
- * is named at the start (fault 16); a user who may not do either is told, and counts all the same. */
+/* Goal: where Redis keeps an append-only file, one that went back has it written anew at once (fault 15), and the
+ * danger is named at the start (fault 16); a user who may not do either is told, and counts all the same. */
 static void after_going_back_the_append_only_file_is_written_anew(void **state) {
     (void)state;
     struct redis_server server;

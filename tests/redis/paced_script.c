@@ -1,7 +1,7 @@
-/* paced_script.c -- gcra.lua against a slow bucket in whole numbers of 128 bits: every answer, every moment it leaves behind, to the
- * last fraction of a microsecond; and, whatever is lost and asked again, no stretch of time has more than the burst and the rate.
- * Method: the script asks the test for the time, not Redis; random calls of four connections for each bucket, with windows from a second
- * to ten years and limits from 1 to 2^53. */
+/* paced_script.c -- gcra.lua against a slow bucket in whole numbers of 128 bits: every answer, every moment it leaves
+ * behind, to the last fraction of a microsecond; and, whatever is lost and asked again, no stretch of time has more
+ * than the burst and the rate. Method: the script asks the test for the time, not Redis; random calls of four
+ * connections for each bucket, with windows from a second to ten years and limits from 1 to 2^53. */
 #include "tests/support/redis_server.h"
 #include "tests/support/support.h"
 

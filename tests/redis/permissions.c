@@ -1,5 +1,5 @@
-/* permissions.c -- a user who may do all that docs/SYNC.md names but one thing: it is said, nothing is lost, and once it is
- * permitted everything is there, once. */
+/* permissions.c -- a user who may do all that docs/SYNC.md names but one thing: it is said, nothing is lost, and once
+ * it is permitted everything is there, once. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -114,8 +114,8 @@ static void each_missing_permission_is_named_and_nothing_is_lost(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a batch whose key became something else between its execution and its second sending is not counted again when the
- * key is repaired: what a DUP cannot read is no refusal. */
+/* Goal: a batch whose key became something else between its execution and its second sending is not counted again when
+ * the key is repaired: what a DUP cannot read is no refusal. */
 static void what_a_dup_cannot_read_is_not_counted_again(void **state) {
     (void)state;
     struct redis_server server;
@@ -265,7 +265,8 @@ static bool is_spare(const struct feature *feature, const char *command) {
     return strstr(feature->spare, word) != NULL;
 }
 
-/* Goal: for each feature the line of the manual suffices, and without any one command it says so or does less, as the manual has it. */
+/* Goal: for each feature the line of the manual suffices, and without any one command it says so or does less, as the
+ * manual has it. */
 static void each_feature_needs_what_the_manual_says(void **state) {
     const struct feature *feature = *state;
     struct redis_server server;

@@ -1,5 +1,6 @@
 /* redis_rig.h -- an engine that counts one key over a real Redis, and the books of what it has counted.
- * Always true: `added` is what f:k in Redis has to be once all is acknowledged; what on_lost and the log say is kept. */
+ * Always true: `added` is what f:k in Redis has to be once all is acknowledged; what on_lost and the log say is
+ * kept. */
 #ifndef TEST_REDIS_RIG_H
 #define TEST_REDIS_RIG_H
 

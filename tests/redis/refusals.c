@@ -1,5 +1,5 @@
-/* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is over
- * everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
+/* refusals.c -- a real Redis that refuses: for each of its refusals, the batch waits, a line says so, and when it is
+ * over everything is there once. (The proxy says the same words in wire.c; here the server means them.) */
 #include "tests/redis/redis_rig.h"
 #include "tests/support/side_by_side.h"
 
@@ -39,8 +39,8 @@ static void rig_close(struct rig *rig, const char *says) {
     redis_server_destroy(&rig->server);
 }
 
-/* Goal: a primary that is made a replica refuses; promoted again it is given everything (fault 24: READONLY, MASTERDOWN).
- * Method: REPLICAOF a port where nobody answers, so that its data stay. */
+/* Goal: a primary that is made a replica refuses; promoted again it is given everything (fault 24: READONLY,
+ * MASTERDOWN). Method: REPLICAOF a port where nobody answers, so that its data stay. */
 static void a_replica_refuses_until_it_is_promoted(void **state) {
     (void)state;
     static const char *const stale[][2] = {{"yes", "READONLY"}, {"no", "MASTERDOWN"}};
@@ -87,8 +87,8 @@ static void a_server_that_cannot_save_refuses(void **state) {
     rig_close(&rig, "MISCONF");
 }
 
-/* Goal: out of memory, short of replicas, over and over: nothing is written until it may be, and then once (faults 23, 24).
- * Method: the server is filled up to maxmemory under noeviction, by another client, and then given room. */
+/* Goal: out of memory, short of replicas, over and over: nothing is written until it may be, and then once (faults 23,
+ * 24). Method: the server is filled up to maxmemory under noeviction, by another client, and then given room. */
 static void a_server_without_memory_refuses(void **state) {
     (void)state;
     struct rig rig;
@@ -163,8 +163,8 @@ static void a_busy_server_is_waited_for(void **state) {
     }
 }
 
-/* Goal: counters of the wrong kind and sums that would overflow poison themselves alone, each kind of them (faults 27, 28).
- * Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
+/* Goal: counters of the wrong kind and sums that would overflow poison themselves alone, each kind of them (faults 27,
+ * 28). Method: a list, a set, a hash, a text, both ends of the range; then they are repaired. */
 static void keys_of_every_wrong_kind_wait_alone(void **state) {
     (void)state;
     static const char *const make[][4] = {{"RPUSH", "f:list", "x", NULL},
@@ -202,8 +202,9 @@ static size_t lines_with(const struct log_lines *lines, const char *part) {
     return count;
 }
 
-/* Goal: a ledger that was overwritten by a key of another kind is a ledger that is gone (R11): the batch that met it was surely not
- * applied, goes on under a new one at once, and nothing is uncertain. The stranger's key stays as it is. */
+/* Goal: a ledger that was overwritten by a key of another kind is a ledger that is gone (R11): the batch that met it
+ * was surely not applied, goes on under a new one at once, and nothing is uncertain. The stranger's key stays as it
+ * is. */
 static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) {
     (void)state;
     struct rig rig;
@@ -225,7 +226,8 @@ static void a_ledger_that_was_overwritten_makes_nothing_uncertain(void **state) 
     assert_int_equal(lines_with(&rig.lines, "WRONGTYPE"), 0);
 }
 
-/* Goal: where the marker was overwritten nothing is applied and nothing is lost: counts wait until that key is gone, one line says so. */
+/* Goal: where the marker was overwritten nothing is applied and nothing is lost: counts wait until that key is gone,
+ * one line says so. */
 static void a_marker_that_was_overwritten_is_waited_for(void **state) {
     (void)state;
     struct rig rig;
@@ -240,7 +242,8 @@ static void a_marker_that_was_overwritten_is_waited_for(void **state) {
     assert_int_equal(lines_with(&rig.lines, "NOMARKER"), 1);
 }
 
-/* Goal: what Redis refuses until the engine is closed is lost as refused, not as uncertain: nobody was in doubt about it (R11). */
+/* Goal: what Redis refuses until the engine is closed is lost as refused, not as uncertain: nobody was in doubt about
+ * it (R11). */
 static void what_is_refused_to_the_end_is_lost_as_refused(void **state) {
     (void)state;
     struct redis_server server;

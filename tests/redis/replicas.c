@@ -66,8 +66,8 @@ static void rig_close(struct rig *rig) {
     redis_server_destroy(&rig->server), redis_server_destroy(&rig->replica);
 }
 
-/* Goal: a flush that answers TW_OK is on the replica; while that is stopped no flush is, counting goes on, and one line says
- * so. Method: a replica stopped and let go. */
+/* Goal: a flush that answers TW_OK is on the replica; while that is stopped no flush is, counting goes on, and one line
+ * says so. Method: a replica stopped and let go. */
 static void a_flush_is_done_when_the_replica_has_it(void **state) {
     (void)state;
     struct rig rig;
@@ -99,8 +99,9 @@ static void impatient(tw_options *options) {
     options->redis_timeout_ms = 200;
 }
 
-/* Goal: a DUP on a new connection proves nothing of the replicas: a WAIT there speaks of what that connection has written, as
- * far as the manual of Redis promises. Method: the replica is stopped, the reply is lost, the batch is sent again. */
+/* Goal: a DUP on a new connection proves nothing of the replicas: a WAIT there speaks of what that connection has
+ * written, as far as the manual of Redis promises. Method: the replica is stopped, the reply is lost, the batch is sent
+ * again. */
 static void a_dup_is_no_proof_that_the_replica_has_it(void **state) {
     (void)state;
     struct rig rig;
@@ -123,8 +124,8 @@ static void short_window(tw_options *options) {
     options->redis_timeout_ms = 200;
 }
 
-/* Goal: what the replica lacks stays in the replay window however old it is, so a failover to it loses nothing (P4's ground).
- * Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
+/* Goal: what the replica lacks stays in the replay window however old it is, so a failover to it loses nothing (P4's
+ * ground). Method: a window of 1 ms; ten batches that the replica does not see; it is promoted. */
 static void what_the_replica_lacks_is_sent_again_however_old(void **state) {
     (void)state;
     struct rig rig;
@@ -174,8 +175,8 @@ static bool nothing_was_sent(void *ctx) {
     return true;
 }
 
-/* Goal: while the replica is away the window fills and then nothing more is sent: counts wait in their counters, memory is
- * bounded (P6), and all of it arrives when the replica is back. */
+/* Goal: while the replica is away the window fills and then nothing more is sent: counts wait in their counters, memory
+ * is bounded (P6), and all of it arrives when the replica is back. */
 static void a_full_window_holds_back_what_is_new(void **state) {
     (void)state;
     struct rig rig;

@@ -1,5 +1,5 @@
-/* restore.c -- a real Redis loses everything, once, twice, in the middle of being told again: the engines that live tell it
- * what they had counted, each its own part, once.
+/* restore.c -- a real Redis loses everything, once, twice, in the middle of being told again: the engines that live
+ * tell it what they had counted, each its own part, once.
  * Always true: at the end Redis's sum is the sum of all increments, less what the metrics call lost, to the unit. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/side_by_side.h"
@@ -247,8 +247,9 @@ static void what_dropped_windows_held_is_lost_to_the_unit(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: a counter that is deleted or overwritten in Redis is reported, once for each time, and not repaired; nothing else is
- * (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; other engines' decrements are no news. */
+/* Goal: a counter that is deleted or overwritten in Redis is reported, once for each time, and not repaired; nothing
+ * else is (faults 21, 62). Method: two counters of each kind; DEL and SET between batches; other engines' decrements
+ * are no news. */
 static void a_total_that_fell_is_reported_and_not_repaired(void **state) {
     (void)state;
     struct redis_server server;

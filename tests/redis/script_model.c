@@ -326,8 +326,8 @@ static void ask_each(struct both *both, const uint64_t (*asked)[2], size_t count
     twi_bytes_free(&command);
 }
 
-/* Goal: no replica denies anything, read-only or not, synced or empty: neither GAP nor GONE nor CLASH comes of it, and nothing is
- * opened there; demoted and promoted, a store changes its mind. Model and server agree on it (found.md, R1).
+/* Goal: no replica denies anything, read-only or not, synced or empty: neither GAP nor GONE nor CLASH comes of it, and
+ * nothing is opened there; demoted and promoted, a store changes its mind. Model and server agree on it (found.md, R1).
  * Method: each of these is asked of a store that has a ledger, and of one that has none, in each role. */
 static void a_replica_denies_nothing(void **state) {
     (void)state;
@@ -389,9 +389,10 @@ static const struct {
     {"yes", "cp -r %s/appendonlydir %s/old", "cd %s && rm -r appendonlydir && mv %s/old appendonlydir"},
 };
 
-/* Goal: a server over which a snapshot of a while ago was restored, and the model that goes back to one, answer alike: what it had
- * then is DUP, or PAST, what came since is GAP, another batch under a number of then is CLASH, and the ledger is KEPT.
- * Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then both go on. */
+/* Goal: a server over which a snapshot of a while ago was restored, and the model that goes back to one, answer alike:
+ * what it had then is DUP, or PAST, what came since is GAP, another batch under a number of then is CLASH, and the
+ * ledger is KEPT. Method: a snapshot or an append-only file is put aside, and brought back under a killed server; then
+ * both go on. */
 static void a_restored_snapshot_is_answered_alike(void **state) {
     (void)state;
     static struct both both;
@@ -435,8 +436,9 @@ static bool has_synced(void *ctx) {
     return strstr(redis_server_ask(ctx, "INFO", "replication", NULL), "master_link_status:up") != NULL;
 }
 
-/* Goal: the same of a replica that lags behind its master: it denies nothing; promoted, it is a store of a while ago; demoted, it
- * denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the replica is asked. */
+/* Goal: the same of a replica that lags behind its master: it denies nothing; promoted, it is a store of a while ago;
+ * demoted, it denies nothing again. Method: a replica is cut off, twelve batches go to its master, and then the replica
+ * is asked. */
 static void a_replica_that_lags_and_is_promoted_is_answered_alike(void **state) {
     (void)state;
     static struct both both;

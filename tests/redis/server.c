@@ -4,7 +4,8 @@
 
 #include <unistd.h>
 
-/* Goal: a test can rely on start, question, stop and kill. Method: write, restart with and without an append-only file. */
+/* Goal: a test can rely on start, question, stop and kill. Method: write, restart with and without an append-only
+ * file. */
 static void a_server_answers_over_its_socket(void **state) {
     (void)state;
     struct redis_server server;

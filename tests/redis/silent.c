@@ -1,9 +1,9 @@
 /* silent.c -- what an outage costs those who count: nothing (P9).
- * Method: a forked child counts, its adding thread under a seccomp filter that kills the process at the first system call, and
- * the kernel's count of that thread's page faults is read from /proc beside it; the parent kills the server, pauses it, and
- * brings it back meanwhile. Skipped under sanitizers, which make system calls of their own.
- * Always true: a key is inserted every 100 microseconds, new ones all the time: a background thread that is kept waiting for half
- * a second still keeps ahead of that. */
+ * Method: a forked child counts, its adding thread under a seccomp filter that kills the process at the first system
+ * call, and the kernel's count of that thread's page faults is read from /proc beside it; the parent kills the server,
+ * pauses it, and brings it back meanwhile. Skipped under sanitizers, which make system calls of their own.
+ * Always true: a key is inserted every 100 microseconds, new ones all the time: a background thread that is kept
+ * waiting for half a second still keeps ahead of that. */
 #include "tests/redis/sync_support.h"
 
 #include <linux/filter.h>
@@ -100,8 +100,8 @@ static void be_silent(const char *url) {
     _exit(0);
 }
 
-/* Goal: a Redis that vanishes and returns costs the adding thread no system call and no page fault, while its tables grow
- * and windows follow each other; and nothing is lost. */
+/* Goal: a Redis that vanishes and returns costs the adding thread no system call and no page fault, while its tables
+ * grow and windows follow each other; and nothing is lost. */
 static void an_outage_costs_the_adding_thread_nothing(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,6 +1,6 @@
-/* sliding_log.c -- the exact sliding log of strict limits (strict.lua), against a slow reference that knows every admission.
- * Method: calls at random moments, of random sizes, under random limits, over some windows of a second; Redis's own times of what
- * it admitted are read from the log, so that the reference decides by the same clock. */
+/* sliding_log.c -- the exact sliding log of strict limits (strict.lua), against a slow reference that knows every
+ * admission. Method: calls at random moments, of random sizes, under random limits, over some windows of a second;
+ * Redis's own times of what it admitted are read from the log, so that the reference decides by the same clock. */
 #include "tests/redis/strict_support.h"
 
 #include <pthread.h>
@@ -58,8 +58,8 @@ static int64_t free_at_us(const struct admitted *admitted, size_t count, int64_t
     return 0;
 }
 
-/* Goal: never does any span of a window hold more than the limit, nobody is denied who would have fitted, and retry_after is
- * when it will. */
+/* Goal: never does any span of a window hold more than the limit, nobody is denied who would have fitted, and
+ * retry_after is when it will. */
 static void the_log_agrees_with_a_slow_reference(void **state) {
     (void)state;
     static struct admitted admitted[ADMITTED_MAX];
@@ -119,8 +119,8 @@ static void calls_in_one_millisecond_are_as_many(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: no turn of the window lets twice the limit through, as a fixed one does; what a lost answer charged is in the log once;
- * what was counted otherwise (by a fallback, by tw_add()) counts, too. */
+/* Goal: no turn of the window lets twice the limit through, as a fixed one does; what a lost answer charged is in the
+ * log once; what was counted otherwise (by a fallback, by tw_add()) counts, too. */
 static void the_log_knows_no_turn_of_the_window(void **state) {
     (void)state;
     struct strict strict;

@@ -1,7 +1,7 @@
-/* sliding_totals.c -- soft sliding limits over two engines: what both windows' totals weigh, against a reference that knows every
- * admission.
- * Time is the test's (a step is 10 ms, and whatever was asked in it is answered in it), so the order of events is always the same;
- * Redis is real. */
+/* sliding_totals.c -- soft sliding limits over two engines: what both windows' totals weigh, against a reference that
+ * knows every admission.
+ * Time is the test's (a step is 10 ms, and whatever was asked in it is answered in it), so the order of events is
+ * always the same; Redis is real. */
 #include "tests/redis/sync_support.h"
 
 #include <time.h>
@@ -208,8 +208,8 @@ static int64_t share_of(struct world *world, int node, int64_t limit) {
     return got;
 }
 
-/* Goal: while Redis is away an engine goes on with what it knew of both windows, over a roll-over, too; shares of what remained add up
- * to the limit; and when Redis is back both agree with the truth again. */
+/* Goal: while Redis is away an engine goes on with what it knew of both windows, over a roll-over, too; shares of what
+ * remained add up to the limit; and when Redis is back both agree with the truth again. */
 static void an_outage_over_a_roll_over_is_made_good(void **state) {
     (void)state;
     struct world world;

@@ -1,5 +1,5 @@
-/* soft.c -- soft limits over several engines: how far they are passed, and whether the verdict's error bound contains the truth.
- * The engines are of one process, so the truth is known: what all of them have admitted. */
+/* soft.c -- soft limits over several engines: how far they are passed, and whether the verdict's error bound contains
+ * the truth. The engines are of one process, so the truth is known: what all of them have admitted. */
 #include "tests/redis/sync_support.h"
 
 #include <pthread.h>
@@ -135,9 +135,9 @@ static struct outcome run(int64_t limit, bool alone) {
     return outcome;
 }
 
-/* Goal: shares pass a soft limit by at most 1 %, and by a fifth at most of what plain interval sync does; all of it is admitted;
- * the bound contains the truth in every sample and is tight. That is the long form (TW_SCALE=500), and the figure of docs/LIMITS.md;
- * the short one has tolerances. */
+/* Goal: shares pass a soft limit by at most 1 %, and by a fifth at most of what plain interval sync does; all of it is
+ * admitted; the bound contains the truth in every sample and is tight. That is the long form (TW_SCALE=500), and the
+ * figure of docs/LIMITS.md; the short one has tolerances. */
 static void shares_keep_a_soft_limit_better_than_interval_sync(void **state) {
     (void)state;
     int64_t limit = (int64_t)test_scale(20000);
@@ -180,7 +180,8 @@ static bool is_overshot(void *ctx) {
     return test_stat_of(passed->engine, limit_overshot) != 0;
 }
 
-/* One engine comes near the limit of 100, by 91, and what the other adds makes it 106. True: all of that in one window. */
+/* One engine comes near the limit of 100, by 91, and what the other adds makes it 106. True: all of that in one
+ * window. */
 static bool pass_limit(struct passed *near, struct passed *other, tw_key key) {
     tw_verdict first, last;
     assert_status(tw_add(near->family, key, 90, NULL), TW_OK);
@@ -193,7 +194,8 @@ static bool pass_limit(struct passed *near, struct passed *other, tw_key key) {
     return first.allowed && first.used == 91 && last.used >= 15 && first.window_start_ms == last.window_start_ms;
 }
 
-/* Goal: what both counted beyond the limit is measured where the key came near its limit, with what the other sent last. */
+/* Goal: what both counted beyond the limit is measured where the key came near its limit, with what the other sent
+ * last. */
 static void what_was_passed_is_measured_by_the_total_of_all(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,8 +1,10 @@
 /* soft_start.c -- how far a soft limit is passed by fresh processes that spend it as fast as they can.
  *
- * `soft_start table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; `soft_start first` how soon
- * a new process has a unit of a hard limit; without arguments the same program is a test of four processes. What was admitted is each process's own record, in shared memory.
- * Always true: all processes are forked before the first engine is made; each has a family, a key and threads of its own. */
+ * `soft_start table LIMIT` prints the table of docs/LIMITS.md: 2, 4, 8 and 16 processes, three starts each; `soft_start
+ * first` how soon a new process has a unit of a hard limit; without arguments the same program is a test of four
+ * processes. What was admitted is each process's own record, in shared memory.
+ * Always true: all processes are forked before the first engine is made; each has a family, a key and threads of its
+ * own. */
 #include "tests/redis/sync_support.h"
 
 #include <pthread.h>
@@ -127,7 +129,8 @@ static int64_t admitted_by_all(enum start start, int processes, int64_t limit, i
 
 #define ROUNDS 3
 
-/* How long after tw_open() one process has its first unit; one of its threads asks for it as fast as it can, or each 0.2 ms. */
+/* How long after tw_open() one process has its first unit; one of its threads asks for it as fast as it can, or each
+ * 0.2 ms. */
 static int64_t first_unit_us(const char *url, bool fast) {
     tw_options options;
     tw_family_options family;
@@ -225,8 +228,8 @@ static int table(int64_t limit) {
     return 0;
 }
 
-/* Goal: four fresh processes pass a soft limit by at most 3 % where they were told how many they are, by 10 % where not (R13), and
- * sell it all the same. */
+/* Goal: four fresh processes pass a soft limit by at most 3 % where they were told how many they are, by 10 % where not
+ * (R13), and sell it all the same. */
 static void fresh_processes_keep_a_soft_limit(void **state) {
     (void)state;
     for (enum start start = COLD; start <= COLD_EXPECTED; start++) {

@@ -1,4 +1,5 @@
-/* startup.c -- what is wrong with a Redis is said when it is first met: one line each, once, and nothing about a sound one. */
+/* startup.c -- what is wrong with a Redis is said when it is first met: one line each, once, and nothing about a sound
+ * one. */
 #include "tests/redis/sync_support.h"
 
 #include <unistd.h>
@@ -36,8 +37,8 @@ static struct log_lines lines_of(struct redis_server *server, bool takes_writes)
 #define START "1/16 "
 
 /* Goal: each finding is one line, at the first connection only, also when there are several; a sound server gets none.
- * Method: eviction policies, an append-only file that may be cut, and both at once; a replica, which is not used: one line an
- * outage. */
+ * Method: eviction policies, an append-only file that may be cut, and both at once; a replica, which is not used: one
+ * line an outage. */
 static void each_finding_is_one_line_once(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", NULL};
@@ -73,8 +74,8 @@ static void each_finding_is_one_line_once(void **state) {
     redis_server_destroy(&server);
 }
 
-/* Goal: what Redis refuses is one line an outage, not one a try. Method: a wrong password, tried for longer than two lines of one
- * event are kept apart, each flush trying anew; then it is right for a while, and wrong again. */
+/* Goal: what Redis refuses is one line an outage, not one a try. Method: a wrong password, tried for longer than two
+ * lines of one event are kept apart, each flush trying anew; then it is right for a while, and wrong again. */
 static void what_is_refused_is_one_line_an_outage(void **state) {
     (void)state;
     struct redis_server server;

@@ -1,5 +1,5 @@
-/* stock.c -- reservations over a real Redis: exact over engines, processes that are killed and a network that loses answers; the
- * same answer again whoever asks; what is not confirmed returns although nobody calls. */
+/* stock.c -- reservations over a real Redis: exact over engines, processes that are killed and a network that loses
+ * answers; the same answer again whoever asks; what is not confirmed returns although nobody calls. */
 #include "tests/redis/sync_support.h"
 #include "tests/support/proxy.h"
 
@@ -271,8 +271,8 @@ static tw_status until_known(tw_status (*call)(tw_engine *, const char *), tw_en
     }
 }
 
-/* Goal: thousands of calls through a network that loses requests and answers: what is in Redis in the end is what was confirmed, to
- * the unit, and it was never above the limit. */
+/* Goal: thousands of calls through a network that loses requests and answers: what is in Redis in the end is what was
+ * confirmed, to the unit, and it was never above the limit. */
 static void lost_answers_neither_double_nor_lose(void **state) {
     (void)state;
     enum { LIMIT = 200 };
@@ -352,8 +352,8 @@ static int sell(struct page *page, int index) {
     return tw_close(engine, 5000) == TW_OK ? 0 : 4;
 }
 
-/* Goal: processes are killed in the midst of it: the stock is never oversold, what they only held returns, and what is in Redis in the
- * end lies between what was confirmed and what was about to be. */
+/* Goal: processes are killed in the midst of it: the stock is never oversold, what they only held returns, and what is
+ * in Redis in the end lies between what was confirmed and what was about to be. */
 static void killed_processes_lose_and_double_nothing(void **state) {
     (void)state;
     struct page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

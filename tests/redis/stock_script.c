@@ -1,6 +1,7 @@
-/* stock_script.c -- the scripts of stock, holds and gauges against slow models: each call answers, and leaves behind, what a plain
- * list of reservations, holds or parts says; asking again changes nothing.
- * Method: a real server, EVAL, a few keys, thousands of random calls. What ends by time is made to end by setting its end back. */
+/* stock_script.c -- the scripts of stock, holds and gauges against slow models: each call answers, and leaves behind,
+ * what a plain list of reservations, holds or parts says; asking again changes nothing.
+ * Method: a real server, EVAL, a few keys, thousands of random calls. What ends by time is made to end by setting its
+ * end back. */
 #include "tests/redis/sync_support.h"
 
 #include "gauge.lua.h"
@@ -24,7 +25,7 @@ static const char *first_of(const char *reply) {
     return word;
 }
 
-/* ---- stock ----------------------------------------------------------------------------------------------------------- */
+/* ---- stock ------------------------------------------------------------------------------------------------------- */
 
 #define KEPT_MAX 3000
 
@@ -173,7 +174,8 @@ static void many_that_are_due_are_taken_back_in_parts(void **state) {
     assert_memory_equal(run_stock("reserve", 7, "none", 1, 450, "", 0), "DENIED\n450\n1\n", 13);
 }
 
-/* Goal: everything of a window ends with it; what comes after its end there is late; keys of a wrong kind change nothing. */
+/* Goal: everything of a window ends with it; what comes after its end there is late; keys of a wrong kind change
+ * nothing. */
 static void stock_ends_with_its_window(void **state) {
     (void)state;
     redis_server_ask(&server, "FLUSHALL", NULL);
@@ -201,7 +203,7 @@ static void stock_ends_with_its_window(void **state) {
     assert_string_equal(redis_server_ask(&server, "EXISTS", names.stock, names.due, NULL), "0");
 }
 
-/* ---- holds ----------------------------------------------------------------------------------------------------------- */
+/* ---- holds ------------------------------------------------------------------------------------------------------- */
 
 static const char *run_hold(const char *what, int64_t limit, const char *member) {
     return behind_number(redis_server_ask(&server, "EVAL", twi_script_hold, "1", "tw:hold:jobs:a", "me", "5", "1", what,
@@ -252,7 +254,7 @@ static void holds_agree_with_a_slow_set(void **state) {
     assert_true(atoll(redis_server_ask(&server, "PTTL", "tw:hold:jobs:a", NULL)) > 14000);
 }
 
-/* ---- gauges ---------------------------------------------------------------------------------------------------------- */
+/* ---- gauges ------------------------------------------------------------------------------------------------------ */
 
 static const char *run_gauge(const char *instance, int64_t number, int64_t units, int64_t others) {
     return redis_server_ask(&server, "EVAL", twi_script_gauge, "4", "online:a", "tw:gauge:online:a", "online:b",
@@ -260,7 +262,8 @@ static const char *run_gauge(const char *instance, int64_t number, int64_t units
                             NULL);
 }
 
-/* Goal: the sum is that of the parts that live, in any order of statements, repeated, overtaken, and with parts that end. */
+/* Goal: the sum is that of the parts that live, in any order of statements, repeated, overtaken, and with parts that
+ * end. */
 static void gauges_agree_with_a_slow_sum(void **state) {
     (void)state;
     enum { NODES = 5 };

@@ -1,5 +1,5 @@
-/* strict.c -- strict limits over a network that lies: exactly the limit while Redis answers, each call charged once, an answer
- * within the deadline whatever happens. */
+/* strict.c -- strict limits over a network that lies: exactly the limit while Redis answers, each call charged once, an
+ * answer within the deadline whatever happens. */
 #include "tests/redis/strict_support.h"
 
 #include <pthread.h>
@@ -32,7 +32,8 @@ static void redis_admits_exactly_the_limit(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a key lives in Redis as long as it does in other families: its window and the retention, or from its first count. */
+/* Goal: a key lives in Redis as long as it does in other families: its window and the retention, or from its first
+ * count. */
 static void a_key_ends_in_redis_as_others_do(void **state) {
     (void)state;
     struct strict strict;
@@ -227,8 +228,8 @@ static const char *say_again(struct strict *strict, const struct strict_call *ca
                             serial, "1", "1", "5", "0", "0", "0", "0", "0", NULL);
 }
 
-/* Goal: so does the copy of a call that was denied when it was asked again, though there is room by now; and one of an earlier
- * call on the same connection. */
+/* Goal: so does the copy of a call that was denied when it was asked again, though there is room by now; and one of an
+ * earlier call on the same connection. */
 static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
     (void)state;
     struct strict strict;
@@ -248,8 +249,8 @@ static void a_copy_that_comes_when_there_is_room_charges_nothing(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a call of unknown outcome that on_outage admitted here is charged once in the end: what Redis charged is taken back,
- * what was counted here arrives. And one that was denied is not charged at all. */
+/* Goal: a call of unknown outcome that on_outage admitted here is charged once in the end: what Redis charged is taken
+ * back, what was counted here arrives. And one that was denied is not charged at all. */
 static void a_call_of_unknown_outcome_is_settled(void **state) {
     (void)state;
     static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
@@ -301,15 +302,15 @@ static bool is_settled(void *ctx) {
     return test_stat_of(strict->engine, asks_settled) == test_stat_of(strict->engine, asks_unknown);
 }
 
-/* Goal: whatever the network does to any number of calls, in the end Redis holds what was admitted, to the unit: nothing twice,
- * nothing that was denied; and where the policy denies, never more than the limit (trap L11). */
+/* Goal: whatever the network does to any number of calls, in the end Redis holds what was admitted, to the unit:
+ * nothing twice, nothing that was denied; and where the policy denies, never more than the limit (trap L11). */
 static void what_was_admitted_is_what_is_charged(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
                                               PROXY_LOSE_REPLY,   PROXY_CUT_REQUEST, PROXY_CUT_REPLY,
                                               PROXY_HOLD,         PROXY_RESET};
-    /* Not TWICE: a second copy of a question whose answer was heard comes over no connection. A denied call leaves no note, so that copy
-     * would be decided anew, on what never-minds have given back in between. */
+    /* Not TWICE: a second copy of a question whose answer was heard comes over no connection. A denied call leaves no
+     * note, so that copy would be decided anew, on what never-minds have given back in between. */
     for (int round = 0; round < 2; round++) {
         struct strict strict;
         pthread_t threads[4];

@@ -1,5 +1,5 @@
-/* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or not ours: an answer within the deadline, as
- * on_outage says, and nothing charged twice. */
+/* strict_outage.c -- strict limits and locks while Redis is away, silent, hostile or not ours: an answer within the
+ * deadline, as on_outage says, and nothing charged twice. */
 #include "tests/redis/strict_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -22,8 +22,8 @@ static void await_redis(tw_family *family, const char *key) {
     }
 }
 
-/* Goal: with Redis dead the policy decides, at once once the breaker is open; with Redis back it decides again, and what was
- * admitted meanwhile is there, once. */
+/* Goal: with Redis dead the policy decides, at once once the breaker is open; with Redis back it decides again, and
+ * what was admitted meanwhile is there, once. */
 static void a_dead_redis_is_an_outage(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -77,8 +77,8 @@ static bool is_seen_back(void *ctx) {
     return test_stat_of(ctx, breaker_state) == 0 && test_stat_of(ctx, outage_ms) == 0;
 }
 
-/* What closed families with that grace say in an outage: all three calls that on_outage decides. Before it is over Redis's
- * part is played by what is known here. */
+/* What closed families with that grace say in an outage: all three calls that on_outage decides. Before it is over
+ * Redis's part is played by what is known here. */
 static void assert_grace(tw_engine *engine, tw_family *family, const char *key, bool over) {
     bool first = false;
     for (int64_t units = 3; units > 0; units--)
@@ -95,8 +95,9 @@ static void assert_grace(tw_engine *engine, tw_family *family, const char *key, 
     assert_true(test_stat_of(engine, strict_fallbacks) > 0);
 }
 
-/* Goal: for so long after Redis was heard last what is known here decides, then on_outage; the clock is one for a whole outage, also
- * for a family that has not asked in it, and begins anew with the next one. What is wrong with one key is no outage. */
+/* Goal: for so long after Redis was heard last what is known here decides, then on_outage; the clock is one for a whole
+ * outage, also for a family that has not asked in it, and begins anew with the next one. What is wrong with one key is
+ * no outage. */
 static void within_the_grace_what_is_known_here_decides(void **state) {
     (void)state;
     static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
@@ -145,8 +146,8 @@ static void *call_once(void *argument) {
     return NULL;
 }
 
-/* Goal: Redis hangs, and later takes connections but says nothing: every caller, also those beyond the connections, has its
- * answer within the deadline. */
+/* Goal: Redis hangs, and later takes connections but says nothing: every caller, also those beyond the connections, has
+ * its answer within the deadline. */
 static void a_black_hole_is_answered_in_time(void **state) {
     (void)state;
     struct strict strict;
@@ -246,7 +247,8 @@ static void a_hostile_answer_admits_nobody(void **state) {
     strict_end(&strict);
 }
 
-/* Goal: a counter that is no number is refused by itself: the policy decides, other keys go on, nothing opens the breaker. */
+/* Goal: a counter that is no number is refused by itself: the policy decides, other keys go on, nothing opens the
+ * breaker. */
 static void a_key_of_another_kind_is_refused_alone(void **state) {
     (void)state;
     struct strict strict;

@@ -1,6 +1,7 @@
-/* strict_paced.c -- a rate and a burst over Redis (TW_LIMIT_STRICT, TW_SHAPE_GCRA): exact over all engines by Redis's clock, each call
- * charged once, and what is decided while Redis does not answer. The script's arithmetic: paced_script.c.
- * Method: where counts are compared, the bucket is one of a year, which loses nothing worth a unit during a test. */
+/* strict_paced.c -- a rate and a burst over Redis (TW_LIMIT_STRICT, TW_SHAPE_GCRA): exact over all engines by Redis's
+ * clock, each call charged once, and what is decided while Redis does not answer. The script's arithmetic:
+ * paced_script.c. Method: where counts are compared, the bucket is one of a year, which loses nothing worth a unit
+ * during a test. */
 #include "tests/redis/strict_support.h"
 #include "tests/support/side_by_side.h"
 
@@ -238,8 +239,8 @@ static int64_t take_in_a_process(const char *url, uint64_t seed, int64_t limit, 
     return got;
 }
 
-/* Goal: several processes get the burst and what the rate has given by Redis's clock, to the unit: the moment has been put off by
- * exactly what they were given, and is never further ahead than a burst. */
+/* Goal: several processes get the burst and what the rate has given by Redis's clock, to the unit: the moment has been
+ * put off by exactly what they were given, and is never further ahead than a burst. */
 static void processes_together_get_the_burst_and_the_rate(void **state) {
     (void)state;
     const int64_t limit = 18007, burst = 1500, first = 500, window_us = TW_HOUR * 1000; /* five a second */
@@ -325,7 +326,8 @@ static bool is_settled(void *ctx) {
     return test_stat_of(strict->engine, asks_settled) == test_stat_of(strict->engine, asks_unknown);
 }
 
-/* Goal: a call of unknown outcome is charged once in the end where it was admitted here, and not at all where it was denied. */
+/* Goal: a call of unknown outcome is charged once in the end where it was admitted here, and not at all where it was
+ * denied. */
 static void a_call_of_unknown_outcome_is_settled(void **state) {
     (void)state;
     static const uint32_t policies[] = {TW_OUTAGE_LOCAL, TW_OUTAGE_FAIL_OPEN, TW_OUTAGE_FAIL_CLOSED};
@@ -367,8 +369,8 @@ static void *hammer_on(void *argument) {
     return NULL;
 }
 
-/* Goal: whatever the network does to any number of calls, in the end the bucket holds what was admitted: nothing twice; and
- * at most those of unknown outcome beside it, until they have run out. */
+/* Goal: whatever the network does to any number of calls, in the end the bucket holds what was admitted: nothing twice;
+ * and at most those of unknown outcome beside it, until they have run out. */
 static void what_was_admitted_is_what_is_charged(void **state) {
     (void)state;
     static const enum proxy_fault faults[] = {PROXY_DROP_REQUEST, PROXY_DROP_REPLY,  PROXY_LOSE_REQUEST,
@@ -478,8 +480,8 @@ static void a_dead_redis_is_an_outage(void **state) {
     }
 }
 
-/* Goal: after an outage Redis hears of the bucket here with each question; however often that is, the moment is put off once, and by
- * no more than the way there. */
+/* Goal: after an outage Redis hears of the bucket here with each question; however often that is, the moment is put off
+ * once, and by no more than the way there. */
 static void what_is_told_after_an_outage_counts_once(void **state) {
     (void)state;
     struct strict strict;

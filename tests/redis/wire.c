@@ -64,7 +64,7 @@ static void a_lost_request_is_sent_again_and_answered_ok(void **state) {
     rig_close(&rig);
 }
 
-/* ---- every byte ------------------------------------------------------------------------------------------------------ */
+/* ---- every byte -------------------------------------------------------------------------------------------------- */
 
 #define LANES 8 /* engines side by side: most of the time is back-off */
 
@@ -127,7 +127,7 @@ static void a_reply_cut_at_any_byte_counts_once(void **state) {
     cut_at_every_byte(PROXY_CUT_REPLY);
 }
 
-/* ---- slow, silent, refusing ------------------------------------------------------------------------------------------ */
+/* ---- slow, silent, refusing -------------------------------------------------------------------------------------- */
 
 /* Goal: a reply that drips has one deadline for the whole of it, kept within a tenth (fault 5).
  * Method: a byte every 150 ms, a deadline of 600 ms; the best of five tries, for the machine may be busy. */
@@ -187,7 +187,7 @@ static void a_storm_of_resets_is_answered_by_backing_off(void **state) {
     }
 }
 
-/* ---- late, twice, unasked, garbage ----------------------------------------------------------------------------------- */
+/* ---- late, twice, unasked, garbage ------------------------------------------------------------------------------- */
 
 /* Goal: what lay in a dead connection's buffer runs after the retry, and changes nothing (fault 8). */
 static void an_old_copy_that_runs_after_the_retry_counts_nothing(void **state) {
@@ -272,7 +272,7 @@ static void garbage_in_place_of_an_answer_is_survived(void **state) {
     rig_close(&rig);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 /* Goal: each error that says "nothing was applied" delays its batch and no more; each other one drops the connection
  * (faults 24, 25, 38). Method: the error comes in place of an execution; then the batch is the same and applied. */
@@ -314,7 +314,7 @@ static void every_refusal_delays_and_doubles_nothing(void **state) {
     rig_close(&rig);
 }
 
-/* ---- scripts and pipelines ------------------------------------------------------------------------------------------- */
+/* ---- scripts and pipelines --------------------------------------------------------------------------------------- */
 
 /* Goal: SCRIPT FLUSH at any time costs one sending with the script's text (fault 11). */
 static void a_flushed_script_costs_one_eval(void **state) {
@@ -365,7 +365,8 @@ static void noscript_within_a_pipeline_keeps_the_order(void **state) {
 }
 
 /* Goal: increments made while a batch's fate is unknown change nothing in it and go with the next one (fault 56).
- * Method: silence instead of an answer; a thousand adds meanwhile; the sending after it must be byte for byte the old. */
+ * Method: silence instead of an answer; a thousand adds meanwhile; the sending after it must be byte for byte the
+ * old. */
 static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
     (void)state;
     struct rig rig;
@@ -388,7 +389,7 @@ static void a_batch_of_unknown_fate_stays_as_it_was_frozen(void **state) {
     rig_close(&rig);
 }
 
-/* ---- two under one name ---------------------------------------------------------------------------------------------- */
+/* ---- two under one name ------------------------------------------------------------------------------------------ */
 
 /* Goal: two engines under one identity are found out, reported, and part; nothing is counted twice (fault 58).
  * Method: both are open; then the proxy lets the second one's batches name the first one's ledger. */

@@ -116,7 +116,7 @@ static void overwrite(struct redis_model *redis, enum model_type type) {
 }
 
 static void add(struct rig *rig, int64_t delta) {
-    assert_status(tw_add(rig->family, tw_str(KEY + 2), delta, NULL), TW_OK);
+    assert_status(tw_add(rig->family, tw_str(&KEY[2]), delta, NULL), TW_OK);
     rig->added += delta;
 }
 

@@ -1,5 +1,6 @@
-/* ageing.c -- endless families whose idle keys make room: threads add, read, limit and walk while the turn moves keys from era
- * to era, and a driver collects, refuses and gives up (P1, P2, P3). Best with -Drace_points=true and under TSan. */
+/* ageing.c -- endless families whose idle keys make room: threads add, read, limit and walk while the turn moves keys
+ * from era to era, and a driver collects, refuses and gives up (P1, P2, P3). Best with -Drace_points=true and under
+ * TSan. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -73,8 +74,8 @@ static bool has_more_to_see(void) {
     return twi_load_relaxed(&field.family->eviction_epoch) < ERAS_MIN && test_mono_ms() < field.deadline_ms;
 }
 
-/* Adds to its own key are seen by its thread at once, whatever becomes of the cell, as long as the key is in memory: one that
- * is used all the time never leaves it, unless there is no room. */
+/* Adds to its own key are seen by its thread at once, whatever becomes of the cell, as long as the key is in memory:
+ * one that is used all the time never leaves it, unless there is no room. */
 static void add_and_look(struct member *member) {
     uint32_t own = FAKE_KEYS - 1 - member->index;
     int64_t last = INT64_MIN, used_ms = 0;

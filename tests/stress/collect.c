@@ -1,5 +1,6 @@
-/* collect.c -- the port: what adders add while a driver collects, acknowledges, returns and gives up is in one place (P2).
- * The driver keeps books by key and window (tests/support/fake_driver.h); windows of a second roll over on a fake clock. */
+/* collect.c -- the port: what adders add while a driver collects, acknowledges, returns and gives up is in one place
+ * (P2). The driver keeps books by key and window (tests/support/fake_driver.h); windows of a second roll over on a fake
+ * clock. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -157,7 +158,7 @@ static void overflow_counts_are_settled_too(void **state) {
     check_books(20, 20, 0, 30);
 }
 
-/* ---- tickets ------------------------------------------------------------------------------------------------------------- */
+/* ---- tickets ----------------------------------------------------------------------------------------------------- */
 
 static void add_and_flush(struct member *member) {
     for (uint64_t round = 0; round < field.rounds; round++) {
@@ -174,7 +175,8 @@ static void add_and_flush(struct member *member) {
     }
 }
 
-/* Goal: a flush covers what its thread has added (trap E10, S15). Method: each thread flushes and looks at the books at once. */
+/* Goal: a flush covers what its thread has added (trap E10, S15). Method: each thread flushes and looks at the books at
+ * once. */
 static void a_flush_covers_what_was_added_before_it(void **state) {
     (void)state;
     for (int host = 0; host < 2; host++) {
@@ -186,7 +188,7 @@ static void a_flush_covers_what_was_added_before_it(void **state) {
     }
 }
 
-/* ---- views ---------------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 static void add_and_read(struct member *member) {
     uint32_t key = member->index;
@@ -222,7 +224,7 @@ static void views_never_tear(void **state) {
     assert_status(tw_close(field.engine, 100000), TW_OK);
 }
 
-/* ---- Redis away ------------------------------------------------------------------------------------------------------------ */
+/* ---- Redis away -------------------------------------------------------------------------------------------------- */
 
 /* Goal: a driver that never answers costs no count: close says so and on_lost names all (P8). */
 static void what_cannot_be_sent_is_named_at_close(void **state) {

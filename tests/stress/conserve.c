@@ -1,4 +1,5 @@
-/* conserve.c -- many threads add, insert and take at once while tables grow from nothing: sums, keys and limits are exact. */
+/* conserve.c -- many threads add, insert and take at once while tables grow from nothing: sums, keys and limits are
+ * exact. */
 #include "tests/stress/stress.h"
 
 #include "engine/core/family.h"
@@ -40,7 +41,7 @@ static void field_check(struct field *field) {
                                    field->engine->hashing.fn));
 }
 
-/* ---- (a) adders and inserters ----------------------------------------------------------------------------------------- */
+/* ---- (a) adders and inserters ------------------------------------------------------------------------------------ */
 
 static void add_own_and_shared(struct member *member) {
     struct field *field = member->team->ctx;
@@ -92,7 +93,8 @@ static void insert_the_same(struct member *member) {
         expect(tw_add(field->family, number_key(&number), 1, NULL) == TW_OK);
 }
 
-/* Goal: inserters of one key meet at one slot (trap E12). Method: all insert the same keys in the same order at once. */
+/* Goal: inserters of one key meet at one slot (trap E12). Method: all insert the same keys in the same order at
+ * once. */
 static void the_same_keys_inserted_by_all_are_there_once(void **state) {
     (void)state;
     struct field field = {.keys = 4000};
@@ -108,7 +110,7 @@ static void the_same_keys_inserted_by_all_are_there_once(void **state) {
     }
 }
 
-/* ---- (d) exact limits ------------------------------------------------------------------------------------------------- */
+/* ---- (d) exact limits -------------------------------------------------------------------------------------------- */
 
 static void take_units(struct member *member) {
     struct field *field = member->team->ctx;
@@ -157,7 +159,7 @@ static void one_caller_is_first(void **state) {
     field_close(&field);
 }
 
-/* ---- (f) bounds ------------------------------------------------------------------------------------------------------- */
+/* ---- (f) bounds -------------------------------------------------------------------------------------------------- */
 
 static void add_too_many(struct member *member) {
     struct field *field = member->team->ctx;
@@ -204,7 +206,7 @@ static void full_families_keep_their_books(void **state) {
     check_bound(TW_ON_FULL_REJECT, 0, UINT64_C(1) << 20);
 }
 
-/* ---- (e) readers ------------------------------------------------------------------------------------------------------ */
+/* ---- (e) readers ------------------------------------------------------------------------------------------------- */
 
 static bool swallow(void *ctx, const char *text, size_t size) {
     (void)ctx, (void)text, (void)size;
@@ -253,7 +255,7 @@ static void readers_beside_growth_see_each_counter_once(void **state) {
     field_close(&field);
 }
 
-/* ---- values near the edge --------------------------------------------------------------------------------------------- */
+/* ---- values near the edge ---------------------------------------------------------------------------------------- */
 
 static void push_to_the_edge(struct member *member) {
     struct field *field = member->team->ctx;

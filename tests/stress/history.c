@@ -1,6 +1,7 @@
 /* history.c -- windows in history are read while the turn packs them, gives their tables back and drops them.
- * What a window's closing hook was shown is final: each read of that window, in whatever form it is kept just then, must say the
- * same to the unit. Windows of a second roll over on a fake clock; the driver keeps books instead of talking to Redis. */
+ * What a window's closing hook was shown is final: each read of that window, in whatever form it is kept just then,
+ * must say the same to the unit. Windows of a second roll over on a fake clock; the driver keeps books instead of
+ * talking to Redis. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -85,7 +86,7 @@ static void field_open(bool synced) {
     field.family = stress_family(field.engine, &family);
 }
 
-/* ---- who takes part ------------------------------------------------------------------------------------------------------ */
+/* ---- who takes part ---------------------------------------------------------------------------------------------- */
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
@@ -214,8 +215,8 @@ static void check_history(bool synced) {
     assert_true(packed > 0 && atomic_load(&field.reads) > 0);
 }
 
-/* Goal: P1, P7. Whatever form a window in history has, its readers see what its hook saw. Method: a clock, two adders (one by
- * pins, in batches, by event time), two readers, one of which naps in its walks and holds sections. */
+/* Goal: P1, P7. Whatever form a window in history has, its readers see what its hook saw. Method: a clock, two adders
+ * (one by pins, in batches, by event time), two readers, one of which naps in its walks and holds sections. */
 static void readers_of_history_see_what_the_hook_saw(void **state) {
     (void)state;
     check_history(false);

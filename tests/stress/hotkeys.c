@@ -1,6 +1,6 @@
-/* hotkeys.c -- few keys, all of them contended: counters become striped and limits sliced under threads that add with and
- * without a view, through pins and in batches, acquire, give back, reset and read, while windows roll over and a driver
- * collects. Sums are exact, and limits too. */
+/* hotkeys.c -- few keys, all of them contended: counters become striped and limits sliced under threads that add with
+ * and without a view, through pins and in batches, acquire, give back, reset and read, while windows roll over and a
+ * driver collects. Sums are exact, and limits too. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -74,7 +74,7 @@ static void field_open(bool synced) {
     field.family = stress_family(field.engine, &family);
 }
 
-/* ---- the members ------------------------------------------------------------------------------------------------------ */
+/* ---- the members ------------------------------------------------------------------------------------------------- */
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
@@ -185,7 +185,7 @@ static int64_t fetch_striped(void) {
     return LIMITED;
 }
 
-/* ---- the books ---------------------------------------------------------------------------------------------------------- */
+/* ---- the books --------------------------------------------------------------------------------------------------- */
 
 static void check_hot_keys(bool synced) {
     field_open(synced);
@@ -224,8 +224,8 @@ static void check_hot_keys(bool synced) {
     assert_true(striped > 0);
 }
 
-/* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens beside them (P1, P7, E34
- * to E36). Method: the hook's figures against each thread's own. */
+/* Goal: stripes and slices lose nothing, double nothing and admit exactly the limit, whatever happens beside them (P1,
+ * P7, E34 to E36). Method: the hook's figures against each thread's own. */
 static void hot_keys_are_counted_and_limited_exactly(void **state) {
     (void)state;
     check_hot_keys(false);
@@ -236,7 +236,7 @@ static void hot_keys_are_settled_exactly(void **state) {
     check_hot_keys(true);
 }
 
-/* ---- one key, one limit -------------------------------------------------------------------------------------------------- */
+/* ---- one key, one limit ------------------------------------------------------------------------------------------ */
 
 struct buyer {
     tw_family *family;
@@ -266,7 +266,8 @@ static void *buy(void *ctx) {
     return NULL;
 }
 
-/* Goal: exactly the limit, every time: nobody is admitted beyond it, and what is left when all were denied can still be had. */
+/* Goal: exactly the limit, every time: nobody is admitted beyond it, and what is left when all were denied can still be
+ * had. */
 static void a_limit_is_admitted_to_the_unit_with_some_and_refunds(void **state) {
     (void)state;
     static const int64_t limits[] = {1, 2, 10, 999, 100000, 10000000};

@@ -1,7 +1,8 @@
-/* leases.c -- single schedules of hard limits, forced: a caller is stopped at a race point while the turn and Redis go on; and
- * what a lost answer may not do.
- * Method: a host-driven engine on a fake clock, a store of one lease that grants what is needed and no more, and a conversation
- * between them that the test cuts where it likes. The program brings its own twi_race_nap(); in builds without
+/* leases.c -- single schedules of hard limits, forced: a caller is stopped at a race point while the turn and Redis go
+ * on; and what a lost answer may not do.
+ * Method: a host-driven engine on a fake clock, a store of one lease that grants what is needed and no more, and a
+ * conversation between them that the test cuts where it likes. The program brings its own twi_race_nap(); in builds
+ * without
  * -Drace_points=true only the schedules run that need none.
  * Always true: only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
@@ -102,8 +103,8 @@ static void rig_close(struct rig *rig) {
 
 /* ---- what a lost answer may not do ---- */
 
-/* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the answer that brings it is
- * one to a word which named 10 (L9).
+/* Goal: a unit that was drawn under a limit of 20 is not spent by a call that names 10, although the answer that brings
+ * it is one to a word which named 10 (L9).
  * Method: the draw under 20 is executed and its answer lost; then all callers name 10, under which nothing is left. */
 static void a_grant_that_was_lost_keeps_its_limit(void **state) {
     (void)state;
@@ -182,8 +183,8 @@ static void draw_one(struct rig *rig, int64_t limit) {
     converse(rig, 5);
 }
 
-/* Goal: a caller that has seen a unit under the limit it names, and stalls, does not spend another one that was drawn under a
- * greater limit meanwhile (L9).
+/* Goal: a caller that has seen a unit under the limit it names, and stalls, does not spend another one that was drawn
+ * under a greater limit meanwhile (L9).
  * Method: it stops before its compare-and-swap; its unit is sold, the limit raised, and one more is asked for. */
 static void a_unit_of_a_greater_limit_is_not_taken_for_another(void **state) {
     (void)state;
@@ -203,8 +204,8 @@ static void a_unit_of_a_greater_limit_is_not_taken_for_another(void **state) {
     rig_close(&rig);
 }
 
-/* Goal: whatever was granted is said again to a Redis that has forgotten all, even while who made the lease stalls (L2).
- * Method: it stops when others find the lease; they draw and spend; then Redis forgets. */
+/* Goal: whatever was granted is said again to a Redis that has forgotten all, even while who made the lease stalls
+ * (L2). Method: it stops when others find the lease; they draw and spend; then Redis forgets. */
 static void a_lease_whose_maker_stalls_is_said_again(void **state) {
     (void)state;
     struct rig rig;

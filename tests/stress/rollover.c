@@ -1,5 +1,5 @@
-/* rollover.c -- windows end while threads count in them: each count is in the window of its call's clock, told of once, final.
- * The clock is fake and moved on by a thread of its own, so hundreds of windows pass in seconds. */
+/* rollover.c -- windows end while threads count in them: each count is in the window of its call's clock, told of once,
+ * final. The clock is fake and moved on by a thread of its own, so hundreds of windows pass in seconds. */
 #include "tests/stress/stress.h"
 
 #define WINDOWS_MAX 4096
@@ -87,7 +87,7 @@ static void let_time_pass(struct field *field, struct member *member) {
     atomic_store(&field->stop, 1);
 }
 
-/* ---- (b) adders -------------------------------------------------------------------------------------------------------- */
+/* ---- (b) adders -------------------------------------------------------------------------------------------------- */
 
 static void add_by_the_clock(struct field *field, struct member *member, uint64_t number) {
     expect(tw_add(field->family, number_key(&number), 1, NULL) == TW_OK);
@@ -162,7 +162,8 @@ static void check_rollover(int64_t lateness_ms, bool by_event_time, bool hook_ba
     }
 }
 
-/* Goal: total told = total added, each window once and final (P1, P7, E18). Method: adders by the clock, no lateness. */
+/* Goal: total told = total added, each window once and final (P1, P7, E18). Method: adders by the clock, no
+ * lateness. */
 static void windows_are_told_of_once_and_nothing_is_missing(void **state) {
     (void)state;
     check_rollover(0, false, false);
@@ -182,7 +183,7 @@ static void a_hook_that_balks_is_called_again(void **state) {
     check_rollover(500, true, true);
 }
 
-/* ---- (d) tw_once at boundaries ------------------------------------------------------------------------------------------- */
+/* ---- (d) tw_once at boundaries ----------------------------------------------------------------------------------- */
 
 static void be_first_while_time_passes(struct member *member) {
     struct field *field = member->team->ctx;
@@ -201,7 +202,8 @@ static void be_first_while_time_passes(struct member *member) {
     }
 }
 
-/* Goal: at most one first per key and window, also at the very boundary. Method: firsts whose window is beyond doubt are noted. */
+/* Goal: at most one first per key and window, also at the very boundary. Method: firsts whose window is beyond doubt
+ * are noted. */
 static void one_first_per_key_and_window(void **state) {
     (void)state;
     static struct field field;
@@ -217,8 +219,8 @@ static void one_first_per_key_and_window(void **state) {
     free(field.firsts);
 }
 
-/* Lives from first. A life is told by its end, which the verdict gives away when the clock stood still during the call. (It began
- * with the call that made the counter, which need not be the one that was admitted.) */
+/* Lives from first. A life is told by its end, which the verdict gives away when the clock stood still during the call.
+ * (It began with the call that made the counter, which need not be the one that was admitted.) */
 #define LIVES_MAX 8192
 struct life {
     pthread_mutex_t lock;
@@ -268,8 +270,8 @@ static size_t check_life(const struct field *field, uint64_t number, struct life
     return life->count;
 }
 
-/* Goal: no key has two lives at once (E22, E23), and one call is admitted in each (P7). Method: the ends of the lives in which calls
- * with limit 1 were admitted are a whole life apart. */
+/* Goal: no key has two lives at once (E22, E23), and one call is admitted in each (P7). Method: the ends of the lives
+ * in which calls with limit 1 were admitted are a whole life apart. */
 static void lives_from_first_do_not_overlap(void **state) {
     (void)state;
     static struct field field;
@@ -291,7 +293,7 @@ static void lives_from_first_do_not_overlap(void **state) {
     free(lives);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void add_new_keys(struct member *member) {
     struct field *field = member->team->ctx;

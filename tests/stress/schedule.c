@@ -1,6 +1,7 @@
 /* schedule.c -- single schedules, forced: a thread is stopped at a race point while others run on.
  * The stress programs meet these by chance, once in a million; here each is met every time. The program brings its own
- * twi_race_nap() in place of engine/base/race_point.c's, so it tests something in builds with -Drace_points=true alone; elsewhere it is skipped.
+ * twi_race_nap() in place of engine/base/race_point.c's, so it tests something in builds with -Drace_points=true alone;
+ * elsewhere it is skipped.
  * Always true: engines are host-driven and run on a fake clock; only the stopped thread and the test's own run. */
 #include "tests/support/fake_driver.h"
 
@@ -14,7 +15,7 @@
 
 #ifdef TWI_RACE_POINTS
 
-/* ---- stopping a thread at a point ------------------------------------------------------------------------------------ */
+/* ---- stopping a thread at a point -------------------------------------------------------------------------------- */
 
 static _Thread_local const char *stop_at;   /* this thread does something there, once: */
 static _Thread_local void (*call_at)(void); /* calls this, */
@@ -73,7 +74,7 @@ static void call_home(struct errand *errand) {
     pthread_join(errand->thread, NULL);
 }
 
-/* ---- an engine -------------------------------------------------------------------------------------------------------- */
+/* ---- an engine --------------------------------------------------------------------------------------------------- */
 
 struct rig {
     struct fake_clock clock;
@@ -135,10 +136,10 @@ static void rig_add(struct rig *rig, uint32_t key, int64_t delta) {
     assert_status(tw_add(rig->family, fake_key(&key), delta, NULL), TW_OK);
 }
 
-/* ---- the schedules ---------------------------------------------------------------------------------------------------- */
+/* ---- the schedules ----------------------------------------------------------------------------------------------- */
 
-/* Goal: a window that was told of and dropped is not opened again by an inserter that had found it (P7: one hook, final).
- * Method: it stops before its insert; the window ends, is told of and dropped meanwhile. */
+/* Goal: a window that was told of and dropped is not opened again by an inserter that had found it (P7: one hook,
+ * final). Method: it stops before its insert; the window ends, is told of and dropped meanwhile. */
 static void a_window_that_was_found_and_then_dropped_is_not_opened_again(void **state) {
     (void)state;
     struct rig rig;
@@ -161,8 +162,8 @@ static void a_window_that_was_found_and_then_dropped_is_not_opened_again(void **
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
-/* Goal: a window is told of and dropped only when all that it owed has been acknowledged, also if an adder stands anywhere between
- * its add and its last mark (traps E8, E18, P2); what the adder has counted does not wait for it.
+/* Goal: a window is told of and dropped only when all that it owed has been acknowledged, also if an adder stands
+ * anywhere between its add and its last mark (traps E8, E18, P2); what the adder has counted does not wait for it.
  * Method: it stops there; another counter of the same chunk is added to; the window ends. */
 static void check_stalled_marker(const char *point) {
     struct rig rig;
@@ -184,9 +185,9 @@ static void check_stalled_marker(const char *point) {
     call_home(&errand);
     assert_status(errand.status, TW_OK);
     rig_turns(&rig, 200);
-    assert_i64_equal(rig.family->held, 0);    /* the window's memory has gone back ... */
-    assert_i64_equal(rig.engine->pending, 0); /* ... and no list names it any more */
-    assert_i64_equal(atomic_load(&rig.engine->marked), 0);
+    assert_i64_equal(rig.family->turn.held, 0);         /* the window's memory has gone back ... */
+    assert_i64_equal(rig.engine->collector.pending, 0); /* ... and no list names it any more */
+    assert_i64_equal(atomic_load(&rig.engine->collector.marked), 0);
     atomic_store(&fake_driver.away, false);
     rig_turns(&rig, 5);
     assert_i64_equal(fake_driver_sum(), 5 + 7 + 800);
@@ -210,8 +211,8 @@ static void a_marker_that_stalls_before_it_lists_its_window_delays_no_window(voi
     check_stalled_marker("window_listed_not_pushed");
 }
 
-/* Goal: the ticket of tw_flush covers every window, also when adders go on marking in the one that is collected first (trap E10).
- * Method: two families owe; while the first is being collected, an add marks it again. */
+/* Goal: the ticket of tw_flush covers every window, also when adders go on marking in the one that is collected first
+ * (trap E10). Method: two families owe; while the first is being collected, an add marks it again. */
 static struct rig *marking_rig;
 static void mark_again(void) {
     rig_add(marking_rig, 3, 1);
@@ -257,10 +258,10 @@ static int64_t collect_once(struct rig *rig) {
     return sum;
 }
 
-/* Goal: the ticket covers a delta whose marks were left to a second thread, which left the last of them to a third one that began
- * after the ticket, and stalls: the grace period waits for the second only.
- * Method: key 1's adder stalls before it pushes the chunk; the test adds to key 2 of that chunk; ticket; an adder in another
- * chunk stalls before it pushes the window; the first goes home and finds the window listed. */
+/* Goal: the ticket covers a delta whose marks were left to a second thread, which left the last of them to a third one
+ * that began after the ticket, and stalls: the grace period waits for the second only.
+ * Method: key 1's adder stalls before it pushes the chunk; the test adds to key 2 of that chunk; ticket; an adder in
+ * another chunk stalls before it pushes the window; the first goes home and finds the window listed. */
 static void a_flush_does_not_rely_on_marks_of_who_came_after_it(void **state) {
     (void)state;
     struct rig rig;
@@ -283,8 +284,8 @@ static void a_flush_does_not_rely_on_marks_of_who_came_after_it(void **state) {
     assert_status(tw_close(rig.engine, 100), TW_OK);
 }
 
-/* Goal: a thread that has opened a window and stalls before it tells the wheel delays neither its hook nor its sending for long.
- * Method: it stops there, another counts in the window, the window ends. */
+/* Goal: a thread that has opened a window and stalls before it tells the wheel delays neither its hook nor its sending
+ * for long. Method: it stops there, another counts in the window, the window ends. */
 static void an_opener_that_stalls_delays_no_window(void **state) {
     (void)state;
     struct rig rig;
@@ -310,8 +311,8 @@ static void an_opener_that_stalls_delays_no_window(void **state) {
     assert_status(tw_close(rig.engine, 0), TW_OK);
 }
 
-/* Goal: a walk that has looked which form its window has, and stalls before it says that it is in the table, finds the table when
- * it goes on, though the window was packed meanwhile; then the table goes. Method: it stops there. */
+/* Goal: a walk that has looked which form its window has, and stalls before it says that it is in the table, finds the
+ * table when it goes on, though the window was packed meanwhile; then the table goes. Method: it stops there. */
 static void a_walk_that_stalls_in_its_choice_keeps_the_table(void **state) {
     (void)state;
     struct rig rig;
@@ -362,8 +363,8 @@ static void lose_a_race(tw_family *family, uint32_t key) {
     assert_null(stop_at);
 }
 
-/* Goal: a record that lost a race to be published is used by a later insert, whatever its thread has lost elsewhere since.
- * Method: two families take turns to lose; both then hold what one holds that has never lost. */
+/* Goal: a record that lost a race to be published is used by a later insert, whatever its thread has lost elsewhere
+ * since. Method: two families take turns to lose; both then hold what one holds that has never lost. */
 static void records_that_lost_a_race_are_used_again(void **state) {
     (void)state;
     struct rig rig;

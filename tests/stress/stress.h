@@ -1,7 +1,7 @@
 /* stress.h -- what the stress programs share: a team of threads that begin together, and what they add.
  * For programs of this folder, each of which includes it once.
- * Always true: a failed expectation in a team's thread is noted, not thrown (cmocka's asserts belong to the test's own thread),
- * and team_join() fails for it. */
+ * Always true: a failed expectation in a team's thread is noted, not thrown (cmocka's asserts belong to the test's own
+ * thread), and team_join() fails for it. */
 #ifndef TEST_STRESS_H
 #define TEST_STRESS_H
 

@@ -1,7 +1,8 @@
-/* together.c -- everything at once in one process: growth, pins, batches, event times, roll-over, resets, limits, walks, forks.
- * Two engines, one that keeps its counts and one whose driver keeps books (tests/support/fake_driver.h), each with its own
- * thread; windows of a second on a clock that is moved on. What each piece does alone is in the other programs of this
- * folder; here they meet. Sums are exact at the end: of the windows told of, of the books, of the units admitted. */
+/* together.c -- everything at once in one process: growth, pins, batches, event times, roll-over, resets, limits,
+ * walks, forks. Two engines, one that keeps its counts and one whose driver keeps books (tests/support/fake_driver.h),
+ * each with its own thread; windows of a second on a clock that is moved on. What each piece does alone is in the other
+ * programs of this folder; here they meet. Sums are exact at the end: of the windows told of, of the books, of the
+ * units admitted. */
 #include "tests/stress/stress.h"
 #include "tests/support/fake_driver.h"
 
@@ -79,7 +80,7 @@ static void field_open(void) {
     fake_driver.collect_max = 29;
 }
 
-/* ---- what threads do --------------------------------------------------------------------------------------------------------- */
+/* ---- what threads do --------------------------------------------------------------------------------------------- */
 
 static void let_time_pass(struct member *member) {
     while (window_of(fake_clock_wall_ms(&field.clock)) < field.windows) {
@@ -127,7 +128,8 @@ static void count_events(struct member *member) {
     }
 }
 
-/* New keys all the time, so that each window grows from little; pins and batches on keys that all share; resets of them. */
+/* New keys all the time, so that each window grows from little; pins and batches on keys that all share; resets of
+ * them. */
 static void count_locally(struct member *member) {
     tw_pin *pins[4];
     uint64_t numbers[MANY], fresh = (uint64_t)(member->index + 1) << 40;
@@ -245,7 +247,7 @@ static void do_your_part(struct member *member) {
     }
 }
 
-/* ---- the account -------------------------------------------------------------------------------------------------------------- */
+/* ---- the account ------------------------------------------------------------------------------------------------- */
 
 static void check_books(void) {
     for (uint32_t window = 0; window < FAKE_WINDOWS; window++) {
@@ -267,8 +269,8 @@ static void check_limits(void) {
     }
 }
 
-/* Goal: P1, P2, P3, P7 and exact limits while all of it goes on at once. Method: eight threads, and a ninth that forks where
- * no sanitizer is in the way; then both engines are closed and everything is added up. */
+/* Goal: P1, P2, P3, P7 and exact limits while all of it goes on at once. Method: eight threads, and a ninth that forks
+ * where no sanitizer is in the way; then both engines are closed and everything is added up. */
 static void all_of_it_at_once_adds_up(void **state) {
     (void)state;
     for (uint64_t left = test_scale(test_is_slow() ? 200 : 40), part; left != 0; left -= part) {

@@ -12,7 +12,7 @@
 #define UNDER_TSAN true
 #endif
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 static void wrong_options_are_named(void **state) {
     (void)state;
@@ -69,7 +69,7 @@ static void two_engines_know_nothing_of_each_other(void **state) {
     rig_close(&two);
 }
 
-/* ---- turns --------------------------------------------------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 static void *turn_beside(void *ctx) {
     *(tw_status *)ctx = tw_turn(((void **)ctx)[1]);
@@ -117,7 +117,7 @@ static void a_host_without_sync_has_no_socket(void **state) {
     rig_close(&rig);
 }
 
-/* ---- the background thread ------------------------------------------------------------------------------------------------- */
+/* ---- the background thread --------------------------------------------------------------------------------------- */
 
 static bool hook_counts(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     (void)start_ms, (void)end_ms;
@@ -146,7 +146,7 @@ static void the_background_thread_closes_windows_by_itself(void **state) {
     rig_close(&rig);
 }
 
-/* ---- closing ------------------------------------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------------------------------------- */
 
 static bool never_true(void *ctx, tw_family *family, int64_t start_ms, int64_t end_ms, uint32_t flags) {
     (void)family, (void)start_ms, (void)end_ms, (void)flags;
@@ -203,7 +203,7 @@ static void trap_e44_threads_may_outlive_the_engine(void **state) {
     rig_close(&rig);
 }
 
-/* ---- fork ----------------------------------------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* In the child, a failed check exits with the line that failed. */
 #define child_check(x) ((x) ? (void)0 : _exit(__LINE__ % 250 + 1))
@@ -290,7 +290,7 @@ static void a_grandchild_is_a_new_instance_too(void **state) {
     rig_close(&rig);
 }
 
-/* ---- statistics ------------------------------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 static void statistics_say_what_happened(void **state) {
     (void)state;
@@ -371,7 +371,7 @@ static void metrics_are_the_statistics_as_text(void **state) {
     rig_close(&rig);
 }
 
-/* ---- the log ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
 
 struct log {
     int lines[32];

@@ -1,6 +1,7 @@
-/* hand_driver.h -- a driver that does nothing by itself: the test collects and settles, item by item. To be included by the
- * one file of a test program; it takes the place of the driver in sync/.
- * Always true: an engine opened with redis_url "hand:" is synced; between two steps of the test nothing is collected. */
+/* hand_driver.h -- a driver that does nothing by itself: the test collects and settles, item by item. To be included by
+ * the one file of a test program; it takes the place of the driver in sync/.
+ * Always true: an engine opened with redis_url "hand:" is synced; between two steps of the test nothing is
+ * collected. */
 #ifndef TEST_HAND_DRIVER_H
 #define TEST_HAND_DRIVER_H
 

@@ -1,5 +1,5 @@
-/* ready_test.c -- the first seconds of an engine with Redis: how much of a soft limit it spends before it knows how many engines live,
- * and what tw_ready() waits for. */
+/* ready_test.c -- the first seconds of an engine with Redis: how much of a soft limit it spends before it knows how
+ * many engines live, and what tw_ready() waits for. */
 #include "tests/unit/hand_driver.h"
 
 static int64_t admitted_of(tw_family *family, const char *key, int64_t limit) {
@@ -29,8 +29,8 @@ static int64_t spend_and_sync(tw_family *family, const char *key, int64_t limit)
     return sum;
 }
 
-/* Goal: before Redis has told how many engines live, and for a moment after, only a little is spent of a limit; small limits are as
- * ever; later a fair part of the whole at most, while others may just have begun; then all there is. */
+/* Goal: before Redis has told how many engines live, and for a moment after, only a little is spent of a limit; small
+ * limits are as ever; later a fair part of the whole at most, while others may just have begun; then all there is. */
 static void the_first_seconds_are_spent_with_care(void **state) {
     (void)state;
     struct rig rig;
@@ -56,7 +56,8 @@ static void the_first_seconds_are_spent_with_care(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: with engines_expected a fair part is spent as soon as Redis has told the total, and the larger number counts. */
+/* Goal: with engines_expected a fair part is spent as soon as Redis has told the total, and the larger number
+ * counts. */
 static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
     (void)state;
     struct rig rig;
@@ -85,7 +86,8 @@ static void who_knows_how_many_come_spends_a_share_at_once(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: the care ends: where fewer come than were expected, where Redis says nothing, where it may not be asked how many live. */
+/* Goal: the care ends: where fewer come than were expected, where Redis says nothing, where it may not be asked how
+ * many live. */
 static void the_care_ends(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -103,8 +105,8 @@ static void the_care_ends(void **state) {
     }
 }
 
-/* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second: they are as slow; and for
- * Redis to tell of them. Only then it takes itself for alone. */
+/* Goal: who was slow to its first answer waits as long twice over for those who began with it, up to a second: they are
+ * as slow; and for Redis to tell of them. Only then it takes itself for alone. */
 static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
     (void)state;
     static const int64_t starts_ms[] = {10, 200, 60000}, meetings_ms[] = {100, 400, 1000};
@@ -123,8 +125,9 @@ static void a_slow_start_waits_for_others_who_are_as_slow(void **state) {
     }
 }
 
-/* Goal: an engine whose first question is not answered knows no more of the others than one that has not asked: for a second it spends a
- * little, then what TW_OUTAGE_LOCAL says; for its first 5 s no more than a share, where somebody has said how many there are. */
+/* Goal: an engine whose first question is not answered knows no more of the others than one that has not asked: for a
+ * second it spends a little, then what TW_OUTAGE_LOCAL says; for its first 5 s no more than a share, where somebody has
+ * said how many there are. */
 static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
     (void)state;
     for (uint32_t expected = 0; expected <= 4; expected += 4) {
@@ -143,8 +146,8 @@ static void an_outage_is_no_licence_in_the_first_seconds(void **state) {
     }
 }
 
-/* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for a moment, or
- * cannot be known; until then it says what is missing. */
+/* Goal: tw_ready() answers at once without Redis, and with it when Redis was seen and how many live has been known for
+ * a moment, or cannot be known; until then it says what is missing. */
 static void ready_waits_for_what_must_be_known(void **state) {
     (void)state;
     struct rig rig;

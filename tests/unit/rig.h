@@ -1,5 +1,6 @@
 /* rig.h -- a host-driven engine on a clock that obeys, for tests that must know what happens when.
- * Always true: time moves only when a test moves it; turns are made only by rig_turn() and by the calls that make them. */
+ * Always true: time moves only when a test moves it; turns are made only by rig_turn() and by the calls that make
+ * them. */
 #ifndef TEST_RIG_H
 #define TEST_RIG_H
 

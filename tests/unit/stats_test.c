@@ -1,6 +1,6 @@
-/* stats_test.c -- pages of metrics: well-formed by a small validator of our own, complete, in base units, in both formats.
- * The validator knows the part of OpenMetrics 1.0 and of Prometheus's text that is used: metadata lines before samples, one block
- * per metric, names, types, units, labels, numbers, "# EOF" as OpenMetrics' last line.
+/* stats_test.c -- pages of metrics: well-formed by a small validator of our own, complete, in base units, in both
+ * formats. The validator knows the part of OpenMetrics 1.0 and of Prometheus's text that is used: metadata lines before
+ * samples, one block per metric, names, types, units, labels, numbers, "# EOF" as OpenMetrics' last line.
  * Elsewhere: what promtool and a real Prometheus say (tests/cli/metrics.py). */
 #include "tests/support/support.h"
 

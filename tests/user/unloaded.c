@@ -65,7 +65,8 @@ static void *count_and_live_on(void *ctx) {
     return NULL;
 }
 
-/* Goal: a thread that has counted ends well, though the module was closed before it. Twice, as a server's reload does. */
+/* Goal: a thread that has counted ends well, though the module was closed before it. Twice, as a server's reload
+ * does. */
 static void check(const char *path) {
     for (int round = 0; round < 2; round++) {
         pthread_t threads[THREADS];

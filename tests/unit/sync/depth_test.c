@@ -10,7 +10,8 @@ static struct twi_load load_at(int64_t way_us) {
     return twi_depth_load(&depth);
 }
 
-/* Goal: near a Redis, and where nothing is known of the way yet, one small batch is under way at a time: others are served between two. */
+/* Goal: near a Redis, and where nothing is known of the way yet, one small batch is under way at a time: others are
+ * served between two. */
 static void near_a_redis_one_small_batch_at_a_time(void **state) {
     (void)state;
     static const int64_t near_us[] = {0, 1, 50, 200, 255};
@@ -20,8 +21,9 @@ static void near_a_redis_one_small_batch_at_a_time(void **state) {
     }
 }
 
-/* Goal: a longer way has more under way, never less, within the bounds of both; and what is under way takes Redis, at 2 us a key, no
- * longer than half of the way beyond the one small batch. Method: every way up to a second, in steps of 7 %. */
+/* Goal: a longer way has more under way, never less, within the bounds of both; and what is under way takes Redis, at 2
+ * us a key, no longer than half of the way beyond the one small batch. Method: every way up to a second, in steps of 7
+ * %. */
 static void what_is_under_way_grows_with_the_way(void **state) {
     (void)state;
     uint32_t before = 0;
@@ -50,8 +52,8 @@ static void no_way_up_to_16_ms_is_a_bottleneck(void **state) {
     }
 }
 
-/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way: the quickest answer counts; the
- * keys of its batch are no part of it. */
+/* Goal: a Redis that is busy for a while, and a thread that wakes late, are not taken for a long way: the quickest
+ * answer counts; the keys of its batch are no part of it. */
 static void the_quickest_answer_tells_the_way(void **state) {
     (void)state;
     struct twi_depth depth = {0};
@@ -84,8 +86,8 @@ static void a_way_that_became_longer_is_known_in_ten_seconds(void **state) {
     }
 }
 
-/* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence the next answer
- * stands alone. A clock that leaps back is no harm. */
+/* Goal: where nothing can be timed, for all the time something is under way, what was known stays. After a long silence
+ * the next answer stands alone. A clock that leaps back is no harm. */
 static void what_was_known_stays_until_something_is_timed(void **state) {
     (void)state;
     struct twi_depth depth = {0};
@@ -97,7 +99,8 @@ static void what_was_known_stays_until_something_is_timed(void **state) {
     assert_true(twi_depth_way_us(&depth) >= 700);
 }
 
-/* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is not held to one small batch a turn. */
+/* Goal: a host that runs turns every ten milliseconds, and quicker ones while it flushes, is not held to one small
+ * batch a turn. */
 static void where_the_host_runs_the_turns_the_latest_answer_tells(void **state) {
     (void)state;
     struct twi_depth depth = {.by_latest = true};

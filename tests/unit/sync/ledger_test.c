@@ -127,8 +127,8 @@ static void going_back_beyond_the_window_counts_the_loss(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: what is lost is counted once, however often Redis goes back over it. Method: back beyond the window, told of the
- * step, and back again, first to the same place, then further. */
+/* Goal: what is lost is counted once, however often Redis goes back over it. Method: back beyond the window, told of
+ * the step, and back again, first to the same place, then further. */
 static void going_back_twice_counts_a_loss_once(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
@@ -186,8 +186,8 @@ static void a_new_identity_numbers_its_batches_anew(void **state) {
     twi_ledger_free(&ledger);
 }
 
-/* Goal: a batch of unknown outcome leaves between two that surely were not applied, because the identity is lost: the list
- * has no hole even before there is a new one. Method: the window dropped, the sixth of seven taken out. */
+/* Goal: a batch of unknown outcome leaves between two that surely were not applied, because the identity is lost: the
+ * list has no hole even before there is a new one. Method: the window dropped, the sixth of seven taken out. */
 static void a_batch_taken_out_of_the_middle_leaves_no_hole(void **state) {
     (void)state;
     struct twi_ledger ledger = ledger_make();
@@ -242,7 +242,8 @@ static void pauses_grow_are_spread_and_bounded(void **state) {
     for (size_t i = 0; i < 4; i++) check_pauses(mosts_ms[i], &prng);
 }
 
-/* Goal: a nudge is one try at once; a success begins anew, and keeps what was set; a slow failure waits for 2 to 4 s. */
+/* Goal: a nudge is one try at once; a success begins anew, and keeps what was set; a slow failure waits for 2 to 4
+ * s. */
 static void a_success_closes_it_and_a_nudge_cuts_a_pause_short(void **state) {
     (void)state;
     struct twi_breaker breaker = {.retry_max_ms = 700};

@@ -1,4 +1,5 @@
-/* closing_test.c -- TW_CLOSED_BY_ONE, with Redis played by hand: what is said of a window, in which order, and what each answer does. */
+/* closing_test.c -- TW_CLOSED_BY_ONE, with Redis played by hand: what is said of a window, in which order, and what
+ * each answer does. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/closing.h"
@@ -106,7 +107,8 @@ static void close_rig(void) {
 
 /* ---- the tests ---- */
 
-/* Goal: the whole way; the hook sees the totals of then, and keys that only others counted, by tw_each() and by tw_get_at(). */
+/* Goal: the whole way; the hook sees the totals of then, and keys that only others counted, by tw_each() and by
+ * tw_get_at(). */
 static void the_chosen_engine_shows_the_figures_of_all(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -183,7 +185,8 @@ static void what_another_closes_is_not_told_here(void **state) {
     close_rig();
 }
 
-/* Goal: under a claim that is too old nothing is told: it is renewed first, and if another has it by then, it is his. */
+/* Goal: under a claim that is too old nothing is told: it is renewed first, and if another has it by then, it is
+ * his. */
 static void an_old_claim_calls_no_hook(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -299,7 +302,8 @@ static void without_redis_the_hook_gets_what_is_known_here(void **state) {
     close_rig();
 }
 
-/* Goal: a Redis that forgot us is told again what it was told: names, and windows that were closed; and nobody tells on a claim of before. */
+/* Goal: a Redis that forgot us is told again what it was told: names, and windows that were closed; and nobody tells on
+ * a claim of before. */
 static void a_redis_that_forgot_is_told_again(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -336,7 +340,8 @@ static void a_redis_that_forgot_is_told_again(void **state) {
     close_rig();
 }
 
-/* Goal: who leaves in mid-window lists its names, and tells only if nobody else is there; then it says that it is gone. */
+/* Goal: who leaves in mid-window lists its names, and tells only if nobody else is there; then it says that it is
+ * gone. */
 static void who_leaves_in_mid_window_asks_whether_it_is_the_last(void **state) {
     (void)state;
     for (int last = 0; last < 2; last++) {
@@ -384,7 +389,8 @@ static void lose_connection(void) {
     answer(TWI_CLOSING_REPLY_RESEND);
 }
 
-/* Goal: out of time, tw_close() tells what is known here, unless another has claimed it; an answer that is under way harms nobody. */
+/* Goal: out of time, tw_close() tells what is known here, unless another has claimed it; an answer that is under way
+ * harms nobody. */
 static void out_of_time_the_hook_gets_local_figures(void **state) {
     (void)state;
     for (int claimed = 0; claimed < 2; claimed++) {
@@ -399,8 +405,8 @@ static void out_of_time_the_hook_gets_local_figures(void **state) {
     }
 }
 
-/* Goal: a family that is closed in mid-window lists what it has, leaves it to others or tells it as cut short, says that it is gone,
- * and goes. */
+/* Goal: a family that is closed in mid-window lists what it has, leaves it to others or tells it as cut short, says
+ * that it is gone, and goes. */
 static void a_family_that_goes_leaves_its_names(void **state) {
     (void)state;
     for (int last = 0; last < 2; last++) {
@@ -436,8 +442,8 @@ static void a_family_that_goes_leaves_its_names(void **state) {
     }
 }
 
-/* Goal: a family that is closed tells windows that are over as ever, and one that is claimed is not lost for a hook that will not have it:
- * after a minute another may. */
+/* Goal: a family that is closed tells windows that are over as ever, and one that is claimed is not lost for a hook
+ * that will not have it: after a minute another may. */
 static void a_family_that_goes_tells_what_is_over(void **state) {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
@@ -475,7 +481,8 @@ static void a_family_that_goes_tells_what_is_over(void **state) {
     }
 }
 
-/* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else goes on with it. */
+/* Goal: who leaves while its window still takes late counts tells it as cut short, and only if nobody else goes on with
+ * it. */
 static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) {
     (void)state;
     memset(&told, 0, sizeof told);
@@ -507,8 +514,8 @@ static void who_leaves_within_the_lateness_does_not_call_it_final(void **state) 
     close_rig();
 }
 
-/* Goal: a window that was told before, here or elsewhere, is told with TW_CLOSED_AGAIN; also where what made it so came while it was
- * being told. */
+/* Goal: a window that was told before, here or elsewhere, is told with TW_CLOSED_AGAIN; also where what made it so came
+ * while it was being told. */
 static void what_was_told_before_is_told_as_such(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -543,8 +550,8 @@ static void what_was_told_before_is_told_as_such(void **state) {
     close_rig();
 }
 
-/* Goal: who still owes of a window when another has closed it asks for it again when Redis has all, as one that comes too late; and does
- * not where nothing more has come. */
+/* Goal: who still owes of a window when another has closed it asks for it again when Redis has all, as one that comes
+ * too late; and does not where nothing more has come. */
 static void what_is_sent_after_the_closing_is_told_again(void **state) {
     (void)state;
     for (int comes = 0; comes < 2; comes++) {
@@ -580,8 +587,8 @@ static void what_is_sent_after_the_closing_is_told_again(void **state) {
     }
 }
 
-/* Goal: who comes first closes what the last one left before its time, with all, though nothing more is counted in it; and takes no start
- * for one that is none of its family's. */
+/* Goal: who comes first closes what the last one left before its time, with all, though nothing more is counted in it;
+ * and takes no start for one that is none of its family's. */
 static void who_comes_closes_what_was_left(void **state) {
     (void)state;
     tw_family *family = open_family();
@@ -633,8 +640,8 @@ static void without_a_hook_late_counts_are_counted(void **state) {
     close_rig();
 }
 
-/* Goal: without Redis, too, a family that is closed tells its windows, those that are not over as cut short; a hook that answers false is
- * asked for a minute, and what it did not take is counted. */
+/* Goal: without Redis, too, a family that is closed tells its windows, those that are not over as cut short; a hook
+ * that answers false is asked for a minute, and what it did not take is counted. */
 static void a_family_that_goes_without_redis_tells_its_windows(void **state) {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {

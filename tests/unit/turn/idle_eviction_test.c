@@ -1,5 +1,6 @@
-/* idle_eviction_test.c -- endless families where idle keys make room (engine/turn/idle_eviction.c), step by step, against a Redis that is a
- * table in this file: what is acknowledged is added to it, in order, and the total goes back. */
+/* idle_eviction_test.c -- endless families where idle keys make room (engine/turn/idle_eviction.c), step by step,
+ * against a Redis that is a table in this file: what is acknowledged is added to it, in order, and the total goes
+ * back. */
 #include "tests/unit/hand_driver.h"
 
 #include "engine/turn/turn.h"
@@ -150,7 +151,8 @@ static void a_family_neither_begins_nor_ends_to_age(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: an idle key leaves when Redis has its count; when it comes back its total is unknown, then known again (E26). */
+/* Goal: an idle key leaves when Redis has its count; when it comes back its total is unknown, then known again
+ * (E26). */
 static void an_idle_key_leaves_and_comes_back_unknown(void **state) {
     (void)state;
     struct rig rig;
@@ -261,7 +263,8 @@ static void a_frozen_rest_is_sent_once_and_shown_throughout(void **state) {
     }
 }
 
-/* Goal: a total that comes with a frozen cell's rest is its heir's too: idle from then on, it would never learn it (trap E7). */
+/* Goal: a total that comes with a frozen cell's rest is its heir's too: idle from then on, it would never learn it
+ * (trap E7). */
 static void an_heir_learns_the_total_that_its_predecessor_is_told(void **state) {
     (void)state;
     struct rig rig;
@@ -377,8 +380,8 @@ static int64_t sync_new_keys(int64_t *old) {
     return sum;
 }
 
-/* Goal: idle keys make room by bytes as they do by number: with memory_share alone, and with nothing but the engine's memory,
- * ever new keys are all taken, memory stays below its bound, nothing is lost, and a key in use keeps its total.
+/* Goal: idle keys make room by bytes as they do by number: with memory_share alone, and with nothing but the engine's
+ * memory, ever new keys are all taken, memory stays below its bound, nothing is lost, and a key in use keeps its total.
  * Method: a hundred new keys a turn, many times more than fit; idle_ms never comes into it. */
 static void ever_new_keys_find_room_by_bytes(void **state) {
     (void)state;
@@ -448,8 +451,8 @@ static bool era_has_moved(void *ctx) {
 }
 
 /* Goal: who still acts by an era that is over gives no key a second place (trap E22).
- * Method: a call that has read era 0 finds nothing and stalls; the era moves on and the key begins in era 1; then the stalled
- * call goes on to make it. */
+ * Method: a call that has read era 0 finds nothing and stalls; the era moves on and the key begins in era 1; then the
+ * stalled call goes on to make it. */
 static void a_late_inserter_gives_no_key_two_places(void **state) {
     (void)state;
     struct rig rig;
@@ -504,8 +507,9 @@ static void closing_reports_what_both_generations_owe(void **state) {
     assert_i64_equal(log.start_ms, 0);
 }
 
-/* Goal: of a Redis that lost everything, what this family had there is counted as lost, to the unit, and nothing is told again:
- * evicted keys could not be. Method: an evicted key, one that moved, one in each generation; then the wipe. */
+/* Goal: of a Redis that lost everything, what this family had there is counted as lost, to the unit, and nothing is
+ * told again: evicted keys could not be. Method: an evicted key, one that moved, one in each generation; then the
+ * wipe. */
 static void what_a_wiped_redis_had_is_lost_to_the_unit(void **state) {
     (void)state;
     struct rig rig;
@@ -556,8 +560,8 @@ struct twin {
     int64_t applied[KEYS + 1]; /* everything that was added, by where it was answered to be */
 };
 
-/* Goal: under any order of adds, reads, turns, answers, refusals and time, every unit is in one place, a known view is the
- * true total to the unit, and keys_max holds.
+/* Goal: under any order of adds, reads, turns, answers, refusals and time, every unit is in one place, a known view is
+ * the true total to the unit, and keys_max holds.
  * Method: random operations beside sums kept by hand. One engine only: so a view that is known is exact. */
 static void under_random_operations_known_views_are_exact(void **state) {
     (void)state;

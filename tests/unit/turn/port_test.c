@@ -9,7 +9,7 @@ static tw_reading read_of(tw_family *family, const char *key) {
     return reading;
 }
 
-/* ---- collecting -------------------------------------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------------------------------- */
 
 static void a_counter_is_collected_once_for_all_adds_since_the_last_time(void **state) {
     (void)state;
@@ -107,8 +107,8 @@ static void a_quarter_of_a_collection_is_kept_for_open_windows(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: of many closed windows, those that die first in Redis are sent first (trap S10). Method: six hours pass without a
- * collection, in two families of different retention; then one counter at a time. */
+/* Goal: of many closed windows, those that die first in Redis are sent first (trap S10). Method: six hours pass without
+ * a collection, in two families of different retention; then one counter at a time. */
 static void what_dies_first_is_collected_first(void **state) {
     (void)state;
     struct rig rig;
@@ -143,7 +143,7 @@ static void adds_that_cancel_out_ask_for_the_total_only(void **state) {
     hand_close(&rig);
 }
 
-/* ---- E41: interest -------------------------------------------------------------------------------------------------------- */
+/* ---- E41: interest ----------------------------------------------------------------------------------------------- */
 
 static void trap_e41_reading_an_unknown_key_asks_for_its_total_and_counts_nothing(void **state) {
     (void)state;
@@ -190,7 +190,7 @@ static void trap_e41_reads_do_not_fill_a_family(void **state) {
     hand_close(&rig);
 }
 
-/* ---- settling ---------------------------------------------------------------------------------------------------------------- */
+/* ---- settling ---------------------------------------------------------------------------------------------------- */
 
 /* Goal: E6, P3. At every step of a batch the view is the others' part plus all that we added. */
 static void trap_e6_the_view_holds_own_adds_at_every_step_of_a_batch(void **state) {
@@ -260,9 +260,9 @@ static void a_delta_returned_with_a_delay_waits(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: counters that Redis refuses are tried again at their time and not before, however often they are counted on meanwhile; the
- * others go on. Method: every third of 600 counters is returned with a wait; all are counted on at each interval; then the time
- * comes. */
+/* Goal: counters that Redis refuses are tried again at their time and not before, however often they are counted on
+ * meanwhile; the others go on. Method: every third of 600 counters is returned with a wait; all are counted on at each
+ * interval; then the time comes. */
 static void a_refused_counter_that_is_counted_on_waits_alone(void **state) {
     (void)state;
     struct rig rig;
@@ -315,7 +315,8 @@ static void a_counter_that_is_refused_twice_comes_back_once(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: what Redis refuses until tw_close() is over is told as refused, to the unit, and tried there no more than its waits say. */
+/* Goal: what Redis refuses until tw_close() is over is told as refused, to the unit, and tried there no more than its
+ * waits say. */
 static void what_is_refused_to_the_end_is_told_as_poison(void **state) {
     (void)state;
     struct rig rig;
@@ -428,7 +429,7 @@ static void a_close_that_runs_out_of_time_reports_every_unit_once(void **state) 
     assert_i64_equal(log.reason, TW_LOST_CLOSED);
 }
 
-/* ---- sealing ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- sealing ----------------------------------------------------------------------------------------------------- */
 
 struct closed_log {
     int calls;
@@ -554,8 +555,8 @@ static void list_late(tw_engine *engine, const struct twi_place *place) {
     }
 }
 
-/* Goal: an adder that has set DIRTY and slept, while its window was sealed, drained, told of and dropped, then lists a window that
- * waits to be reused: it is reused all the same, and never while it stands on a list.
+/* Goal: an adder that has set DIRTY and slept, while its window was sealed, drained, told of and dropped, then lists a
+ * window that waits to be reused: it is reused all the same, and never while it stands on a list.
  * Method: the adder's steps by hand, the turn beside it. */
 static void trap_e10_a_mark_that_comes_after_the_window_was_dropped_harms_nobody(void **state) {
     (void)state;
@@ -637,7 +638,7 @@ static void a_full_collection_is_done_only_when_nothing_was_left_out(void **stat
     hand_close(&rig);
 }
 
-/* ---- E24: lives that Redis decides ---------------------------------------------------------------------------------------- */
+/* ---- E24: lives that Redis decides ------------------------------------------------------------------------------- */
 
 static struct twi_item pop_and_adopt(int64_t total, int64_t end_ms) {
     struct twi_item item = hand_pop();
@@ -699,10 +700,10 @@ static void trap_e24_a_third_life_in_one_window_does_not_count_in_a_dead_one(voi
     hand_close(&rig);
 }
 
-/* ---- E27: an outage occupies no slot --------------------------------------------------------------------------------------- */
+/* ---- E27: an outage occupies no slot ----------------------------------------------------------------------------- */
 
-/* Goal: hundreds of windows that wait for Redis hold up neither counting nor each other, and each goes to its own window at last.
- * Method: an hour of 5-s windows without Redis, then collections of every size. */
+/* Goal: hundreds of windows that wait for Redis hold up neither counting nor each other, and each goes to its own
+ * window at last. Method: an hour of 5-s windows without Redis, then collections of every size. */
 static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **state) {
     (void)state;
     struct rig rig;
@@ -740,7 +741,8 @@ static void trap_e27_hundreds_of_undrained_windows_wait_and_are_sent(void **stat
     hand_close(&rig);
 }
 
-/* ---- what with Redis is another thing ------------------------------------------------------------------------------------- */
+/* ---- what with Redis is another thing
+ * ------------------------------------------------------------------------------------- */
 
 static void once_decides_on_the_view_and_is_sent(void **state) {
     (void)state;
@@ -792,9 +794,9 @@ static int64_t unsent_after(struct rig *rig) {
     return test_stat_of(rig->engine, unsent_keys);
 }
 
-/* Goal: the gauge tells how many counters owe Redis something, wherever they are: marked, marked by the turn, in a batch, or
- * waiting after a refusal; in open and closed windows, overflow included. Method: 3000 counters in two windows of one family
- * and 500 of an endless one that holds 400; then all are settled bit by bit. */
+/* Goal: the gauge tells how many counters owe Redis something, wherever they are: marked, marked by the turn, in a
+ * batch, or waiting after a refusal; in open and closed windows, overflow included. Method: 3000 counters in two
+ * windows of one family and 500 of an endless one that holds 400; then all are settled bit by bit. */
 static void counters_that_owe_redis_are_sampled(void **state) {
     (void)state;
     struct rig rig;
@@ -869,7 +871,7 @@ static void a_closed_family_goes_when_it_has_sent_all(void **state) {
     hand_close(&rig);
 }
 
-/* ---- the overflow counter -------------------------------------------------------------------------------------------------- */
+/* ---- the overflow counter ---------------------------------------------------------------------------------------- */
 
 static void overflow_counts_travel_under_their_own_name(void **state) {
     (void)state;

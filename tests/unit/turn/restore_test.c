@@ -52,8 +52,8 @@ static void key_text(char text[16], size_t number) {
     snprintf(text, 16, "%zu", number);
 }
 
-/* Goal: what was acknowledged is owed again, and so is what was under way and what was not yet sent: once. Own adds stay in
- * the views meanwhile (P2, P3). */
+/* Goal: what was acknowledged is owed again, and so is what was under way and what was not yet sent: once. Own adds
+ * stay in the views meanwhile (P2, P3). */
 static void what_counters_hold_is_owed_again_once(void **state) {
     (void)state;
     struct rig rig;
@@ -520,9 +520,9 @@ static void the_overflow_counter_is_restored(void **state) {
     hand_close(&rig);
 }
 
-/* Goal: a total below what was acknowledged is a regression, counted once for each fall, and the view is never negative; not
- * where a fall is explained: something was taken away, Redis is known to have forgotten, lives end by themselves (faults
- * 21, 62). */
+/* Goal: a total below what was acknowledged is a regression, counted once for each fall, and the view is never
+ * negative; not where a fall is explained: something was taken away, Redis is known to have forgotten, lives end by
+ * themselves (faults 21, 62). */
 static void a_total_below_what_was_acknowledged_is_reported_once(void **state) {
     (void)state;
     struct rig rig;

@@ -1,11 +1,12 @@
-/* rollover_test.c -- what becomes of windows: told of once with their final figures, kept as long as promised, their memory used again. */
+/* rollover_test.c -- what becomes of windows: told of once with their final figures, kept as long as promised, their
+ * memory used again. */
 #include <time.h>
 
 #include "tests/unit/rig.h"
 
 #include "engine/core/window_map.h"
 
-/* ---- the closing hook ------------------------------------------------------------------------------------------------------ */
+/* ---- the closing hook -------------------------------------------------------------------------------------------- */
 
 struct told {
     int calls, refuse; /* `refuse`: answer false so often */
@@ -255,7 +256,7 @@ static void calendar_windows_close_at_civil_midnights(void **state) {
     }
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Goal: the hundredth roll-over needs no more memory than the third.
  * Method: the same keys in every window; families that keep history and such that keep none. */
@@ -351,10 +352,10 @@ static void trap_e28_a_year_of_minutes_in_any_order_costs_what_its_counters_cost
     rig_close(&rig);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- time -------------------------------------------------------------------------------------------------------- */
 
-/* Goal: E27. Windows that nobody counted in cost nothing: a suspend of eight hours with windows of a second is one turn, and no
- * more is held afterwards than before. */
+/* Goal: E27. Windows that nobody counted in cost nothing: a suspend of eight hours with windows of a second is one
+ * turn, and no more is held afterwards than before. */
 static void trap_e27_a_suspend_of_eight_hours_is_one_bounded_turn(void **state) {
     (void)state;
     struct rig rig;
@@ -469,10 +470,10 @@ static void a_host_that_sleeps_as_long_as_told_is_on_time(void **state) {
     rig_close(&rig);
 }
 
-/* ---- the next window ----------------------------------------------------------------------------------------------------------- */
+/* ---- the next window --------------------------------------------------------------------------------------------- */
 
-/* Goal: the next window is there before its time, with room for as many keys as this one had, and counts like any other.
- * Method: look at it from inside in the second half of the window. */
+/* Goal: the next window is there before its time, with room for as many keys as this one had, and counts like any
+ * other. Method: look at it from inside in the second half of the window. */
 static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state) {
     (void)state;
     struct rig rig;
@@ -496,8 +497,8 @@ static void the_next_window_is_prepared_with_room_for_as_many_keys(void **state)
     rig_close(&rig);
 }
 
-/* Goal: event time may open the next window early; then nothing is prepared for it, nor built and thrown away. Method: memory
- * and the turns' own notes, half an hour on. */
+/* Goal: event time may open the next window early; then nothing is prepared for it, nor built and thrown away. Method:
+ * memory and the turns' own notes, half an hour on. */
 static void a_window_that_was_opened_ahead_is_not_prepared_again(void **state) {
     (void)state;
     struct rig rig;
